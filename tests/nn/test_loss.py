@@ -425,3 +425,98 @@ def test_in_validation_nothing_is_kept_for_learning(on_device: None, monkeypatch
         hits = token_hits(inputs[0].bfloat16(), *inputs[1:])
     assert near(value, plain(*inputs).detach(), 2e-2)
     assert 0 <= float(hits) <= float(inputs[4].sum())
+
+
+# gradients in 16 bits
+
+
+def apart(found: Tensor, exact: Tensor) -> float:
+    """The length of the difference, as a share of the exact one's."""
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+def confident(share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Hidden states in bf16 that lean to their targets so far that these have such a share in the mean."""
+    made = torch.Generator().manual_seed(4)
+    rows, words, width = 384, 300, 32
+    table = torch.randn(words, width, generator=made).bfloat16()
+    targets, noise = torch.randint(words, (rows,), generator=made), torch.randn(rows, width, generator=made)
+    low, high = 0.0, 2.0
+    for _ in range(40):
+        lean = (low + high) / 2
+        hidden = (0.3 * noise + lean * table[targets].float()).bfloat16()
+        own = (hidden.float() @ table.float().T).softmax(1).gather(1, targets[:, None]).mean()
+        low, high = (lean, high) if own < share else (low, lean)
+    return hidden, table, torch.zeros(words), targets
+
+
+def rounded_once(scores: Tensor, hidden: Tensor, table: Tensor, targets: Tensor) -> list[Tensor]:
+    """As others do it: shares less the targets' 1 in fp32, rounded to bf16, then the products."""
+    slopes = (scores.softmax(1) - F.one_hot(targets, len(table))).bfloat16()
+    return [slopes @ table, slopes.T @ hidden, slopes.float().sum(0)]
+
+
+@pytest.mark.parametrize("by_hand", [("cpu",), ()])
+@pytest.mark.parametrize("share", [0.04, 0.52, 0.96])
+def test_gradients_in_bf16_are_no_rougher_than_softmax_less_1_rounded_once(
+    share: float, by_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside fp64, of the scores as either way has them: hidden states, table and bias; in several chunks."""
+    monkeypatch.setattr(loss, "BY_HAND", by_hand)
+    monkeypatch.setattr(loss, "CHUNK_SCORES", 100 * 300)
+    monkeypatch.setattr(loss, "DEVICE_SCORES", 100 * 300)
+    hidden, table, bias, targets = confident(share)
+    scores = (hidden @ table.T).float()
+    slopes = scores.double().softmax(1) - F.one_hot(targets, len(table))
+    assert float(scores.softmax(1).gather(1, targets[:, None]).mean()) == pytest.approx(share, abs=0.01)
+    exact = [slopes @ table.double(), slopes.T @ hidden.double(), slopes.sum(0)]
+    leaves = [hidden.requires_grad_(), table.float().requires_grad_(), bias.requires_grad_()]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(token_loss(*leaves, targets, torch.ones(len(hidden))), leaves)
+    usual = rounded_once(scores, hidden.detach(), table, targets)
+    for mine, theirs, wanted in zip(found, usual, exact, strict=True):
+        assert apart(mine, wanted) < 1.1 * apart(theirs, wanted)
+
+
+def test_a_third_of_a_loss_in_bf16_learns_a_third() -> None:
+    """A factor rounded to 16 bits is off by the same for every place: 1/3 by 2e-3, and the norm with it."""
+    inputs = asked(weighted=False)
+    for name, made in {"whole": token_loss, "sampled": sampled}.items():
+        with torch.autocast("cpu", torch.bfloat16):
+            one, third = (gradients(made(*inputs), inputs[:3], by) for by in (1.0, 1 / 3))
+        for whole, part in zip(one, third, strict=True):
+            assert float(3 * part.norm() / whole.norm()) == pytest.approx(1, abs=7e-4), name
+
+
+def sampled(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    words = torch.arange(0, V, 2)
+    return loss.sampled_loss(
+        hidden, (table[targets], bias[targets]), (table[words], bias[words]), targets, weights, words
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_confident_words_of_a_split_table_in_16_bits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank that has a target subtracts its 1, and no other; each hidden state learns it once."""
+    hidden, table, bias, targets, weights = asked()
+    with torch.no_grad():
+        hidden.copy_(2 * table[targets] + 0.1 * hidden)
+    weights[:] = 1
+    exact = gradients(token_loss(hidden, table, bias, targets, weights), (hidden, table, bias))
+    with torch.autocast("cpu", dtype):
+        whole = gradients(token_loss(hidden, table, bias, targets, weights), (hidden, table, bias))
+
+    def work(own, split_table, split_bias):
+        with torch.autocast("cpu", dtype):
+            value = token_loss(own, split_table, split_bias, targets, weights, V)
+        value.backward()
+        return value.detach()
+
+    for (first, count), (_, *leaves) in zip(
+        SPLITS, split_over_ranks(monkeypatch, hidden, table, bias, work), strict=True
+    ):
+        held = [F.pad(whole[1], (0, 0, 0, PADDED - V)), F.pad(whole[2], (0, PADDED - V))]
+        for leaf, slope in zip(leaves, [whole[0], *(one[first : first + count] for one in held)], strict=True):
+            grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            assert float((grad - slope).norm()) <= 0.05 * float(slope.norm())
+    assert all(apart(mine, wanted) < 0.2 for mine, wanted in zip(whole, exact, strict=True))

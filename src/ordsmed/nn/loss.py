@@ -28,6 +28,7 @@ CHUNK_SCORES = 1 << 24  # scores that a CPU holds at a time: 64 MB in fp32
 DEVICE_SCORES = 1 << 28  # that a GPU does, and their logs; each chunk rewrites the slopes of the whole table
 PITCH = 128  # a GPU's fast 16-bit products want rows that begin at such multiples
 LIFT = 5.0  # e to it, less than 150, times shares: those of rare words are numbers in fp16 as well
+CONFIDENT = 0.6875  # of losses below it targets' shares are above a half; exact in fp32: a kernel compares with it too
 BY_HAND = ("cpu",)  # devices where passes over scores are left out that need not be, and rows begin anywhere
 TILE = (1_024, 2_048)  # states and words that are scored at a time where nothing is learned: 8 MB in fp32
 FAINT, LOUD = 1e-20, 1e30  # sums of e to scores that are exact without taking the highest off
@@ -329,8 +330,26 @@ def _sums(
             drawn[rows] = _drawn(draw, scores, sums, rows, split)
         loss += (weights[rows] * (total.log() - right)).sum()
         if slopes:
-            slopes.add(rows, scores, weights[rows] / total)
+            confident = _subtract_targets(scores, total, right, targets[rows], split, hidden.dtype)
+            slopes.add(rows, scores, weights[rows] / total, confident)
     return loss, slopes
+
+
+def _subtract_targets(
+    scores: Tensor, total: Tensor, right: Tensor, targets: Tensor, split: Range | None, product: torch.dtype
+) -> Tensor | None:
+    """Make the targets' part of exp(scores) their slopes', in place, before 16 bits round it; of which rows.
+
+    Only of targets that are likelier than all else: the others' parts are the smaller number as they are.
+    """
+    if product == torch.float32:
+        return None
+    confident = total.log() - right < CONFIDENT
+    here = confident if split is None else confident & split.own(targets)
+    places = targets if split is None else split.places(targets)
+    if scores.shape[1]:
+        scores.scatter_add_(1, places[:, None], torch.where(here, -total, 0.0)[:, None])
+    return confident
 
 
 def _sums_on_device(
@@ -354,23 +373,28 @@ def _sums_on_device(
         if own:
             drawn[rows] = word
         if slopes:
-            slopes.add(rows, shares, weights[rows] * math.exp(-lift))
+            slopes.add(rows, shares, weights[rows] * math.exp(-lift), each < CONFIDENT)
     return loss, slopes
 
 
 def _by_torch(
     scores: Tensor, targets: Tensor, words: int, draw: Any, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses of rows, their shares times e^lift, and words drawn: torch's own kernel takes the logs, in fp32."""
+    """Losses of rows, their shares times e^lift, and words drawn: torch's own kernel takes the logs, in fp32.
+
+    Confident targets' shares are less 1 by then, which is subtracted before they are rounded.
+    """
     logs = torch.log_softmax(scores.float(), 1)
     losses = torch.nn.functional.nll_loss(logs, targets, reduction="none")
     if draw is None and not learns:
         return losses, logs, targets
     logs = logs.add_(lift) if lift else logs
-    if draw is None:
-        return losses, torch.exp(logs, out=scores) if scores.dtype != torch.float32 else logs.exp_(), targets
-    shares = logs.exp_()
-    return losses, shares, _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), slots, None)
+    shares = torch.exp(logs, out=scores) if draw is None and scores.dtype != torch.float32 else logs.exp_()
+    drawn = targets
+    if draw is not None:
+        drawn = _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), slots, None)
+    own = torch.where(losses < CONFIDENT, torch.expm1(-losses), torch.exp(-losses)) * math.exp(lift)
+    return losses, shares.scatter_(1, targets[:, None], own[:, None].to(shares.dtype)), drawn
 
 
 def _by_kernel(
@@ -451,7 +475,7 @@ class _Slopes:
     """What the loss means for hidden states, table and bias, collected chunk by chunk.
 
     The slope of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total
-    scales the narrow side of each product, and the targets' part is taken off at the end.
+    scales the narrow side of each product, and the targets' part is subtracted at the end, where it was not before.
     """
 
     def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, words: int | None = None) -> None:
@@ -460,15 +484,17 @@ class _Slopes:
         self.to_hidden = torch.empty_like(hidden)
         self.to_table = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
         self.to_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+        self.subtracted: list[Tensor] = []
 
-    def add(self, rows: slice, shares: Tensor, factor: Tensor) -> None:
-        """One chunk: `shares` are exp(scores), `factor` is weight / total."""
+    def add(self, rows: slice, shares: Tensor, factor: Tensor, subtracted: Tensor | None = None) -> None:
+        """One chunk: `shares` are exp(scores), `factor` is weight / total; of which rows the targets' part is gone."""
+        self.subtracted += [] if subtracted is None else [subtracted]
         if self.to_bias is not None and shares.dtype == torch.float32:
             self.to_bias.addmv_(shares.T, factor)
         elif self.to_bias is not None:
             self.to_bias += shares.T @ factor.to(shares.dtype)
-        shares, factor = shares.to(self.hidden.dtype), factor.to(self.hidden.dtype)[:, None]
-        weighted = self.hidden[rows] * factor
+        shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: it would be off for a whole row
+        weighted = (self.hidden[rows] * factor).to(self.hidden.dtype)
         if products.taken(shares, self.table):
             torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
             own = products.across(shares, weighted)
@@ -483,7 +509,9 @@ class _Slopes:
             self.to_table += shares.T @ weighted
 
     def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor]:
-        """The targets' part taken off; hidden states get their slopes from the words of all ranks."""
+        """The targets' part subtracted; hidden states get their slopes from the words of all ranks."""
+        if self.subtracted:
+            weights = weights.masked_fill(torch.cat(self.subtracted), 0.0)
         if split is not None:
             weights, targets = torch.where(split.own(targets), weights, 0.0), split.places(targets)
         if len(self.table):

@@ -70,6 +70,41 @@ def test_rows_that_are_part_of_wider_ones(device: torch.device) -> None:
     assert torch.equal(wide[:, 200:], rest)
 
 
+@pytest.mark.parametrize("lift", [0.0, 5.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_confident_target_s_share_is_less_1_before_it_is_rounded(
+    device: torch.device, dtype: torch.dtype, lift: float
+) -> None:
+    """Shares of 0.4 to 0.9995: what 16 bits keep is a share below a half, and the difference to 1 above."""
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
+
+    scores, targets = (tensor.to(device) for tensor in scored(12, 300, torch.float32))
+    scores.scatter_(1, targets[:, None], torch.linspace(8.0, 18.0, 12, device=device)[:, None])
+    given, factor = scores.to(dtype), float(np.exp(lift))
+    shares = given.double().softmax(1)
+    own = shares.gather(1, targets[:, None])
+    assert float(own.min()) < 0.4
+    assert float(own.max()) > 0.9995
+    exact = shares.scatter_add(1, targets[:, None], -(own > 0.5).double()) * factor
+    for made in (cross_entropy(given.clone(), targets, 300, lift=lift), plain(given, targets, lift)):
+        torch.testing.assert_close(made[0].double(), -own.log().squeeze(1), rtol=1e-3, atol=1e-5)
+    cross_entropy(given, targets, 300, lift=lift)
+    torch.testing.assert_close(made[1].double(), exact, rtol=BOUND[dtype], atol=1e-6)
+    torch.testing.assert_close(given.double(), exact, rtol=BOUND[dtype], atol=1e-6)
+
+
+def test_scores_by_column_are_refused(device: torch.device) -> None:
+    """They would be read as if they stood by row."""
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy
+
+    scores, targets = (tensor.to(device) for tensor in scored(5, 40, torch.float32))
+    with pytest.raises(AssertionError, match="one after the other"):
+        cross_entropy(scores.T.contiguous().T, targets, 40)
+    keys = torch.arange(10, device=device)[::2]
+    drawn = [cross_entropy(scores, targets, 40, keys=some, shares=False)[1] for some in (keys, keys.clone())]
+    assert torch.equal(*drawn)
+
+
 def test_what_is_no_number_stays_so_in_its_row(device: torch.device) -> None:
     from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
 

@@ -2,6 +2,9 @@
 
     scores [n, W], 16 or 32 bits -> losses [n], words [n], and exp(scores - log of their sum + lift) where scores were
 
+Where a loss is below CONFIDENT, the target's share is less its 1: near 1 it would be rounded to 16 bits before the 1 is
+subtracted, and what is left, which is the gradient, would be mostly rounding.
+
 A row is read twice and written once, and nothing as wide is made beside it. The plain form reads and writes rows in
 fp32 several times. Draws are those of learn/sampling.py: a block by the sums of its shares, then a word of it.
 """
@@ -23,6 +26,7 @@ TILE = 4_096  # scores of a row that a program holds at a time
 BLOCK = tl.constexpr(128)  # neighboring words that are drawn from as one, as in learn/sampling.py
 _BLOCKS = tl.constexpr(1 << 32)  # counters of blocks begin here, as there
 _LOWEST = tl.constexpr(-3.0e38)  # below every score, and still a number: less itself it is 0
+CONFIDENT = tl.constexpr(0.6875)  # as nn/loss.py's: shares above a half, where a share less 1 is the smaller number
 
 
 @triton.jit
@@ -41,7 +45,8 @@ def _rows(
 ) -> None:  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     scores += row * stride
-    right = tl.load(scores + tl.load(targets + row)).to(tl.float32)
+    target = tl.load(targets + row)
+    right = tl.load(scores + target).to(tl.float32)
     blocks, within = tl.arange(0, TILES), tl.arange(0, BLOCK)
     top, total = tl.full((), _LOWEST, tl.float32), tl.full((), 0.0, tl.float32)
     best, block = tl.full((), float("-inf"), tl.float32), tl.full((), 0, tl.int32)
@@ -65,14 +70,16 @@ def _rows(
         its = tl.load(scores + word, mask=word < words, other=float("-inf")).to(tl.float32)
         noisy = tl.where(word < words, its + _gumbel(key, word.to(tl.int64)), float("-inf"))
         tl.store(drawn + row, tl.minimum(block * BLOCK + tl.argmax(noisy, 0), words - 1).to(tl.int64))
-    tl.store(losses + row, tl.log(total) + top - right)
+    loss = tl.log(total) + top - right
+    tl.store(losses + row, loss)
     if SHARES:
         tl.debug_barrier()  # all have read what is written over
         factor = lifted / total
+        subtracted = tl.where(loss < CONFIDENT, lifted, 0.0)
         for begin in range(0, width, TILES * BLOCK):
             column = begin + blocks[:, None] * BLOCK + within[None, :]
             score = tl.load(scores + column, mask=column < width, other=float("-inf")).to(tl.float32)
-            share = tl.exp(score - top) * factor
+            share = tl.exp(score - top) * factor - tl.where(column == target, subtracted, 0.0)
             tl.store(scores + column, share.to(scores.dtype.element_ty), mask=column < width)
 
 
@@ -108,10 +115,13 @@ _op = define(
 def cross_entropy(
     scores: Tensor, targets: Tensor, words: int, *, keys: Tensor | None = None, lift: float = 0.0, shares: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Each row's loss and, with keys, a word drawn for it; its shares times e^lift in place of its scores.
+    """Each row's loss and, with keys, a word drawn for it; its shares times e^lift in place of its scores, those of
+    confident targets less 1 before.
 
     Scores from `words` on are -inf.
     """
+    assert scores.stride(1) == 1, "a row's scores are read one after the other"
+    keys = None if keys is None else keys.contiguous()
     pair: tuple[Tensor, Tensor] = _op(scores, targets.contiguous(), keys, words, lift, shares)
     return pair
 
@@ -120,7 +130,8 @@ def plain(scores: Tensor, targets: Tensor, lift: float = 0.0) -> tuple[Tensor, T
     """The same by torch's kernels, without the draw: losses and shares."""
     logs = torch.log_softmax(scores.float(), 1)
     losses = -logs.gather(1, targets[:, None]).squeeze(1)
-    return losses, logs.add_(lift).exp_().to(scores.dtype)
+    ones = torch.where(losses < CONFIDENT.value, math.exp(lift), 0.0)
+    return losses, logs.add_(lift).exp_().scatter_add_(1, targets[:, None], -ones[:, None]).to(scores.dtype)
 
 
 def check(device: torch.device) -> str:
