@@ -81,3 +81,13 @@ def test_the_optimizer_takes_it_for_large_tables(
     assert taken == [3_000] * 3
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_a_table_by_column_is_refused(device: torch.device) -> None:
+    from ordsmed.nn.kernels.adaptive_step import step
+
+    table = torch.ones(4, 6, device=device)
+    across = torch.ones(6, 4, device=device).T
+    for given in ((across, table, table), (table, across, table), (table, table, across)):
+        with pytest.raises(AssertionError, match="from first to last"):
+            step(*given, 0.2)

@@ -83,3 +83,12 @@ def test_layers_that_are_more_or_less_than_one_product_stay_as_they_are(
     x = torch.randn(3, 6, device=device)
     assert torch.equal(bent(layer, activations.F.gelu, x), activations.F.gelu(layer(x)))
     assert taken == []
+
+
+def test_inputs_by_column_are_refused(device: torch.device) -> None:
+    from ordsmed.nn.kernels.gelu import _launch
+
+    z = torch.randn(4, 30).to(device)
+    for slopes, inputs in ((z, z.T.contiguous().T), (z.T.contiguous().T, z)):
+        with pytest.raises(AssertionError, match="row after row"):
+            _launch(slopes, inputs, False)

@@ -241,3 +241,14 @@ def test_compiled_blocks_are_left_to_torch_s_compiler(device: torch.device, take
     compiled = torch.compile(and_norm, fullgraph=True, backend="eager")
     assert torch.equal(compiled(x, norm)[1], norm(x))
     assert taken == []
+
+
+def test_rows_with_gaps_are_refused(device: torch.device) -> None:
+    from ordsmed.nn.kernels.residual_norm import _launch, _launch_back
+
+    x = torch.ones(3, 8, device=device)
+    across, one = torch.ones(8, 3, device=device).T, torch.ones(8, device=device)
+    with pytest.raises(AssertionError, match="row after row"):
+        _launch(across, x, one, one, 0, 0, 1e-5, x.dtype)
+    with pytest.raises(AssertionError, match="row after row"):
+        _launch_back(x, None, None, across, torch.ones(3, 2, device=device), one, 0, 0, False, x.dtype, x.dtype)

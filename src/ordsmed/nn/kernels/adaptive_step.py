@@ -33,6 +33,9 @@ def _step(
 
 def step(weights: Tensor, sums: Tensor, slopes: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0) -> None:
     """Move fp32 weights and the sums of squares that they have seen, in place; all three lie in one piece."""
+    assert weights.is_contiguous(), "weights are read from first to last"
+    assert sums.is_contiguous(), "sums are read from first to last"
+    assert slopes.is_contiguous(), "slopes are read from first to last"
     count = weights.numel()
     if count:
         grid = (triton.cdiv(count, TILE),)

@@ -47,6 +47,8 @@ def _back(
 
 
 def _launch(slopes: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+    assert slopes.is_contiguous(), "slopes are read row after row"
+    assert inputs.is_contiguous(), "what came in is read row after row"
     out, sums = _made(slopes, inputs, tanh)
     rows, width = inputs.shape
     if inputs.numel():

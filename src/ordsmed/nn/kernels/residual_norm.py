@@ -125,10 +125,15 @@ def _group(rows: int, warps: int) -> int:
     return max(GROUP, int(triton.next_power_of_2(triton.cdiv(rows, WARPS // warps))))
 
 
+def _assert_rows(*tensors: Tensor | None) -> None:
+    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), "numbers are read row after row"
+
+
 def _launch(
     products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, state: int, dropped: int,
     epsilon: float, kind: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    _assert_rows(products, residuals, scale, shift)
     sums, normed, stats = _made(products, residuals, scale, shift, state, dropped, epsilon, kind)
     rows, width = residuals.shape
     if residuals.numel():
@@ -159,6 +164,7 @@ def _launch_back(
     first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
     scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    _assert_rows(first, second, beside, inputs, stats, scale)
     outs = _made_back(first, second, beside, inputs, stats, scale, state, dropped, bias, to, of)
     rows, width = first.shape
     if first.numel():
