@@ -29,6 +29,7 @@ from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.precision import Scaler
 from ordsmed.nn import products, weights
+from ordsmed.nn.kernel_shapes import shapes_of
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
@@ -178,10 +179,13 @@ class Job:
         return asked if asked >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
 
 
-def _begin_kernels(layout: Layout, device: torch.device) -> str:
+def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
     """Whose kernels run from here on, in a line; empty: torch's, as anywhere."""
     told = products.begin(layout.kernels)
-    return switch.begin(layout.kernels, device) if device.type != "cpu" else "" if layout.half else told
+    dtype = precision.DTYPES.get(layout.precision, torch.float32)
+    shapes = shapes_of(objective, dtype, layout.exact if layout.half else ())
+    ours = switch.begin(layout.kernels, ranks.device, shapes, ranks)
+    return ours if ranks.device.type != "cpu" else "" if layout.half else told
 
 
 def assemble(
@@ -192,8 +196,8 @@ def assemble(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
     note = precision.set_up(recipe.layout, ranks.device)
-    kernels = _begin_kernels(recipe.layout, ranks.device)
     objective = networks()
+    kernels = _begin_kernels(recipe.layout, ranks, objective)
     began_with = weights.digest(weights.own_tensors(objective)) if new and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import sys
@@ -12,10 +13,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch import distributed as dist
 
+from ordsmed.base.ranks import Ranks
+from ordsmed.models import bert, electra, elmo
 from ordsmed.nn import kernels
+from ordsmed.nn.kernel_shapes import shapes_of
 from ordsmed.nn.kernels import switch
+from ordsmed.nn.kernels.trial import Shapes
+from ordsmed.objectives import bilm, mlm, rtd
 
+Signs: Any = functools.partial(
+    SimpleNamespace, vocabulary=1_000, pad=0, start=2, stop=3, mask=4, end=5, unknown=1, special=(0, 1, 2, 3, 4, 5)
+)  # as much of a tokenizer as objectives ask for
 GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
 
 
@@ -28,13 +38,13 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(switch, "KERNELS", ("some_sum", "other"))
     for name in switch.KERNELS:
-        tries(monkeypatch, name, lambda device: "")
+        tries(monkeypatch, name, lambda device, shapes: "")
     yield
     switch._running.clear()
 
 
 def tries(monkeypatch: pytest.MonkeyPatch, name: str, check: Any) -> None:
-    monkeypatch.setitem(sys.modules, f"ordsmed.nn.kernels.{name}", SimpleNamespace(check=check))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, f"ordsmed.nn.kernels.{name}", SimpleNamespace(check=check))
 
 
 def test_no_operator_is_told_of_several_types_at_once() -> None:
@@ -74,29 +84,122 @@ def test_an_old_gpu_is_told_by_its_name(a_gpu: None, monkeypatch: pytest.MonkeyP
 
 
 def test_a_compiler_that_lacks_is_one_line_and_the_plain_form(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(device: torch.device) -> str:
+    def check(device: torch.device, shapes: Shapes) -> str:
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nmore\nlines")
 
     for name in switch.KERNELS:
         tries(monkeypatch, name, check)
     said = switch.begin("auto", GPU)
-    assert said.startswith("kernels: torch's (not for some sum: RuntimeError: Failed to find C compiler.")
+    assert said.startswith("kernels: torch's (RuntimeError: Failed to find C compiler.")
     assert "\n" not in said
     assert not switch.runs("other", GPU)
 
 
 def test_one_that_is_wrong_leaves_the_others(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries(monkeypatch, "other", lambda device: "another sum than torch's")
+    tries(monkeypatch, "other", lambda device, shapes: "another sum than torch's")
     assert switch.begin("auto", GPU) == "kernels: ours for some sum (not for other: another sum than torch's)"
     assert switch.runs("some_sum", GPU)
     assert not switch.runs("other", GPU)
 
 
+def as_one_of_two(monkeypatch: pytest.MonkeyPatch, other: list[int]) -> Ranks:
+    """Rank 0 of two, of which the other runs these kernels."""
+
+    def least(own: torch.Tensor, op: Any) -> None:
+        assert op == dist.ReduceOp.MIN
+        own.copy_(torch.minimum(own, torch.tensor(other)))
+
+    monkeypatch.setattr(dist, "all_reduce", least)
+    return Ranks(CPU, world=2, store=dist.HashStore())
+
+
+def test_what_another_rank_refuses_runs_nowhere(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that both share would drop otherwise on each; the line has the reason of the one that refuses."""
+    ranks = as_one_of_two(monkeypatch, [1, 0])
+    ranks.store.set("refused/other", "rank 1: Failed to find C compiler")
+    said = switch.begin("auto", GPU, None, ranks)
+    assert said == "kernels: ours for some sum (not for other: rank 1: Failed to find C compiler)"
+    assert switch.runs("some_sum", GPU)
+    assert not switch.runs("other", GPU)
+
+
+def test_a_rank_that_refuses_tells_the_others_why(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries(monkeypatch, "other", lambda device, shapes: "another sum than torch's")
+    ranks = as_one_of_two(monkeypatch, [1, 1])
+    assert "not for other: another sum" in switch.begin("auto", GPU, None, ranks)
+    assert ranks.store.get("refused/other") == b"rank 0: another sum than torch's"
+    assert not switch.runs("other", GPU)
+
+
+def test_each_is_tried_in_the_run_s_types_without_tf32(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def check(device: torch.device, shapes: Shapes) -> str:
+        seen.append((shapes, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32))
+        return ""
+
+    tries(monkeypatch, "other", check)
+    asked = Shapes(torch.bfloat16, widths=(768,))
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        switch.begin("auto", GPU, asked)
+        assert torch.backends.cuda.matmul.allow_tf32
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    assert seen == [(asked, False, False)]
+
+
+def test_types_and_widths_are_those_of_the_network() -> None:
+    """Of both networks of ELECTRA; of norms that stay exact; of what is not there, none."""
+    fakes = rtd.Settings(generator=rtd.Generator(width=32))
+    small = electra.Settings(width=64, layers=1, heads=2, dropout=0.0, attention_dropout=0.0)
+    found = shapes_of(fakes.build(small, Signs()), torch.bfloat16)
+    assert (found.dtype, found.residuals, found.normed) == (torch.bfloat16, (torch.bfloat16,), torch.bfloat16)
+    assert found.widths == (32, 64)
+    assert {128, 256} <= set(found.inner)
+    assert (found.vocabulary, found.shifts, found.drops, found.cells) == ((1_000,), (True,), (False,), ())
+    exact = shapes_of(mlm.Settings().build(bert.Settings(width=64, layers=1), Signs()), torch.float16, ("norms",))
+    assert (exact.residuals, exact.normed, exact.drops) == ((torch.float16, torch.float32), torch.float32, (True,))
+    words = shapes_of(bilm.Settings(samples=0).build(elmo.Settings(width=32, cells=64), Signs()), torch.float32)
+    assert (words.cells, words.widths, words.residuals) == (((64, 32),), (), (torch.float32,))
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kernel", ["cross_entropy", "gelu", "residual_norm", "lstm"])
+def test_each_is_right_in_16_bits(device: torch.device, kernel: str, dtype: torch.dtype) -> None:
+    """With norms that stay exact, too; in the widths that are asked for."""
+    module = importlib.import_module(f"ordsmed.nn.kernels.{kernel}")
+    shapes = Shapes(dtype, (dtype, torch.float32), dtype, (24,), vocabulary=(300,), cells=((48, 8),))
+    assert module.check(device, shapes) == ""
+    assert switch._refused(kernel, device, shapes) == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
+@pytest.mark.parametrize(("kernel", "size"), [("cross_entropy", 300), ("gelu", 72), ("residual_norm", 80)])
+def test_one_that_is_wrong_in_the_run_s_width_alone_is_refused(
+    device: torch.device, kernel: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a few small numbers in fp32 do not show."""
+    module = importlib.import_module(f"ordsmed.nn.kernels.{kernel}")
+    right = module._op
+    monkeypatch.setattr(module, "_op", lambda *given: spoilt(right, size, *given))
+    assert switch._refused(kernel, device, Shapes(shifts=(True,))) == ""
+    shapes = Shapes(torch.float16, (torch.float16,), torch.float16, (size,), inner=(size,), vocabulary=(size,))
+    assert switch._refused(kernel, device, shapes).startswith("other ")
+
+
+def spoilt(right: Any, size: int, *given: Any) -> Any:
+    """A tenth more, where rows are so wide (a vocabulary is padded)."""
+    wide = next(tensor.shape[-1] for tensor in given if isinstance(tensor, torch.Tensor))
+    return [out * (1.1 if 0 <= wide - size < 128 else 1.0) if out.is_floating_point() else out for out in right(*given)]
+
+
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 @pytest.mark.parametrize("kernel", switch.KERNELS)
 def test_each_is_right_where_it_is_tried(device: torch.device, kernel: str) -> None:
-    assert importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device) == ""
-    assert switch._refused(kernel, device) == ""
+    assert importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device, Shapes()) == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
@@ -106,15 +209,15 @@ def test_one_that_gives_no_numbers_is_refused(
 ) -> None:
     module = importlib.import_module(f"ordsmed.nn.kernels.{kernel}")
     pairs = {"cross_entropy": "cross_entropy", "lstm": "side_by_side", "residual_norm": "add_norm"}
-    inner = (pairs | {"adaptive_step": "step", "gelu": "linear_gelu"}).get(kernel)
+    inner = (pairs | {"adaptive_step": "step", "gelu": "_op"}).get(kernel)
     if inner is None:
         monkeypatch.setattr(module.Step, "walk", lambda self, rates: self.held[0].fill_(torch.nan))
     elif kernel == "adaptive_step":
         monkeypatch.setattr(module, inner, lambda weights, *given: weights.fill_(torch.nan))
     elif kernel == "gelu":
-        right = module.linear_gelu
-        monkeypatch.setattr(module, inner, lambda *given, **how: right(*given, **how) * torch.nan)
+        right = module._op
+        monkeypatch.setattr(module, "_op", lambda *given: [out * torch.nan for out in right(*given)])
     else:
         right = getattr(module, inner)
         monkeypatch.setattr(module, inner, lambda *given, **how: tuple(t * torch.nan for t in right(*given, **how)))
-    assert switch._refused(kernel, device).startswith("other ")
+    assert switch._refused(kernel, device, Shapes()).startswith("other ")

@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import tensor as Value  # pointers and numbers alike
 
+from ordsmed.nn.kernels.trial import Shapes
+
 TILE = 1_024
 
 
@@ -49,7 +51,7 @@ def plain(weights: Tensor, sums: Tensor, slopes: Tensor, rate: float, epsilon: f
     weights.addcdiv_(slopes, sums.sqrt().add_(epsilon), value=-rate)
 
 
-def check(device: torch.device) -> str:
+def check(device: torch.device, shapes: Shapes) -> str:
     """How two rows, of which one learns, come out otherwise than by the plain form; empty where they do not."""
     chance = torch.Generator().manual_seed(0)
     weights, slopes = (torch.randn(2, TILE, generator=chance).to(device) for _ in range(2))

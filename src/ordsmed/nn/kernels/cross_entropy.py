@@ -21,6 +21,7 @@ from triton.language import tensor as Value  # pointers and numbers alike
 
 from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
+from ordsmed.nn.kernels.trial import Shapes, alike
 
 TILE = 4_096  # scores of a row that a program holds at a time
 BLOCK = tl.constexpr(128)  # neighboring words that are drawn from as one, as in learn/sampling.py
@@ -134,15 +135,25 @@ def plain(scores: Tensor, targets: Tensor, lift: float = 0.0) -> tuple[Tensor, T
     return losses, logs.add_(lift).exp_().scatter_add_(1, targets[:, None], -ones[:, None]).to(scores.dtype)
 
 
-def check(device: torch.device) -> str:
+def check(device: torch.device, shapes: Shapes) -> str:
     """How a few rows come out otherwise than by the plain form; empty where they do not."""
-    scores = (torch.arange(3 * 700, device=device).view(3, 700) % 97 / 9.7).bfloat16()
-    targets = torch.tensor([0, 350, 699], device=device)
-    wanted = plain(scores, targets)
-    losses, words = cross_entropy(scores, targets, 700, keys=targets)
-    if not (torch.allclose(losses, wanted[0], 1e-4, 1e-4) and torch.allclose(scores, wanted[1], 2e-2, 1e-6)):
-        return "other losses or shares than torch's"
-    return "" if bool(((words >= 0) & (words < 700)).all()) else "words drawn that are none"
+    noise, lift = torch.Generator().manual_seed(0), 5.0 if shapes.dtype == torch.float16 else 0.0
+    for words in shapes.vocabulary:
+        width = words if shapes.dtype == torch.float32 else -(-words // 128) * 128
+        scores = torch.randn(4, width, generator=noise)
+        scores[0, words // 2] = math.log(words) + 1.5  # one target is likelier than all else
+        scores[:, words:] = -torch.inf
+        targets = torch.tensor([words // 2, 0, words - 1, words // 3], device=device)
+        scores = scores.to(device, shapes.dtype)
+        losses, shares = plain(scores.float(), targets, lift)
+        for keys in (None, targets):
+            own = scores.clone()
+            values, drawn = cross_entropy(own, targets, words, keys=keys, lift=lift)
+            if not (alike([values], [losses], torch.float32) and alike([own], [shares], shapes.dtype)):
+                return "other losses or shares than torch's"
+            if not bool(((drawn >= 0) & (drawn < words)).all()):
+                return "words drawn that are none"
+    return ""
 
 
 def examples(device: torch.device) -> None:

@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import tensor as Value  # pointers and numbers alike
 
+from ordsmed.nn.kernels.trial import Shapes
+
 CHUNK, TILE = 1 << 15, 1_024
 
 
@@ -53,13 +55,18 @@ def _direct(
     tl.store(parts + chunks + chunk, tl.sum(long, 0))
 
 
-@triton.jit
-def _add_up(parts: Value, starts: Value, totals: Value, count: Value, chunks: Value, MOST: tl.constexpr) -> None:
-    """The sums of a tensor's chunks, always in the same order."""
-    which, row, at = tl.program_id(0), tl.program_id(1), tl.arange(0, MOST)
+@triton.jit(do_not_specialize=["most"])
+def _add_up(
+    parts: Value, starts: Value, totals: Value, count: Value, chunks: Value, most: Value, SIZE: tl.constexpr
+) -> None:
+    """The sums of a tensor's chunks, always in the same order; `most`: that any tensor has."""
+    which, row = tl.program_id(0), tl.program_id(1)
     start, end = tl.load(starts + which), tl.load(starts + which + 1)
-    own = tl.load(parts + row * chunks + start + at, start + at < end, 0)
-    tl.store(totals + row * count + which, tl.sum(own, 0))
+    total = tl.zeros((SIZE,), tl.float32)
+    for first in range(0, most, SIZE):
+        at = start + first + tl.arange(0, SIZE)
+        total += tl.load(parts + row * chunks + at, at < end, 0)
+    tl.store(totals + row * count + which, tl.sum(total, 0))
 
 
 @triton.jit
@@ -122,7 +129,7 @@ class Step:
         )  # fmt: skip
         totals = torch.empty(2, self.count, device=self.device)
         most = max(triton.cdiv(weight.numel(), CHUNK) for weight in self.along)
-        _add_up[(self.count, 2)](parts, starts, totals, self.count, chunks, triton.next_power_of_2(most))
+        _add_up[(self.count, 2)](parts, starts, totals, self.count, chunks, most, TILE)
         return totals
 
     def walk(self, rates: Tensor) -> None:
@@ -149,7 +156,7 @@ def plain(
         weight.sub_(rate * weight.norm() / along.norm() * along)
 
 
-def check(device: torch.device) -> str:
+def check(device: torch.device, shapes: Shapes) -> str:
     """How three tensors come out otherwise than by the plain form; empty where they do not."""
     chance = torch.Generator().manual_seed(0)
     begun = [[torch.rand(n, generator=chance).to(device) for n in (3, 700, 1_500)] for _ in range(4)]

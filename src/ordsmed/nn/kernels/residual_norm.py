@@ -10,6 +10,8 @@ sums over rows go in fixed order: rows of a group, then groups.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +27,11 @@ from ordsmed.base import chance
 from ordsmed.nn.dropout import Drop
 from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
+from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
 
 GROUP = 16  # a group's rows at least
 KEEP = Drop()
-WARPS = 2_048  # of all groups together, about: as many as a GPU holds at a time
+WARPS = 2_048  # of all groups together, about; an H100 holds 8,448 (tests/measure/gpu_sweep.py tries more)
 
 
 @triton.jit
@@ -69,12 +72,12 @@ def _forward(
         tl.store(stats + row * 2 + 1, steep)
 
 
-@triton.jit(do_not_specialize=["state", "dropped", "rows"])
+@triton.jit(do_not_specialize=["state", "dropped", "rows", "size"])
 def _back(
     first: Value, second: Value, beside: Value, inputs: Value, stats: Value, scale: Value, to_residuals: Value,
-    to_products: Value, totals: Value, state: Value, dropped: Value, rows: Value, width: tl.constexpr,
+    to_products: Value, totals: Value, state: Value, dropped: Value, rows: Value, size: Value, width: tl.constexpr,
     NORMS: tl.constexpr, TWO: tl.constexpr, BESIDE: tl.constexpr, DROPS: tl.constexpr, BIAS: tl.constexpr,
-    SIZE: tl.constexpr, WIDE: tl.constexpr,
+    WIDE: tl.constexpr,
 ) -> None:  # fmt: skip
     group = tl.program_id(0).to(tl.int64)
     eighth, within = tl.arange(0, WIDE), tl.arange(0, 8)
@@ -84,8 +87,8 @@ def _back(
     to_bias = tl.zeros((WIDE, 8), tl.float32)
     if NORMS:
         factor = tl.load(scale + column, inside, 0).to(tl.float32)
-    for number in range(0, SIZE):
-        row = group * SIZE + number
+    for number in range(0, size):
+        row = group * size + number
         at, here = row * width + column, inside & (row < rows)
         slope = tl.load(first + at, here, 0).to(tl.float32)
         if TWO:
@@ -171,8 +174,8 @@ def _launch_back(
         wide, warps = _shape(width)
         given = (first if tensor is None else tensor for tensor in (second, beside, inputs, stats, scale))
         _back[(len(outs[2]),)](
-            first, *given, *outs, state, dropped, rows, width, scale is not None, second is not None,
-            beside is not None, dropped > 0, bias, _group(rows, warps), wide, num_warps=warps,
+            first, *given, *outs, state, dropped, rows, _group(rows, warps), width, scale is not None,
+            second is not None, beside is not None, dropped > 0, bias, wide, num_warps=warps,
         )  # fmt: skip
     return outs
 
@@ -300,26 +303,51 @@ def plain(
     return sums, F.layer_norm(sums.float(), sums.shape[-1:], scale.float(), shift, epsilon).to(kind)
 
 
-def check(device: torch.device) -> str:
+def check(device: torch.device, shapes: Shapes) -> str:
     """How a few rows come out or learn otherwise than by the plain form; empty where they do not."""
-    noise = torch.Generator().manual_seed(0)
-    shapes = (20, 76), (20, 76), (76,), (76,), (76,)
-    products, residuals, scale, shift, bias = (
-        torch.randn(shape, generator=noise).to(device).requires_grad_() for shape in shapes
-    )
-    drop, leaves = Drop(7, 26), (products, residuals, scale, shift, bias)
-    for after in (False, True):
-        ours = add_norm(
-            products + bias.detach(), residuals, scale, shift, 1e-5, torch.float32, bias=bias, drop=drop, after=after
-        )
-        sums, normed = plain(products + bias, residuals, scale, shift, 1e-5, torch.float32, drop=drop)
-        theirs = (normed if after else sums, normed)
-        pairs = [*zip(ours, theirs, strict=True)]
-        learned = (torch.autograd.grad(one.sin().sum() + other.cos().sum(), leaves) for one, other in (ours, theirs))
-        pairs += zip(*learned, strict=True)
-        if not all(torch.allclose(one, other, 1e-3, 1e-3) for one, other in pairs):
-            return "other numbers or slopes than torch's"
+    every = itertools.product(shapes.widths, shapes.residuals, shapes.shifts, shapes.drops)
+    for width, residual, shifts, drops in every:
+        noise = torch.Generator().manual_seed(0)
+        given = [made(noise, (10, width), device, kind) for kind in (shapes.dtype, residual)]
+        given += [made(noise, (width,), device) for _ in range(2 + shifts)]
+        drop = Drop(7, 26) if drops else KEEP
+        for how in ("sum and norm", "norm twice", "sum", "norm"):
+            if not _same(how, given, shapes, drop):
+                return "other numbers or slopes than torch's"
     return ""
+
+
+def _same(how: str, given: list[Tensor], shapes: Shapes, drop: Drop) -> bool:
+    """Do these come out and learn as exact ones do?"""
+    noise, results = torch.Generator().manual_seed(1), []
+    above = [torch.randn(given[0].shape, generator=noise).to(given[0].device) for _ in range(2)]
+    drop = KEEP if how == "norm" else drop
+    for way, (products, residuals, scale, bias, *shifts) in ((_ours, given), (_exact, exact(*given))):
+        leaves = [residuals, *([] if how == "norm" else [products, bias]), *([] if how == "sum" else [scale, *shifts])]
+        outs = way(how, products, residuals, scale, shifts[0] if shifts else None, bias, drop, shapes.normed)
+        slopes = [slope.to(out.dtype) for slope, out in zip(above, outs, strict=False)]
+        results.append([*outs, *torch.autograd.grad(outs, leaves, slopes)])
+    return alike(results[0], results[1], shapes.dtype)
+
+
+def _ours(
+    how: str, products: Tensor, residuals: Tensor, scale: Tensor, shift: Tensor | None, bias: Tensor, drop: Drop,
+    kind: torch.dtype,
+) -> Sequence[Tensor]:  # fmt: skip
+    if how == "sum":
+        return [add(products, residuals, bias, drop)]
+    if how == "norm":
+        return add_norm(None, residuals, scale, shift, 1e-5, kind)[1:]
+    return add_norm(products, residuals, scale, shift, 1e-5, kind, bias=bias, drop=drop, after=how == "norm twice")
+
+
+def _exact(
+    how: str, products: Tensor, residuals: Tensor, scale: Tensor, shift: Tensor | None, bias: Tensor, drop: Drop,
+    kind: torch.dtype,
+) -> Sequence[Tensor]:  # fmt: skip
+    added = None if how == "norm" else products + (bias - bias.detach())
+    sums, normed = plain(added, residuals, None if how == "sum" else scale, shift, 1e-5, torch.float32, drop=drop)
+    return {"sum": [sums], "norm": [normed], "norm twice": [normed, normed], "sum and norm": [sums, normed]}[how]
 
 
 def examples(device: torch.device) -> None:

@@ -1,6 +1,7 @@
-"""Which kernels of ours run: those that a GPU can build and that give there what the plain form gives.
+"""Which kernels of ours run: those that every rank's GPU can build and that give there what the plain form gives.
 
-Each is tried once at the start on a few numbers. What cannot run is told with its reason, and the plain form runs.
+Each is tried at the start on a few numbers of the run's own types and widths. What cannot run, on one rank or on all,
+is told with its reason, and the plain form runs on all: a layer that ranks share must drop alike on all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ import importlib
 import importlib.util
 
 import torch
+from torch import distributed as dist
+
+from ordsmed.base.ranks import Ranks
+from ordsmed.nn.kernels.trial import Shapes, exact_products
 
 KERNELS = ("cross_entropy", "gelu", "residual_norm", "lstm", "adaptive_step", "proportional_step")
 DEVICES = ("cuda",)  # as torch names them, AMD's as well
@@ -22,23 +27,24 @@ def runs(kernel: str, device: torch.device) -> bool:
     return kernel in _running and device.type in DEVICES
 
 
-def begin(choice: str, device: torch.device) -> str:
-    """Switch kernels for what follows; returns which run, or why none does, in a line (empty on a CPU)."""
+def begin(choice: str, device: torch.device, shapes: Shapes | None = None, ranks: Ranks | None = None) -> str:
+    """Switch kernels for what follows, alike on all ranks; which run, or why none does, in a line (empty on a CPU)."""
     _running.clear()
     if device.type not in DEVICES:
         return ""
     if choice == "plain":
         return "kernels: torch's (the recipe asks for it)"
-    why = _lacks(device)
-    if why:
-        return f"kernels: torch's ({why})"
-    refused = {kernel: why for kernel in KERNELS if (why := _refused(kernel, device))}
+    refused = _agreed(_refusals(device, shapes or Shapes()), ranks or Ranks(device))
     _running.update(kernel for kernel in KERNELS if kernel not in refused)
-    left = "; ".join(f"not for {_spoken(kernel)}: {why}" for kernel, why in refused.items())
-    if not _running:
-        return f"kernels: torch's ({left})"
-    ours = ", ".join(_spoken(kernel) for kernel in KERNELS if kernel in _running)
-    return f"kernels: ours for {ours}{f' ({left})' if left else ''}"
+    return _told(refused)
+
+
+def _refusals(device: torch.device, shapes: Shapes) -> dict[str, str]:
+    """Kernels that do not run here, and why."""
+    if why := _lacks(device):
+        return dict.fromkeys(KERNELS, why)
+    with exact_products():
+        return {kernel: why for kernel in KERNELS if (why := _refused(kernel, device, shapes))}
 
 
 def _lacks(device: torch.device) -> str:
@@ -52,14 +58,37 @@ def _lacks(device: torch.device) -> str:
     return ""
 
 
-def _refused(kernel: str, device: torch.device) -> str:
+def _refused(kernel: str, device: torch.device, shapes: Shapes) -> str:
     """Why a kernel does not run here, after it was tried; empty where it does."""
     try:
-        differs: str = importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device)
+        differs: str = importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device, shapes)
     except Exception as error:  # of a compiler, a driver, a version of Triton: whatever it is, the plain form runs
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0][:120]}" if lines else type(error).__name__
     return differs
+
+
+def _agreed(refused: dict[str, str], ranks: Ranks) -> dict[str, str]:
+    """What any rank refuses, with the reason of one that does."""
+    if ranks.world == 1:
+        return refused
+    for kernel, why in refused.items():
+        ranks.store.set(f"refused/{kernel}", f"rank {ranks.rank}: {why}")
+    runs = torch.tensor([kernel not in refused for kernel in KERNELS], dtype=torch.int32, device=ranks.device)
+    dist.all_reduce(runs, op=dist.ReduceOp.MIN)
+    left = [kernel for kernel, everywhere in zip(KERNELS, runs.tolist(), strict=True) if not everywhere]
+    return {kernel: refused.get(kernel) or ranks.store.get(f"refused/{kernel}").decode() for kernel in left}
+
+
+def _told(refused: dict[str, str]) -> str:
+    """Whose kernels run, in a line."""
+    if len(refused) == len(KERNELS) and len(set(refused.values())) == 1:
+        return f"kernels: torch's ({next(iter(refused.values()))})"
+    left = "; ".join(f"not for {_spoken(kernel)}: {why}" for kernel, why in refused.items())
+    if len(refused) == len(KERNELS):
+        return f"kernels: torch's ({left})"
+    ours = ", ".join(_spoken(kernel) for kernel in KERNELS if kernel not in refused)
+    return f"kernels: ours for {ours}{f' ({left})' if left else ''}"
 
 
 def _spoken(kernel: str) -> str:
