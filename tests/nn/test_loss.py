@@ -222,6 +222,7 @@ def test_scores_that_are_all_low_or_all_high(offset: float) -> None:
 
 # a table split by rows over ranks
 
+WAYS = pytest.mark.parametrize("by_hand", [("cpu",), ()])  # a CPU leaves padding out, a GPU keeps it
 SPLITS = [(0, 49), (49, 49), (98, 49)]  # 50 words: the second rank has one and rows of padding, the last nothing else
 PADDED = 147
 
@@ -243,9 +244,14 @@ def split_over_ranks(monkeypatch, hidden, table, bias, work):
     return on_ranks(len(SPLITS), one, monkeypatch)
 
 
+@WAYS
 @pytest.mark.parametrize("chunk", [1 << 24, 7 * V])
-def test_a_split_table_gives_what_the_whole_one_gives(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_table_gives_what_the_whole_one_gives(
+    chunk: int, by_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Value and slopes on every rank, with scores far above those that need no shift."""
+    monkeypatch.setattr(loss, "BY_HAND", by_hand)
+    monkeypatch.setattr(loss, "DEVICE_SCORES", chunk)
     monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
     hidden, table, bias, targets, weights = asked()
     with torch.no_grad():
@@ -269,8 +275,10 @@ def test_a_split_table_gives_what_the_whole_one_gives(chunk: int, monkeypatch: p
             assert (grad - slope).abs().max() <= 1e-4 * to_table.abs().max()
 
 
-def test_a_split_table_hits_what_the_whole_one_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+@WAYS
+def test_a_split_table_hits_what_the_whole_one_hits(by_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of equal scores counts, whichever rank has it."""
+    monkeypatch.setattr(loss, "BY_HAND", by_hand)
     hidden, table, bias, targets, weights = asked()
     with torch.no_grad():
         table[49], bias[49] = table[2], bias[2]
@@ -286,8 +294,10 @@ def test_a_split_table_hits_what_the_whole_one_hits(monkeypatch: pytest.MonkeyPa
     assert [float(one[0]) for one in found] == [wanted] * len(SPLITS)
 
 
+@WAYS
 @pytest.mark.parametrize("how", [{}, {"temperature": 1.5}, {"never_right": True}])
-def test_words_drawn_from_a_split_table_are_the_whole_ones(how, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_drawn_from_a_split_table_are_the_whole_ones(how, by_hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "BY_HAND", by_hand)
     hidden, table, bias, targets, weights = asked(weighted=False)
     with torch.no_grad():
         bias.sub_(90)  # without a shift every share is 0
@@ -308,6 +318,31 @@ def test_words_drawn_from_a_split_table_are_the_whole_ones(how, monkeypatch: pyt
     ):  # fmt: skip
         assert near(value[0].detach(), wanted.detach())
         assert torch.equal(value[1], drawn)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_a_gpu_scores_as_many_rows_on_every_rank(with_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even ones: fewer on the last rank would cost it the fast kernels, and all wait for it. Padding learns nothing."""
+    monkeypatch.setattr(loss, "BY_HAND", ())
+    hidden, table, bias, targets, weights = asked(weighted=False)
+    scores, scored = loss._scores, []
+    monkeypatch.setattr(loss, "_scores", lambda h, t, *given: (scored.append(len(t)), scores(h, t, *given))[1])
+    wanted = token_loss(hidden, table, bias if with_bias else None, targets, weights)
+    scored.clear()
+
+    def work(own, split_table, split_bias):
+        value = token_loss(own, split_table, split_bias if with_bias else None, targets, weights, V)
+        value.backward()
+        with torch.no_grad():
+            return value.detach(), loss.token_logs(own, split_table, split_bias if with_bias else None, targets, V)[0]
+
+    for (first, count), ((value, logs), _, box, *_) in zip(
+        SPLITS, split_over_ranks(monkeypatch, hidden, table, bias, work), strict=True
+    ):
+        assert near(value, wanted.detach())
+        assert near(-(weights * logs).sum(), wanted.detach())
+        assert not box.grad[max(V - first, 0) : count].any()
+    assert set(scored) == {49}
 
 
 def test_rows_behind_the_vocabulary_are_void() -> None:

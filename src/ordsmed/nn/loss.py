@@ -227,13 +227,23 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
 
 
 def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
-    """The rows that are scored here, without padding."""
+    """The rows that are scored here, without padding; a GPU keeps that of split ones, which then are even on each."""
     vocabulary = vocabulary or len(table)
     split = Range.of(table, vocabulary)
+    if split is not None and local(table).device.type not in BY_HAND:
+        return local(table), _without_padding(local(table), bias, split), split
     count = vocabulary if split is None else split.count
     if split is None and count == len(table):
         return table, bias, None
     return local(table)[:count], None if bias is None else local(bias)[:count], split
+
+
+def _without_padding(table: Tensor, bias: Tensor | None, split: Range) -> Tensor | None:
+    """The words' bias on this rank: minus infinity for rows of padding, so that they score nothing."""
+    if split.count == len(table):
+        return None if bias is None else local(bias)
+    whole = table.new_zeros(len(table)) if bias is None else local(bias)
+    return whole.masked_fill(torch.arange(len(table), device=table.device) >= split.count, -torch.inf)
 
 
 def _best(scores: Tensor, split: Range) -> Tensor:
@@ -312,22 +322,23 @@ def _sums(
     room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
     for rows in chunks:
         scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+        words = scores if split is None else scores[:, : split.count]
         own = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
         if draw is not None and not own:
-            drawn[rows] = _drawn_otherwise(draw, scores, targets[rows], rows, split)
+            drawn[rows] = _drawn_otherwise(draw, words, targets[rows], rows, split)
         if split is None:
             right = scores.gather(1, targets[rows, None]).squeeze(1)
             right -= _shift(scores, hidden.dtype)
         else:
             right = _shift_agreed(scores, targets[rows], split)
         scores.exp_()
-        sums = draw.sums(scores, split.first if split else 0) if own else scores.sum(1, keepdim=True)
+        sums = draw.sums(words, split.first if split else 0) if own else scores.sum(1, keepdim=True)
         if split is not None:
             sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
             right = right.squeeze(1)
         total = sums.sum(1)
         if own:
-            drawn[rows] = _drawn(draw, scores, sums, rows, split)
+            drawn[rows] = _drawn(draw, words, sums, rows, split)
         loss += (weights[rows] * (total.log() - right)).sum()
         if slopes:
             confident = _subtract_targets(scores, total, right, targets[rows], split, hidden.dtype)
