@@ -189,8 +189,8 @@ def test_perplexities_are_told(folder: Path) -> None:
         {"perplexity": math.exp(4.5), "perplexity_forward": math.exp(4), "perplexity_backward": math.exp(5)}
     )
     assert objective.derived({"forward": 1e6, "backward": 1e6})["perplexity"] > 1e30
-    assert "exact cell, clipped at every step" in objective.describe("cpu")[0]
-    assert "all words" in objective.describe("cpu")[0]
+    assert "exact cell, clipped at every step" in objective.describe("cpu", "fp32")[0]
+    assert "all words" in objective.describe("cpu", "fp32")[0]
 
 
 def test_what_is_told_of_it(folder: Path) -> None:
@@ -201,7 +201,7 @@ def test_what_is_told_of_it(folder: Path) -> None:
     assert objective.flops(7, 5) == 3 * 7 * 5 * (MODEL.flops(5) + MODEL.head_flops(words))
     sampled = made(folder, samples=10)[1]
     assert sampled.flops(7, 5) == 3 * 7 * 5 * (MODEL.flops(5) + MODEL.head_flops(10))
-    assert "softmax over 10 sampled words" in sampled.describe("cpu")[0]
+    assert "softmax over 10 sampled words" in sampled.describe("cpu", "fp32")[0]
     guesses = objective.guessing({}, 2.0, 0.3)
     assert guesses == {
         "validation": 2.0, "forward": 2.0, "backward": 2.0, "forward_right": 0.3, "backward_right": 0.3,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ordsmed.nn.lstm import Lstm, describe
+from ordsmed.nn.lstm import Lstm, describe, lacks_fused
 
 STEPS, ROWS, WIDTH = 9, 5, 6
 
@@ -120,3 +120,22 @@ def test_a_person_is_told_which_runs() -> None:
     assert describe(False, 0.0, 0.0) == "LSTM: exact cell, without clipping"
     assert describe(True, 0.0, 0.0) == "LSTM: torch's fused kernel"
     assert "cannot clip inside a window" in describe(True, 3.0, 3.0)
+
+
+def test_what_torch_has_no_fused_kernel_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before torch 2.10 and cuDNN 9.13 none in bf16, on AMD's none with a projection: torch's own loop runs."""
+    monkeypatch.setattr(torch.version, "hip", None)
+
+    def of(version: str, cudnn: int | None, precision: str, device: str = "cuda", *, projects: bool = True) -> str:
+        monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda: cudnn)
+        return lacks_fused(device, precision, projects=projects)
+
+    for version, cudnn in (("2.9.1+cu128", 91_400), ("2.10.0+cu128", 91_002)):
+        assert of(version, cudnn, "bf16") == "NVIDIA's kernel takes bf16 from torch 2.10 with cuDNN 9.13 on"
+        assert of(version, cudnn, "fp16") == of(version, cudnn, "bf16", "cpu") == ""
+    assert of("2.10.0+cu128", 91_300, "bf16") == of("2.13.0", None, "bf16") == ""
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert of("2.13.0", None, "fp32") == "AMD's library has no kernel with projections"
+    assert of("2.13.0", None, "bf16", projects=False) == ""
+    assert describe(True, 0.0, 0.0, "none here") == "LSTM: torch's loop over steps (none here)"

@@ -292,7 +292,8 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
         "plain_words_per_second": round(words / theirs), "ratio": round(theirs / ours, 2),
         "least_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
         "different_words_a_step": different, "words_a_step": words, "batch": recipe.batch, "length": recipe.length,
-        "told": job.objective.describe(ranks.device.type), "micro": job.share(0).micro, "threads": ranks.threads,
+        "told": job.objective.describe(ranks.device.type, job.recipe.layout.precision),
+        "micro": job.share(0).micro, "threads": ranks.threads,
         "device": str(ranks.device), "steps": recipe.steps,
     }  # fmt: skip
 

@@ -102,7 +102,7 @@ class Objective(nn.Module):
     def begin(self, first: int, count: int) -> None:
         """This process reads the rows from `first` on, so many, of every step from now on: for who carries a state."""
 
-    def describe(self, device: str) -> list[str]:
+    def describe(self, device: str, precision: str) -> list[str]:
         """What a person should know of how it is computed there."""
         return []
 

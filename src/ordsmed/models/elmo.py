@@ -13,7 +13,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
 from ordsmed.nn.letters import Letters
-from ordsmed.nn.lstm import Lstm, describe, read
+from ordsmed.nn.lstm import Lstm, describe, lacks_fused, read
 from ordsmed.nn.model import Block, Capabilities, Family, Tuning
 
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -112,9 +112,10 @@ class Settings(Family):
         """It stays as it is, and what stands on it learns fast, as in the paper's tasks."""
         return Tuning(rate=1e-3, warmup=0.0, freeze=True)
 
-    def describe(self, device: str) -> str:
+    def describe(self, device: str, precision: str) -> str:
         """Which cell runs on a device."""
-        return describe(self.fused(device), self.cell_clip, self.projection_clip)
+        lacks = lacks_fused(device, precision, projects=self.cells != self.width)
+        return describe(self.fused(device), self.cell_clip, self.projection_clip, lacks)
 
     def fused(self, device: str) -> bool:
         """Does torch's kernel run there?"""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ordsmed.nn import products
 from ordsmed.nn.kernels import switch
 
+OLDEST_BF16 = 91_300  # of cuDNN's whose recurrent kernels take bf16
 FORGET = 1.0  # is added to the forget gate while running and never stored, as TensorFlow's cell has it
 
 
@@ -73,7 +74,7 @@ class Lstm(nn.Module):
         with plain, warnings.catch_warnings():
             # cuDNN lays them side by side at every call; a copy is cheap beside the rest
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-            warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+            warnings.filterwarnings("ignore", message="LSTM with projections is not supported with (oneDNN|MIOpen)")
             out, last, state = torch.lstm(
                 x, (h[None].to(x.dtype), c[None].to(x.dtype)), weights, True, 1, 0.0, self.training, False, False
             )
@@ -119,14 +120,26 @@ def together(lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, 
     return [(out[way], ends[0][way], ends[1][way]) for way in range(len(lstms))]
 
 
-def describe(fused: bool, cell_clip: float, projection_clip: float) -> str:
-    """Which path runs, for a person."""
+def describe(fused: bool, cell_clip: float, projection_clip: float, lacks: str = "") -> str:
+    """Which path runs, for a person; `lacks`: why torch has no fused kernel where it is asked for one."""
     limits = f"cell at {cell_clip:g} and projection at {projection_clip:g}"
     if not fused:
         clipped = f", clipped at every step ({limits})" if cell_clip or projection_clip else ", without clipping"
         return f"LSTM: exact cell{clipped}"
     after = f"; it cannot clip inside a window: {limits} what leaves one" if cell_clip or projection_clip else ""
-    return f"LSTM: torch's fused kernel{after}"
+    return f"LSTM: torch's loop over steps ({lacks}){after}" if lacks else f"LSTM: torch's fused kernel{after}"
+
+
+def lacks_fused(device: str, precision: str, *, projects: bool) -> str:
+    """Why a GPU has no fused kernel of such layers; empty: it has one, or it is a CPU."""
+    if device == "cpu":
+        return ""
+    if torch.version.hip is not None:
+        return "AMD's library has no kernel with projections" if projects else ""
+    before = torch.__version__ < torch.torch_version.TorchVersion("2.10")
+    if precision == "bf16" and (before or (torch.backends.cudnn.version() or OLDEST_BF16) < OLDEST_BF16):
+        return "NVIDIA's kernel takes bf16 from torch 2.10 with cuDNN 9.13 on"
+    return ""
 
 
 def _forget(like: Tensor) -> Tensor:

@@ -192,10 +192,10 @@ class BiLm(Objective):
         modules = {"model": self.model, **({"head": self.head} if self.settings.head else {})}
         return {"": Network(self.model_settings, modules)}
 
-    def describe(self, device: str) -> list[str]:
+    def describe(self, device: str, precision: str) -> list[str]:
         """Which cell and which softmax are used, for a person."""
         scored = f"{self.settings.samples:,} sampled words" if self.settings.samples else "all words"
-        return [f"{self.elmo.describe(device)}; softmax over {scored}"]
+        return [f"{self.elmo.describe(device, precision)}; softmax over {scored}"]
 
     def _read(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""

@@ -121,7 +121,7 @@ class PretrainingPlan(Plan):
 
     def spread(self) -> list[str]:
         first, *batches = super().spread()
-        return [first, *self.objective.describe(self.ranks.device.type), *batches]
+        return [first, *self.objective.describe(self.ranks.device.type, self.recipe.layout.precision), *batches]
 
     def attention(self, *, mixed: bool = False) -> list[str]:
         return super().attention(mixed=mixed or self.objective.shifted)
