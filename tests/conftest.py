@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import gc
+import importlib.util
 import io
 import json
 import os
@@ -19,8 +20,6 @@ from string import Template
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis.configuration import set_hypothesis_home_dir
 
 from kit.machine import no_gain_by_16_bits
 from kit.makers import invented_text, make_store
@@ -31,12 +30,16 @@ if switch := os.environ.get("ATEN_CPU_CAPABILITY"):  # torch's compiler takes ot
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"ordsmed-compiled-{switch}")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on threads, and those would on what else the machine does
 
-set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout
 os.environ.pop("COLUMNS", None)  # lines are as wide as they like, whoever looks on
 os.unsetenv("COLUMNS")  # pytest imports readline, which tells it to processes that are started, past os.environ
-settings.register_profile("daily", deadline=None, max_examples=25)  # a busy machine is no wrong result
-settings.register_profile("full", deadline=None, max_examples=200)
-settings.load_profile("full" if os.environ.get("ORDSMED_GRID") == "full" else "daily")
+if importlib.util.find_spec("hypothesis"):  # tests/gpu runs where it is not
+    from hypothesis import settings
+    from hypothesis.configuration import set_hypothesis_home_dir
+
+    set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: not in a checkout
+    settings.register_profile("daily", deadline=None, max_examples=25)  # a busy machine is no wrong result
+    settings.register_profile("full", deadline=None, max_examples=200)
+    settings.load_profile("full" if os.environ.get("ORDSMED_GRID") == "full" else "daily")
 
 
 def pytest_collection_finish() -> None:
