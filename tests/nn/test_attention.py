@@ -10,7 +10,17 @@ import torch
 from torch import nn
 
 from ordsmed.nn import attention, cpu_attention
-from ordsmed.nn.attention import Neighbors, Runs, SelfAttention, as_scores, lower, nearby, visibility
+from ordsmed.nn.attention import (
+    Cache,
+    KeyValueCache,
+    Neighbors,
+    Runs,
+    SelfAttention,
+    as_scores,
+    lower,
+    nearby,
+    visibility,
+)
 from ordsmed.nn.cpu_attention import BackByBlocks, HeadByHead
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 
@@ -346,3 +356,47 @@ def test_short_rows_compiled_blocks_and_short_texts_have_masks_and_runs():
     assert isinstance(nearby(None, 4, long, blocks=nn.ModuleList([Looker(False, compiled=True)])), torch.Tensor)
     assert isinstance(nearby(Runs((4,) * 8), 4, long, blocks=told), Runs)
     assert isinstance(nearby(Runs((30, 2)), 4, long, blocks=told), attention.Neighbors)
+
+
+def test_one_token_more_sees_all_that_was_read():
+    """A kernel's own causal mask would let the only query see the first key alone."""
+    layer, x = layer_of(True).eval(), torch.randn(2, 6, D)
+    with torch.no_grad():
+        whole, kept = layer(x, None), KeyValueCache()
+        layer(x[:, :5], None, kept=kept)
+        torch.testing.assert_close(layer(x[:, 5:], None, kept=kept), whole[:, 5:], rtol=1e-4, atol=1e-5)
+
+
+def test_products_are_scaled_as_asked():
+    torch.manual_seed(0)
+    own, other = (SelfAttention(8, 2, 0.0, causal=False, scale=scale) for scale in (0.5, 1.0))
+    other.load_state_dict(own.state_dict())
+    with torch.no_grad():
+        other.gather.weight[torch.arange(24) // 4 % 3 == 0] *= 0.5  # rows of queries
+        other.gather.bias[torch.arange(24) // 4 % 3 == 0] *= 0.5
+        x = torch.randn(1, 5, 8)
+        torch.testing.assert_close(own(x, None), other(x, None), rtol=1e-5, atol=1e-6)
+
+
+def test_scores_of_a_mask_are_exact_on_a_cpu_whatever_products_are_made_in():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert as_scores(lower(3, torch.device("cpu"))).dtype == torch.float32
+
+
+@pytest.mark.parametrize("length", [3, 4, 5])
+def test_what_was_read_within_reach_needs_no_mask(length):
+    cache = Cache(1)
+    cache.length = length
+    seen = cache.nearby(None, 1, 3, torch.device("cpu"))
+    assert (seen is None) == (length <= 4)
+    assert seen is None or seen[0, 0].tolist() == [[False, True, True, True, True]]
+
+
+@pytest.mark.parametrize(("shape", "keys"), [((3, 4, 600, 8), 600), ((2, 16, 512, 8), 4_096), ((5, 2, 8, 8), 8)])
+def test_slopes_by_blocks_are_of_as_many_scores_as_the_cache_holds(shape, keys):
+    count = torch.zeros(shape[:2])
+    for rows, heads in cpu_attention._chunks(torch.Size(shape), keys):
+        count[rows, heads] += 1
+        some = count[rows, heads].numel()
+        assert some == 1 or some * min(shape[2], cpu_attention.QUERIES) * keys <= cpu_attention.HELD_IN_HALF
+    assert (count == 1).all()

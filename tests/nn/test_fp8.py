@@ -170,3 +170,18 @@ def test_a_gpu_that_cannot(
 def test_a_network_without_such_layers_is_refused(recipe: Recipe) -> None:
     with pytest.raises(RecipeError, match=r"layout\.fp8: found true, but no layer of this network"):
         job_of(recipe(), *FP8, "model.width=24", "model.inner=40")
+
+
+@pytest.mark.parametrize(("learns", "products"), [("input", 3), ("weight", 2)])
+def test_no_product_is_made_for_what_does_not_learn(
+    learns: str, products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, x, slopes = made()
+    use_fp8(nn.Sequential(layer))
+    counted, product = [], fp8._product
+    monkeypatch.setattr(fp8, "_product", lambda *given: (counted.append(1), product(*given))[1])
+    x.requires_grad_(learns == "input")
+    with torch.autocast("cpu", BF16):
+        out = layer(x)
+    out.backward(slopes.to(out.dtype))
+    assert len(counted) == products

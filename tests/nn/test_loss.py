@@ -555,3 +555,78 @@ def test_confident_words_of_a_split_table_in_16_bits(dtype: torch.dtype, monkeyp
             grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
             assert float((grad - slope).norm()) <= 0.05 * float(slope.norm())
     assert all(apart(mine, wanted) < 0.2 for mine, wanted in zip(whole, exact, strict=True))
+
+
+# single changes that nothing noticed
+
+
+def test_in_fp16_exps_are_of_scores_less_the_highest() -> None:
+    """e^40 is a number in fp32; the products of the slopes take it in fp16, which ends at e^11."""
+    hidden, table = torch.tensor([[8.0, 0.0], [0.0, 8.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0], [4.9, 0.0]])
+    leaves = [hidden.requires_grad_(), table.requires_grad_()]
+    targets, weights = torch.tensor([2, 1]), torch.ones(2)
+    exact = torch.autograd.grad(token_loss(*leaves, None, targets, weights), leaves)
+    with torch.autocast("cpu", torch.float16):
+        rough = torch.autograd.grad(token_loss(*leaves, None, targets, weights), leaves)
+    for mine, wanted in zip(rough, exact, strict=True):
+        assert near(mine, wanted, 5e-2)
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, V), (torch.bfloat16, 64), (torch.float16, 64)])
+def test_a_device_multiplies_by_an_even_vocabulary_in_16_bits_alone(
+    on_device: None, dtype: torch.dtype, rows: int
+) -> None:
+    hidden, table, bias, *_ = asked()
+    for slant in (bias, None):
+        product, added = loss._aligned(table, slant, hidden.to(dtype))
+        assert product.shape == (rows, D)
+        assert product.dtype == dtype
+        assert rows == V or added[V:].tolist() == [-torch.inf] * (rows - V)
+
+
+def test_a_sampled_loss_whose_target_stands_high_above_the_candidates() -> None:
+    """e to 200 is no number: the target's score may be the highest."""
+    hidden, table, bias, targets, weights = asked(weighted=False)
+    with torch.no_grad():
+        bias[targets] += 200
+    drawn = torch.tensor([word for word in range(V) if word not in set(targets.tolist())])
+    assert len(drawn) > 3
+    value = loss.sampled_loss(
+        hidden, (table[targets], bias[targets]), (table[drawn], bias[drawn]), targets, weights, drawn
+    )
+    assert torch.isfinite(value)
+    assert all(torch.isfinite(slope).all() for slope in gradients(value, (hidden, table, bias)))
+
+
+def test_the_first_of_equal_words_is_the_best_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "TILE", (4, 8))
+    table = torch.ones(40, 3)
+    with torch.no_grad():
+        value, column = loss._highest_of_all(torch.ones(5, 3), table, None)
+    assert (value.tolist(), column.tolist()) == ([3.0] * 5, [0] * 5)
+
+
+def test_a_rank_without_words_offers_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where all scores are minus infinity, as those of a rank that holds none."""
+    bare = loss.Range(None, 98, 0, 49)
+    monkeypatch.setattr(loss.Range, "agree", lambda self, values, by=None: values)
+    nothing = torch.full((2,), -torch.inf)
+    assert (
+        loss._agreed_best(nothing, torch.zeros(2, dtype=torch.int64), bare).tolist()
+        == [torch.iinfo(torch.int64).max] * 2
+    )
+
+
+def test_a_targets_score_of_a_sampled_loss_is_summed_up_in_fp32() -> None:
+    hidden, row = torch.ones(1, 2_048, dtype=torch.bfloat16), torch.full((1, 2_048), 1.0, dtype=torch.bfloat16)
+    row[0, 1_024:] = 2**-7  # in bf16 nothing is added to 1024 by less than 4
+    none = (torch.zeros(1, 2_048), torch.full((1,), 1_032.0))
+    value = loss.sampled_loss(hidden, (row, torch.zeros(1)), none, torch.tensor([0]), torch.ones(1), torch.tensor([1]))
+    assert float(value) == pytest.approx(float(np.log(2)), abs=1e-3)
+
+
+def test_what_learns_nothing_collects_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen network and head with a loss that is only told."""
+    hidden, table, bias, targets, weights = (x.detach() for x in asked())
+    monkeypatch.setattr(loss, "_Slopes", None)
+    assert torch.isfinite(token_loss(hidden, table, bias, targets, weights))

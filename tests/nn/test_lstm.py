@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ordsmed.nn import lstm as lstm_module
 from ordsmed.nn.lstm import Lstm, describe, lacks_fused
 
 STEPS, ROWS, WIDTH = 9, 5, 6
@@ -139,3 +140,31 @@ def test_what_torch_has_no_fused_kernel_for_is_said(monkeypatch: pytest.MonkeyPa
     assert of("2.13.0", None, "fp32") == "AMD's library has no kernel with projections"
     assert of("2.13.0", None, "bf16", projects=False) == ""
     assert describe(True, 0.0, 0.0, "none here") == "LSTM: torch's loop over steps (none here)"
+
+
+def test_what_is_carried_on_learns_nothing() -> None:
+    """Else a window's graph would hang on that of the one before, and so on."""
+    lstm = made(11, 3.0, 3.0)
+    x, h, c, _ = inputs(11)
+    for out, last, state in (lstm(x, h, c), lstm(x, h, c, fused=True)):
+        assert out.requires_grad
+        assert not last.requires_grad
+        assert not state.requires_grad
+
+
+def test_fresh_weights_reach_as_far_as_those_of_one_matrix() -> None:
+    """Glorot's bound of [width + width, 4 cells]: TensorFlow's cell has one matrix for both."""
+    torch.manual_seed(0)
+    lstm = Lstm(32, 64, cell_clip=0.0, projection_clip=0.0)
+    bound = (6 / (32 + 32 + 4 * 64)) ** 0.5
+    for weight in (lstm.enter, lstm.carry):
+        assert float(weight.detach().abs().max()) == pytest.approx(bound, rel=1e-2)
+
+
+def test_torchs_kernel_that_is_asked_for_is_taken_where_ours_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lstm_module.switch, "runs", lambda kernel, device: True)
+    monkeypatch.setattr(lstm_module, "together", lambda *given: ["ours"])
+    lstm = made(11, 0.0, 0.0)
+    x, h, c, _ = inputs(11)
+    assert lstm_module.read([lstm], [x], h[None], c[None], None, fused=False) == ["ours"]
+    assert len(lstm_module.read([lstm], [x], h[None], c[None], None, fused=True)[0]) == 3

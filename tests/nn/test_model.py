@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from kit.families import WORDS, packed, shaken
+from ordsmed.mesh import precision
+from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn import activations
 from ordsmed.nn.adapters import Adapters
@@ -207,3 +209,26 @@ def test_tokens_of_which_no_type_is_told_are_of_the_first(m: Any) -> None:
                           for types in (None, torch.zeros_like(ids), torch.ones_like(ids)))  # fmt: skip
     torch.testing.assert_close(one, first)
     assert not torch.allclose(one, second, atol=1e-2)
+
+
+def test_a_masked_head_norms_last() -> None:
+    """Dense, activation, norm: what scores words has mean 0 and variance 1."""
+    torch.manual_seed(0)
+    settings = bert.Settings(width=64, layers=1, heads=1)
+    head = settings.token_head(settings.build(30))
+    out = head.transform(torch.randn(5, 64) * 9).detach()
+    torch.testing.assert_close(out.mean(1), torch.zeros(5), rtol=0, atol=1e-5)
+    torch.testing.assert_close(out.var(1, correction=0), torch.ones(5), rtol=1e-3, atol=0)
+
+
+def test_types_in_fp32_make_no_stream_of_fp32() -> None:
+    """Norms that stand before leave the sum as it came: it must be in 16 bits from the embeddings on."""
+    settings = megatron_bert.Settings(width=64, layers=1, heads=1)
+    network = settings.build(30)
+    precision.keep_in_half(network, Layout(precision="bf16"))
+    kinds = []
+    network.blocks[0].register_forward_pre_hook(lambda _, given: kinds.append(given[0].dtype))
+    ids = torch.zeros(2, 4, dtype=torch.int64)
+    with torch.autocast("cpu", torch.bfloat16):
+        network(ids, ids)
+    assert kinds == [torch.bfloat16]

@@ -47,3 +47,14 @@ def test_several_ask_one_state() -> None:
     ]
     assert torch.allclose(logs, torch.cat([one for one, _ in each]))
     assert best.tolist() == [bool(one) for _, one in each]
+
+
+@pytest.mark.parametrize("low", [-75.0, -100.0])
+def test_scores_that_are_all_low_are_told_exactly(low: float) -> None:
+    """e to -100 is a number still, with two digits."""
+    torch.manual_seed(0)
+    hidden, table, targets = torch.randn(7, 4), torch.randn(9, 4), torch.arange(7)
+    bias = torch.full((9,), low)
+    logs, _ = loss.token_logs(hidden, table, bias, targets)
+    wanted = (hidden @ table.T).log_softmax(1)[torch.arange(7), targets]
+    torch.testing.assert_close(logs, wanted, rtol=1e-4, atol=5e-5)

@@ -61,7 +61,7 @@ def test_losses_and_shares_of_any_shape(
 def test_rows_that_are_part_of_wider_ones(device: torch.device) -> None:
     from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
 
-    wide, targets = (tensor.to(device) for tensor in scored(5, 200, torch.float32))
+    wide, targets = (tensor.to(device) for tensor in scored(5, 300, torch.float32))
     scores, targets = wide[:, :200], targets % 200
     rest, (wanted, shares) = wide[:, 200:].clone(), plain(scores, targets)
     losses, _ = cross_entropy(scores, targets, 200)

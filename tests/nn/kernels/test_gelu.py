@@ -92,3 +92,15 @@ def test_inputs_by_column_are_refused(device: torch.device) -> None:
     for slopes, inputs in ((z, z.T.contiguous().T), (z.T.contiguous().T, z)):
         with pytest.raises(AssertionError, match="row after row"):
             _launch(slopes, inputs, False)
+
+
+def test_slopes_that_are_one_number_again_and_again(device: torch.device) -> None:
+    """As of a plain sum."""
+    from ordsmed.nn.kernels.gelu import linear_gelu, plain
+
+    x, weight, bias = (torch.randn(shape).to(device).requires_grad_() for shape in ((5, 6), (9, 6), (9,)))
+    ours, theirs = (
+        torch.autograd.grad(way(x, weight, bias, tanh=False).sum(), (x, weight, bias)) for way in (linear_gelu, plain)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -252,3 +252,37 @@ def test_rows_with_gaps_are_refused(device: torch.device) -> None:
         _launch(across, x, one, one, 0, 0, 1e-5, x.dtype)
     with pytest.raises(AssertionError, match="row after row"):
         _launch_back(x, None, None, across, torch.ones(3, 2, device=device), one, 0, 0, False, x.dtype, x.dtype)
+
+
+def test_the_norm_is_of_the_sum_that_is_told(device: torch.device) -> None:
+    """In bf16 a sum near 100 is rounded to halves: what is normed is what goes on, as the way back reads it."""
+    from ordsmed.nn.kernels.residual_norm import add_norm
+
+    products, residuals, scale, shift, _ = leaves(device, (6,), 40, torch.bfloat16, torch.bfloat16)
+    sums, normed = add_norm(products, residuals.detach() + 100, scale, shift, 1e-5, torch.float32)
+    wanted = torch.nn.functional.layer_norm(sums.float(), (40,), scale, shift, 1e-5)
+    torch.testing.assert_close(normed, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_where_the_sum_alone_is_used_it_learns_alone(device: torch.device) -> None:
+    from ordsmed.nn.kernels.residual_norm import add_norm
+
+    products, residuals, scale, shift, _ = given = leaves(device, (6,), 40, torch.float32, torch.float32)
+    sums, _ = add_norm(products, residuals, scale, shift, 1e-5, torch.float32)
+    above = torch.randn_like(sums)
+    to_products, to_residuals, to_scale, to_shift = torch.autograd.grad(sums, given[:4], above, allow_unused=True)
+    torch.testing.assert_close(to_products, above)
+    torch.testing.assert_close(to_residuals, above)
+    assert all(slope is None or not slope.any() for slope in (to_scale, to_shift))
+
+
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.bfloat16), (torch.float16, torch.float32)])
+def test_a_sum_of_two_types_is_of_the_wider(device: torch.device, kinds: tuple[torch.dtype, torch.dtype]) -> None:
+    from ordsmed.nn.kernels.residual_norm import add
+
+    products, residuals, *_ = leaves(device, (6,), 40, *kinds)
+    sums = add(products, residuals, None, Drop())
+    assert sums.dtype == torch.float32
+    torch.testing.assert_close(sums, products.float() + residuals.float(), rtol=1e-6, atol=1e-6)
+    slopes = torch.autograd.grad(sums, (products, residuals), torch.randn_like(sums))
+    assert [slope.dtype for slope in slopes] == [*kinds]
