@@ -20,7 +20,7 @@ def ask(number: int) -> None:
     time.sleep(5)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_is_heard_as_ctrl_c(number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_DFL)
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import operator
 import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from typing import Any
 import pytest
 
 from ordsmed.base import workers
+from ordsmed.base.ending import TO_STOP
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.workers import _in_order, worker_pool
+from ordsmed.base.workers import WorkerProcess, _in_order, worker_pool
 
 
 def fail(number: int) -> int:
@@ -72,6 +75,51 @@ def test_ctrl_c_is_for_the_first_process() -> None:
 def test_a_killed_worker_is_told() -> None:
     with pytest.raises(RunError, match="a worker process: ended without a word"), worker_pool(2) as spread:
         list(spread(die, ((n,) for n in range(9))))
+
+
+def slow(number: int) -> int:
+    time.sleep(0.2)
+    return number
+
+
+def test_a_signal_to_the_process_group_ends_no_worker() -> None:
+    with worker_pool(2) as spread:
+        results = spread(slow, ((n,) for n in range(12)))
+        found = [next(results)]
+        workers = [process for process in multiprocessing.active_children() if isinstance(process, WorkerProcess)]
+        for number in TO_STOP:
+            subprocess.run(["kill", f"-{number}", *(str(process.pid) for process in workers)], check=True)
+            found.append(next(results))
+        assert [*found, *results] == list(range(12))
+    assert len(workers) == 2
+
+
+GROUP = """
+import sys, time
+from ordsmed.base import ending, errors, workers
+if __name__ == "__main__":
+    try:
+        with ending.heard(), workers.worker_pool(2) as spread:
+            for _ in spread(time.sleep, [(0.05,)] * 4000):
+                print("under way", flush=True)
+    except KeyboardInterrupt as stopped:
+        sys.exit(128 + getattr(stopped, "number", 2))
+"""
+
+
+def test_who_is_stopped_with_its_workers_says_nothing_else() -> None:
+    """They are not said to be killed, and multiprocessing's helper leaves no stack either."""
+    begun = {
+        number: subprocess.Popen([sys.executable, "-c", GROUP], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True, start_new_session=True)
+        for number in TO_STOP
+    }  # fmt: skip
+    for number, process in begun.items():
+        assert process.stdout
+        assert process.stdout.readline() == "under way\n"
+        os.killpg(process.pid, number)
+    for number, process in begun.items():
+        assert (process.communicate(timeout=480)[1], process.returncode) == ("", 128 + number)
 
 
 def test_no_scheduler(tmp_path: Path) -> None:

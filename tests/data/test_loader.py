@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordsmed.base.ending import TO_STOP
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.loader import MicroBatches, Share, load
 from ordsmed.data.rows import Span
@@ -91,6 +98,74 @@ def test_workers_make_the_same_batches() -> None:
     helped = list(load(Counted(), share, 2, 6, workers=2, device=CPU))
     assert len(alone) == len(helped) == 4
     assert all(same(a, b) for x, y in zip(alone, helped, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def test_a_signal_to_the_process_group_ends_no_worker() -> None:
+    """It asks the first process to stop, which needs their rows for the step that it finishes."""
+    ready = load(Counted(), Share(6, 2), 0, 40, workers=2, device=CPU)
+    steps = [next(ready)]
+    for number in TO_STOP:
+        told_by_another(number, multiprocessing.active_children())
+        steps += [next(ready) for _ in range(3)]
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    alone = load(Counted(), Share(6, 2), 0, 40, workers=0, device=CPU)
+    assert all(same(a, b) for x, y in zip([*steps, *ready], alone, strict=True) for a, b in zip(x, y, strict=True))
+    assert not multiprocessing.active_children(), "with their last batch they end"
+
+
+def told_by_another(number: int, processes: list[multiprocessing.Process]) -> None:
+    """A signal of a process that is not their parent."""
+    subprocess.run(["kill", f"-{number}", *(str(process.pid) for process in processes)], check=True)
+
+
+def test_a_worker_that_hangs_ends_by_its_parent() -> None:
+    """Else who makes rows for ever would keep the first process from ending."""
+
+    class Hanging(Counted):
+        """Never makes row 4."""
+
+        def batch(self, numbers: Ints) -> Batch:
+            while 4 in numbers:
+                time.sleep(60)
+            return super().batch(numbers)
+
+    ready = load(Hanging(), Share(2, 2), 0, 40, workers=1, device=CPU)
+    next(ready)
+    (worker,) = multiprocessing.active_children()
+    told_by_another(signal.SIGTERM, [worker])
+    assert len(next(ready)) == 1
+    worker.terminate()
+    worker.join()
+    assert worker.exitcode == 0
+
+
+def test_a_signal_while_workers_begin_ends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's own handler of SIGTERM is set before anything of ours could run there."""
+    from torch.utils.data._utils import signal_handling
+
+    plain = signal_handling._set_worker_signal_handlers
+
+    def signalled() -> None:
+        plain()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(signal_handling, "_set_worker_signal_handlers", signalled)
+    assert len(list(load(Counted(), Share(6, 2), 0, 4, workers=2, device=CPU))) == 4
+
+
+def test_this_process_hears_what_came_meanwhile() -> None:
+    """Nothing stays held back when workers were begun."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        ready = load(Counted(), Share(6, 2), 0, 4, workers=1, device=CPU)
+        next(ready)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert heard == [signal.SIGUSR1]
+        assert len(list(ready)) == 3
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_as_many_micro_batches_as_are_left() -> None:

@@ -16,7 +16,8 @@ GOES_ON = "goes on"  # of a verb that is stopped: what is done stands
 BEGINS_AGAIN = "begins again"  # nothing is left of it
 DEVICES = "ORDSMED_DEVICES"  # tells a process how many `--devices` started it with
 STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; as the first process has it
-ASKED = (signal.SIGTERM, signal.SIGHUP)
+TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # ask a run to save and stop
+ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _connected = False
 _status: int | None = None  # with which this process ends at once; None: as any other
 
@@ -72,7 +73,7 @@ def last() -> None:
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise `Ended` in here, where nobody else listens to them (`nohup`, a run's own loop)."""
+    """What asks to stop raises `Ended` in here, where nobody else listens to it (`nohup`, a run's own loop)."""
     own = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:

@@ -20,10 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any
 
+from ordsmed.base.ending import TO_STOP
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import most_processes
 
@@ -90,7 +92,8 @@ class WorkerProcess(SpawnProcess):
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
-            return SpawnProcess._Popen(process_obj)
+            with started_deaf(forked=False):
+                return SpawnProcess._Popen(process_obj)
         finally:
             sys.modules["__main__"] = main
 
@@ -103,16 +106,44 @@ class WorkerContext(SpawnContext):
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
-    executor = ProcessPoolExecutor(processes, WorkerContext(), _begin)
+    with started_deaf(forked=False):
+        executor = ProcessPoolExecutor(processes, WorkerContext(), _begin)
     try:
         yield executor, processes
     finally:
         executor.shutdown(cancel_futures=True)
 
 
+@contextlib.contextmanager
+def started_deaf(*, forked: bool) -> Iterator[None]:
+    """Processes started in here hear no signal that asks to stop, though a whole group gets it (by `timeout`, torchrun,
+    PBS, systemd): the first process needs them for what it finishes. They call `end_by_parent` when they are up."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)  # which is inherited, and holds before any handler could
+    try:
+        if not forked:
+            resource_tracker.ensure_running()  # multiprocessing's own helper; as it starts it lets two of them through
+            signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_by_parent() -> None:
+    """Let this process, which was started deaf, end when its parent terminates it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_by, args=(parent.pid,), daemon=True).start()
+
+
+def _end_by(parent: int) -> None:
+    while signal.sigwaitinfo((signal.SIGTERM,)).si_pid != parent:
+        pass
+    os._exit(0)
+
+
 def _begin() -> None:
     """Make a process ready; it ends when the one that asked for it does, however that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
+    end_by_parent()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()

@@ -7,6 +7,7 @@ Nothing here has a state: what a step sees follows from its number alone.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from ordsmed.base.workers import end_by_parent, started_deaf
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.windows import Ints
@@ -64,10 +66,23 @@ def load(
     if workers == 0:
         ready = (micro[i] for i in range(len(micro)))
     else:
-        pinned = device.type == "cuda"
-        ready = iter(DataLoader(micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
+        ready = _made_ahead(micro, workers, pinned=device.type == "cuda")
     for _ in range(first, steps):
         batches: list[Batch] = []
         while len(batches) < share.accumulation and not (batches and stop()):
             batches.append(next(ready))
         yield batches
+
+
+def _made_ahead(micro: MicroBatches, workers: int, *, pinned: bool) -> Iterator[Batch]:
+    """The micro-batches by processes that go on making them when the group of this one is asked to stop."""
+    with started_deaf(forked=multiprocessing.get_start_method() == "fork"):
+        return iter(
+            DataLoader(
+                micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned, worker_init_fn=_begin
+            )
+        )
+
+
+def _begin(worker: int) -> None:
+    end_by_parent()

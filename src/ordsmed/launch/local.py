@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ordsmed.base import machine
-from ordsmed.base.ending import DEVICES
+from ordsmed.base.ending import DEVICES, TO_STOP
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import say
 
 GRACE = 15.0  # seconds that the others have after one failed, to say what they know
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+PASSED_ON = TO_STOP
 LOOK = 0.05
 UNREAD = 128 + signal.SIGPIPE  # how who has no reader any more ends
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ordsmed.base.ending import STOP_AT, Stopped
+from ordsmed.base.ending import STOP_AT, TO_STOP, Stopped
 from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import first_alone
@@ -339,8 +339,7 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
         again = " (again: stops at once)" if number == signal.SIGINT else ""
         say(f"{signal.Signals(number).name}: the step is finished, then the run is saved{again}")
 
-    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-    before = {name: signal.signal(name, hear) for name in names}
+    before = {name: signal.signal(name, hear) for name in TO_STOP}
     try:
         with unread(lambda: heard.append(signal.SIGPIPE)):  # behind a signal that was heard it changes nothing
             yield lambda: heard[0] if heard else 0
