@@ -71,6 +71,7 @@ def test_a_script_says_all_that_the_site_asks_for() -> None:
     assert {"--partition=a100", "--nodes=2", "--ntasks-per-node=4", "--gpus=8", "--cpus-per-task=8", "--time=03:00:00",
             "--account=nn1", "--requeue", "--signal=TERM@300"} <= set(directives(script))  # fmt: skip
     assert "module --force swap StdEnv Zen2Env" in script
+    assert 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"' in script
     assert "ordsmed pretrain tiny/bert --site saga:a100" in script
 
 
@@ -103,7 +104,16 @@ def test_containers_and_torchrun(cluster: str) -> None:
     assert 'if [ "$status" != 0 ] && [ "$SECONDS" -ge 86040 ] && [' in by  # a day less 300 and 60 seconds
     assert 'if [ "$status" = 143 ] && [' in text(site=cluster)
     assert "-m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d" in by
+    assert "export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=300" in by
+    assert "SRUN_CPUS" not in by, "the site tells of no cores"
+    assert "TORCH_ELASTIC" not in text(site=cluster)
     assert 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}' in by
+
+
+def test_one_torchrun_a_node_asks_for_the_cores_of_all_its_processes() -> None:
+    wish = {"site": "saga:a100", "account": "nn1", "time": "3h"}
+    assert "--cpus-per-task=8" in directives(text(**wish))
+    assert {"--ntasks-per-node=1", "--cpus-per-task=32"} <= set(directives(text(**wish, torchrun=True)))
 
 
 def test_nvidia_s_run_on_48_machines_as_the_docs_have_it(folder: Path) -> None:
@@ -310,6 +320,16 @@ def test_a_job_is_handed_in_and_told_of(
     ]  # fmt: skip
     main(["submit", "--status"])
     assert "41   RUNNING    pretrain-tiny-bert" in capsys.readouterr().out
+
+
+def test_a_state_is_its_first_word(sbatch: Any) -> None:
+    """Slurm's accounts tell by whom a job was cancelled; one that waits tells why, where it does."""
+    sbatch("squeue", 'printf "41|PENDING|Priority\\n45|PENDING|None\\n"')
+    sbatch("sacct", 'printf "42|CANCELLED by 1000\\n43|TIMEOUT\\n"')
+    assert slurm.states(["41", "42", "43", "44", "45"]) == {
+        "41": "PENDING (Priority)", "42": "CANCELLED", "43": "TIMEOUT", "45": "PENDING",
+    }  # fmt: skip
+    assert {"CANCELLED", "TIMEOUT"} <= set(slurm.OVER)
 
 
 def test_a_chain_waits_one_for_the_other(cluster: str, sbatch: Any, folder: Path) -> None:

@@ -114,6 +114,11 @@ BAD: list[tuple[Check, str, dict[str, Any], str]] = [
     (job.account, "error", {"account": ""}, "none named, which .* asks for; `--account nn1234k`"),
     (job.account, "error", {"account": "nn1234"}, "nn1234 is none of yours; did you mean `nn1234k`"),
     (job.account, "warning", {"ask": lambda words: None}, "nn1234k; Slurm's accounts tell nothing of it"),
+    (job.cores, "warning", {"cores": 1, "env": {"SLURM_CPUS_PER_TASK": "16"}},
+     "^1 for this process, 16 by its job: .*; `srun --cpus-per-task=16`, or `export SRUN_CPUS_PER_TASK=16`"),
+    (job.cores, "warning", {"cores": 15, "env": {"SLURM_JOB_CPUS_PER_NODE": "64(x2)", "SLURM_STEP_NUM_TASKS": "8",
+     "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}},
+     "^15 for this process, 16 by its job"),
     (disks.room, "error", {"space": lambda path: (5 * 10**7, 10**9)}, "home .*: 50 MB free of 1 GB; free some space"),
     (disks.room, "warning", {"space": lambda path: (5 * 10**8 if path.name == "home" else 10**12, 10**9)},
      "home .*: 500 MB free of 1 GB; free some space"),
@@ -168,6 +173,17 @@ def test_what_a_site_says(check: Check, state: str, changes: dict[str, Any], tex
     one = asked(check, dataclasses.replace(sound, place=site(sound, **changes)))
     assert one.state == state
     assert re.search(text, one.words), one.words
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{}, {"SLURM_CPUS_PER_TASK": "8"}, {"SLURM_CPUS_PER_TASK": "8", "SLURM_JOB_CPUS_PER_NODE": "64"},
+     {"SLURM_JOB_CPUS_PER_NODE": "16", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+     {"SLURM_JOB_CPUS_PER_NODE": "8,4"}],
+)  # fmt: skip
+def test_a_process_that_has_the_cores_of_its_job(env: dict[str, str], sound: Host) -> None:
+    one = asked(job.cores, dataclasses.replace(sound, env=env, cores=8))
+    assert (one.state, one.words) == ("ok", "8 for this process")
 
 
 def test_a_module_is_the_remedy_where_a_site_has_one(sound: Host) -> None:

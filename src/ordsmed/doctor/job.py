@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from ordsmed.base.errors import nearest
+from ordsmed.base.ranks import place_of
 from ordsmed.doctor.host import Host
 from ordsmed.doctor.outcome import Outcome, error, ok, warning
 
@@ -66,3 +68,23 @@ def account(host: Host) -> Iterator[Outcome]:
         yield warning(f"{own}; Slurm's accounts tell nothing of it", "see that it is written as the site has it")
     else:
         yield ok(own or "none needed")
+
+
+def cores(host: Host) -> Iterator[Outcome]:
+    """Has this process the cores that its job gives it?"""
+    if not host.slurm:
+        return
+    given = _given(host.env)
+    if host.cores < given:
+        remedy = f"`srun --cpus-per-task={given}`, or `export SRUN_CPUS_PER_TASK={given}`: srun may not take it over"
+        yield warning(f"{host.cores} for this process, {given} by its job: rows are made while the GPU waits", remedy)
+    else:
+        yield ok(f"{host.cores} for this process")
+
+
+def _given(env: Mapping[str, str]) -> int:
+    """The cores of a process as its job asked for them, else its share of the job's on this node; 0: it is in none."""
+    if env.get("SLURM_CPUS_PER_TASK", "").isdigit():
+        return int(env["SLURM_CPUS_PER_TASK"])
+    node = re.match(r"\d+", env.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return int(node[0]) // place_of(env).local_world if node else 0

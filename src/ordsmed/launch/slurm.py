@@ -136,7 +136,10 @@ def _body(job: BatchJob) -> Iterator[str]:
         yield f"module load {shlex.join(loaded)}"
     for name, value in {**site.environment, **job.environment}.items():
         yield f"export {name}={shlex.quote(value)}"
+    if job.cores:
+        yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives it one, from Slurm 22.05 on'
     if job.torchrun:
+        yield f"export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={job.save}  # seconds to save; torchrun kills after 30 else"
         yield 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
     if job.requeue:
         search = f"find {shlex.quote(f'{job.saves}/')} -path {shlex.quote(job.saved)} -type f"
