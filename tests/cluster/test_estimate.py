@@ -82,6 +82,19 @@ def test_twice_the_steps_are_twice_the_work() -> None:
     assert here("phase.steps=500", "validate=50").flops > one.flops
 
 
+def test_what_validations_cost() -> None:
+    """One at the end, and one at each step that has its own; each a third of a step's work a row: no backward pass."""
+    plan, _ = machinery._there("tiny/bert", ("validate=0",), "pretrain", "", 1, None, alone=False, make=False)
+    phase, rows = plan.recipe.phases[-1], plan.recipe.validation_rows
+    one = rows * plan.flops(len(plan.recipe.phases) - 1) / phase.batch / 3
+    steps, work, judging, _ = work_of("validate=0")
+    assert judging == pytest.approx(one)
+    assert work_of(f"validate={steps // 4}")[:2] == (steps, work)
+    assert work_of(f"validate={steps // 4}")[2] == pytest.approx(4 * one)
+    assert work_of("validate=0", f"validation_rows={2 * rows}")[2] == pytest.approx(2 * one)
+    assert here("validate=0").flops == pytest.approx(work + one)
+
+
 def test_a_measurement_like_it_is_taken_as_it_is(folder: Path) -> None:
     measurements.add(measurements.PLACE, [likeness()])
     found = here()

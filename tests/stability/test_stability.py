@@ -470,6 +470,18 @@ def precisions(name: str) -> set[str]:
     return {settings.read(path)["layout"]["precision"] for path in Path("work/stability", name).glob("seed-*.toml")}
 
 
+def test_a_precision_is_measured_beside_as_many_processes_as_will_run(
+    study: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run has so many devices; the cores are theirs together."""
+    asked: list[int] = []
+    monkeypatch.setattr(plan, "chosen_once", lambda kind, recipe, beside: asked.append(beside) or "fp32")
+    for number, (workers, devices) in enumerate([(2, 3), (2, 0), (1, 2)]):
+        how = StudyOptions(seeds=(1, 2, 3), workers=workers, devices=devices)
+        stability(str(study), ["layout.precision=auto", f"out=study-{number}"], how)
+    assert asked == [6, 2, 2]
+
+
 def test_all_seeds_have_one_precision(study: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen once, before the first; seeds that come later keep it, though another would be chosen now."""
     answers, words = ["fp32", "bf16"], ["layout.precision=auto"]

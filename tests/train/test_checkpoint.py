@@ -97,6 +97,17 @@ def test_the_last_few_are_kept_and_revisions_without_their_moments(tmp_path: Pat
     assert checkpoint.damage(tmp_path / "step-000000002", weights) == ""
 
 
+def test_a_checkpoint_has_its_name_on_the_disk_before_an_old_one_goes(
+    tmp_path: Path, synced: list[tuple[str, str]]
+) -> None:
+    """Else the power may go when neither stands."""
+    saved(tmp_path, 2, 4, keep=1)
+    named = synced.index(("rename", str(tmp_path / "step-000000004")))
+    assert any(what == "sync" and path.endswith("state.json") for what, path in synced[:named])
+    assert synced[named + 1] == ("sync", str(tmp_path))
+    assert [what for what, path in synced[named + 2 :] if "step-000000002" in path] == ["rename"]
+
+
 def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path) -> None:
     saved(tmp_path, 5)
     (tmp_path / "step-000000005" / "model.safetensors").write_bytes(b"damaged")

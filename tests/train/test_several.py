@@ -194,6 +194,20 @@ def test_what_a_run_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert begun[2][0][-3:] == ["layout.threads=1", "--devices", "2"]
 
 
+def test_a_run_that_stands_is_started_with_its_own_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bits depend on them; the newest checkpoint tells, or the record of a run that has none yet."""
+    begun: list[list[str]] = []
+    monkeypatch.setattr(several.subprocess, "Popen", lambda words, **how: begun.append(words))
+    (one,) = planned(tmp_path, seeds=(1,))
+    one.folder.mkdir(parents=True)
+    run.Run(one.folder).set(threads=3)
+    several.start(one, {}, 8)
+    (one.folder / "checkpoints" / "step-000000005").mkdir(parents=True)
+    (one.folder / "checkpoints" / "step-000000005" / "state.json").write_text('{"threads": 2}')
+    several.start(one, {}, 8)
+    assert [words[-1] for words in begun] == ["layout.threads=3", "layout.threads=2"]
+
+
 def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
