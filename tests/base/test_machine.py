@@ -33,6 +33,28 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize(
+    ("env", "hip", "wanted"),
+    [
+        ({}, None, "expandable_segments:True"), ({}, "6.4", None),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, None, "max_split_size_mb:64"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": ""}, None, ""), ({"PYTORCH_ALLOC_CONF": "backend:native"}, None, None),
+        ({"PYTORCH_HIP_ALLOC_CONF": "x"}, None, None),
+    ],
+)  # fmt: skip
+def test_segments_grow_unless_a_user_says_how_memory_is_held(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], hip: str | None, wanted: str | None
+) -> None:
+    for name in machine.ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    machine.let_segments_grow()
+    assert os.environ.get("PYTORCH_CUDA_ALLOC_CONF") == wanted
+    assert set(machine.ALLOCATOR) & set(os.environ) == {*env, *(["PYTORCH_CUDA_ALLOC_CONF"] if wanted else [])}
+
+
+@pytest.mark.parametrize(
     ("count", "asked", "place", "device"),
     [
         (0, "auto", (), "cpu"), (0, "cpu", (), "cpu"), (2, "cpu", (), "cpu"), (1, "auto", (), "cuda:0"),
@@ -506,6 +528,14 @@ ACCELERATOR = getattr(torch, "AcceleratorError", RuntimeError)  # torch 2.7 has 
         (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"), False),
         (RuntimeError("Triton Error [CUDA]: device kernel image is invalid"), False),
         (RuntimeError("out of resource: shared memory, Required: 9, Hardware limit: 8"), False),
+        (RuntimeError("HIP error: out of memory"), True),
+        (RuntimeError("Triton Error [HIP]:  Code: 2, Messsage: out of memory"), True),
+        (RuntimeError("HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"), True),
+        (RuntimeError("rocblas_status_memory_error"), True),
+        (RuntimeError("miopenStatusAllocFailed"), True),
+        (RuntimeError("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"), True),
+        (RuntimeError("HIP error: invalid device function"), False),
+        (RuntimeError("Triton Error [HIP]:  Code: 1, Messsage: out of range"), False),
         (RunError("rank 1, step 3", "CUDA error: out of memory"), False),  # told of already
     ],
 )

@@ -48,11 +48,12 @@ def test_a_cpu_flushes_what_would_make_it_slow(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_is_taken_and_its_memory_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
-    monkeypatch.setattr(machine, "device_of", lambda *_: "cuda:3")
+    monkeypatch.setattr(machine, "let_segments_grow", lambda: done.append("grow"))
+    monkeypatch.setattr(machine, "device_of", lambda *_: done.append("looked at") or "cuda:3")
     monkeypatch.setattr(machine, "keep_memory", lambda: done.append("kept"))
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
     assert prepare("cuda", 1).device == torch.device("cuda:3")
-    assert done == [torch.device("cuda:3")]
+    assert done == ["grow", "looked at", torch.device("cuda:3")], "CUDA reads the environment as it begins"
 
 
 def test_the_first_of_several_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +101,7 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)
     assert met["timeout"] == timedelta(seconds=2 * patience)
+    assert met["device_id"] == (torch.device("cuda") if device == "cuda" else None)
     assert met["noted"]
     assert found.store == ("word of store", "store")
     assert met["store"] == ("groups", found.store)

@@ -263,7 +263,9 @@ def test_a_rank_stands_among_those_who_share_no_layer_with_it(
     own = ranks.stand(Ranks(torch.device("cpu"), rank, 6, store="a store"), (3, 1, 2))
     assert made == [[0, 2, 4], [1, 3, 5]]
     assert (own.data_group, own.shape) == (group, (3, 1, 2))
-    assert own.mesh == ("cpu", (3, 1, 2), ("replicate", "shard", "tensor"))
+    assert own.mesh == ("cpu", (3, 2), ("replicate", "tensor")), "nobody meets alone"
+    own = ranks.stand(Ranks(torch.device("cpu"), 1, 4, store="a store"), (1, 4, 1))
+    assert own.mesh == ("cpu", (4,), ("shard",))
     alone = ranks.stand(Ranks(torch.device("cpu")), (1, 1, 1))
     assert (alone.mesh, alone.data_group) == (None, None)
 

@@ -255,7 +255,7 @@ def test_it_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str
     assert facts["devices"] == 4
     assert facts["hours"]["likely"] == pytest.approx(facts["seconds"]["likely"] / 3600)
     main(["estimate", "tiny/bert", "--site", "saga"])
-    assert "tiny/bert on saga: 1 node, 4 x P100, fp16" in capsys.readouterr().out
+    assert "tiny/bert on saga: 1 node, 4 x P100, fp32" in capsys.readouterr().out
 
 
 # --- what others reported

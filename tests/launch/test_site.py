@@ -82,7 +82,7 @@ def test_precision_and_tokens_follow_from_the_gpu(file: Any) -> None:
     assert Partition("x", precision="fp32").layout == {"device": "cpu", "precision": "fp32"}
     assert Partition("x", gpu="A100-80", precision="tf32").layout["precision"] == "tf32"
     assert {name: gpu.precision for name, gpu in GPUS.items() if gpu.precision != "bf16"} == {
-        "P100": "fp16", "V100": "fp16", "V100-32": "fp16", "T4": "fp16"}  # fmt: skip
+        "P100": "fp32", "V100": "fp16", "V100-32": "fp16", "T4": "fp16"}  # fmt: skip
     assert [name for name, gpu in GPUS.items() if not gpu.tensor_cores] == ["P100"]
     assert GPUS["V100"].wheels == "cu126"
     assert (GPUS["T4"].wheels, GPUS["MI250X"].wheels) == ("cu126 or newer", "rocm")

@@ -313,7 +313,7 @@ def test_a_cpu_has_no_tf32() -> None:
 @pytest.mark.parametrize(
     ("gpu", "how", "told"),
     [
-        (P100, "fp32", "(the recipe asks for it; fp16 is faster on Tesla P100)"),
+        (P100, "fp32", "precision: fp32 (Tesla P100 has no units for 16 bits)"),
         (V100, "fp32", "(the recipe asks for it; fp16 is faster on Tesla V100)"),
         (A100, "fp32", "(the recipe asks for it; bf16 or tf32 is faster on NVIDIA A100)"),
         (A100, "tf32", "(the recipe asks for it; bf16 is faster on NVIDIA A100)"),

@@ -51,7 +51,7 @@ def test_its_gpus_can_do_what_it_asks_for(place: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.version, "hip", "6.2" if gpu.amd else None)
     asked = settings.decode(Layout, site_layout(place), place)
     line = precision.set_up(asked, torch.device("cuda"))
-    assert line.startswith("precision: bf16" if number >= (8, 0) else "precision: fp16")
+    assert line.startswith(f"precision: {'bf16' if number >= (8, 0) else 'fp16' if number >= (7, 0) else 'fp32'}")
 
 
 @pytest.mark.parametrize("site", [name for name in SITES if sites.read(name).partition])
@@ -65,7 +65,7 @@ def test_every_fact_has_a_source_and_a_date(site: str) -> None:
 
 def test_a_partition_is_named_behind_the_site(tmp_path: Path) -> None:
     """Each has the precision of its GPU, and tokens as its memory holds."""
-    assert site_layout("saga") == site_layout("saga:accel") == {"device": "cuda", "precision": "fp16", "tokens": 12288}
+    assert site_layout("saga") == site_layout("saga:accel") == {"device": "cuda", "precision": "fp32", "tokens": 12288}
     assert site_layout("saga:a100") == {"device": "cuda", "precision": "bf16", "tokens": 65536}
     assert site_layout("ex3:dgx2q")["precision"] == "fp16"
     (tmp_path / "mine.toml").write_bytes(SITES["ex3"].read_bytes())

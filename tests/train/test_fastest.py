@@ -153,14 +153,17 @@ def test_the_first_rank_decides(recipe: Recipe, speeds: SimpleNamespace, monkeyp
     assert len(speeds.timed) == 2, "the first rank knew"
 
 
-@pytest.mark.parametrize(("arch", "chosen"), [((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16")])
+@pytest.mark.parametrize(
+    ("arch", "chosen"), [((6, 0), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16")]
+)
 def test_a_gpu_has_units_for_16_bits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arch: tuple[int, int], chosen: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     plan: Any = Planned(Made(Layout(precision="auto")))
     assert fastest.settled(plan).recipe.layout.precision == chosen
-    assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: for which this GPU has units\n"
+    why = "for which this GPU has units" if arch >= (7, 0) else "this GPU has no units for 16 bits"
+    assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: {why}\n"
 
 
 def test_nothing_is_built_before_the_choice() -> None:

@@ -92,6 +92,11 @@ def test_other_circumstances_are_told(
     assert f"goes on from {path}" in said
     deed._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
+    deed._restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
+    said = capsys.readouterr().err
+    assert f"machine NVIDIA A100, now {state['machine']}; kernels ['gelu'], now []; triton 3.6.0, now none: " in said
+    deed._restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
+    assert "losses will agree" not in capsys.readouterr().err, "a checkpoint of before says nothing of these"
     deed._restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
     assert "made with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
 

@@ -42,10 +42,12 @@ LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
 ALONE = 0.5  # cores that others may keep busy beside a measurement that is kept
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # by which users bind threads to cores
 SLOWER = 1.5  # 16 bits that take so many times as long are told
-FULL = (  # words of errors that have no class of their own: torch's on a CPU, CUDA's outside of torch's allocator
-    "can't allocate memory", "CUDA error: out of memory", "CUDA driver error: out of memory",
-    "Triton Error [CUDA]: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
-)  # fmt: skip
+FULL = (  # words of errors that have no class of their own: torch's on a CPU, a GPU's outside of torch's allocator
+    r"can't allocate memory|\b(CUDA|HIP) ((driver )?error|failure).*out of memory"
+    r"|Triton Error \[(CUDA|HIP)\].*out of memory"
+    r"|(CUBLAS|CUDNN|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed"
+)
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # how torch is told
 
 _known: dict[str, float] = {}  # speeds this process knows
 
@@ -119,6 +121,18 @@ def has_code(capability: str, codes: tuple[str, ...]) -> bool:
         if built == own or (not match[4] and built <= own and (match[1] == "compute" or built[0] == own[0])):
             return True
     return False
+
+
+def let_segments_grow() -> None:
+    """Of a GPU's memory let what is held grow where it lies, as batches differ in size; before CUDA begins.
+
+    What a user says of torch's allocator is left as it is; ROCm has no such memory. The first of the names, the older
+    one, holds in every version of torch: 2.9 does not read this of the newer one.
+    """
+    import torch
+
+    if torch.version.hip is None and not any(name in os.environ for name in ALLOCATOR):
+        os.environ[ALLOCATOR[0]] = "expandable_segments:True"
 
 
 def gpus_of(root: Path) -> str:
@@ -512,4 +526,4 @@ def lacks_memory(error: BaseException) -> bool:
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in FULL)
+    return isinstance(error, RuntimeError) and bool(re.search(FULL, str(error), re.IGNORECASE))

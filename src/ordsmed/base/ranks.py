@@ -165,6 +165,7 @@ def prepare(
     """
     import torch
 
+    machine.let_segments_grow()
     ranks = plan(device, "--device" if flags else "layout.device")
     speak(ranks.first)
     named = "--threads" if flags else "layout.threads"
@@ -238,6 +239,7 @@ def connect(ranks: Ranks, patience: float) -> Ranks:
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
         store=dist.PrefixStore("groups", ranks.store), rank=ranks.rank, world_size=ranks.world, timeout=limit,
+        device_id=ranks.device if ranks.device.type == "cuda" else None,  # NCCL splits groups off
     )  # fmt: skip
     return dataclasses.replace(ranks, limit=limit)
 
@@ -248,7 +250,8 @@ def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
         return dataclasses.replace(ranks, shape=shape)
     import torch.distributed as dist
 
-    mesh = dist.init_device_mesh(ranks.device.type, shape, mesh_dim_names=DIMENSIONS)
+    sizes = {name: size for name, size in zip(DIMENSIONS, shape, strict=True) if size > 1} or {DIMENSIONS[0]: 1}
+    mesh = dist.init_device_mesh(ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     tensor, data = shape[2], None
     for first in range(tensor):
         group = dist.new_group(list(range(first, ranks.world, tensor)))

@@ -18,7 +18,7 @@ class Gpu:
     teraflops: float  # products in the precision below
     single: float  # teraflops of products in fp32
     watts: int
-    precision: Literal["bf16", "fp16"]
+    precision: Literal["bf16", "fp16", "fp32"]
     tensor_cores: bool = True
 
     @property
@@ -38,7 +38,7 @@ class Gpu:
     @property
     def able(self) -> tuple[str, ...]:
         """The precisions it has units for."""
-        if self.precision == "fp16":
+        if self.precision != "bf16":
             return ("fp32", "fp16")
         return ("fp32", "bf16", "fp16") if self.amd else PRECISIONS
 
@@ -51,7 +51,7 @@ class Gpu:
 
 
 GPUS = {
-    "P100": Gpu("6.0", 16, 21.2, 10.6, 300, "fp16", tensor_cores=False),
+    "P100": Gpu("6.0", 16, 10.6, 10.6, 300, "fp32", tensor_cores=False),
     "V100": Gpu("7.0", 16, 125, 15.7, 300, "fp16"),
     "V100-32": Gpu("7.0", 32, 125, 15.7, 300, "fp16"),
     "T4": Gpu("7.5", 16, 65, 8.1, 70, "fp16"),

@@ -23,6 +23,7 @@ from ordsmed.nn.residual import exact_norm, half_norm
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 UNITS = {"AMX": "_is_amx_tile_supported", "AVX512_BF16": "_is_avx512_bf16_supported"}  # for bf16: how torch is asked
+HALVES = (7, 0)  # NVIDIA's from which on there are units for products of 16 bits
 LEAST_SCALE = 1.0
 
 
@@ -54,8 +55,9 @@ def set_up(layout: Layout, device: torch.device) -> str:
 
 
 def best_on(device: torch.device) -> str:
-    """The 16 bits that a GPU has units for."""
-    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+    """The 16 bits that a GPU has units for; fp32 where it has none (P100)."""
+    arch = torch.cuda.get_device_capability(device)
+    return "bf16" if arch >= (8, 0) else "fp16" if arch >= HALVES else "fp32"
 
 
 def likely(layout: Layout, device: torch.device) -> Layout:
@@ -77,6 +79,8 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
         said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
+    if cuda and layout.precision == "fp32" and arch < HALVES:
+        return f"precision: {said} ({name} has no units for 16 bits)"
     if cuda and layout.precision == "fp32":
         faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
         return f"precision: {said} (the recipe asks for it; {faster} is faster on {name})"

@@ -74,7 +74,7 @@ def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
         chosen, why = "bf16", "which layout.fp8 needs"
     elif ranks.device.type == "cuda":
         chosen = first_alone(ranks, lambda: best_on(ranks.device))
-        why = "for which this GPU has units"
+        why = "for which this GPU has units" if chosen != "fp32" else "this GPU has no units for 16 bits"
     else:
         chosen, why = _measured(ranks, make)
     say(f"layout.precision: auto took {chosen}: {why}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import torch
 
 from ordsmed.base import snapshots
 from ordsmed.base.errors import RunError
+from ordsmed.base.machine import name_of
 from ordsmed.base.ranks import AGES, first_alone
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate
+from ordsmed.nn.kernels import switch
 from ordsmed.train.checkpoint import CheckpointWriter, steps
 from ordsmed.train.job import Job
 
@@ -101,9 +104,11 @@ def facts(job: Job, step: int) -> dict[str, Any]:
 
 def circumstances(job: Job) -> dict[str, Any]:
     """What must be equal for a run to go on with the same bits."""
-    layout = job.recipe.layout
+    layout, device = job.recipe.layout, job.ranks.device
+    kernels = [kernel for kernel in switch.KERNELS if switch.runs(kernel, device)]
     return {
         "torch": torch.__version__, "threads": torch.get_num_threads(), "device": job.ranks.device.type,
         "mesh": list(job.ranks.shape), "micro": [job.share(i).micro for i in range(len(job.phases))],
         "precision": f"{layout.precision}, fp8" if layout.fp8 else layout.precision,
+        "machine": name_of(device), "kernels": kernels, "triton": metadata.version("triton") if kernels else "none",
     }  # fmt: skip
