@@ -679,6 +679,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"rate": -1.0}, "rate: found -1.0; wanted a finite number above 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
+        ({"warmup": 21, "schedule": {"over": 20}}, "warmup: found 21; wanted 0 to 20 steps"),
         ({"steps": 0, "warmup": 100}, "warmup: found 100; wanted 0 to 18 steps"),
         ({"steps": 0, "epochs": 2.0, "examples": 16, "warmup": 100}, "warmup: found 100; wanted 0 to 4 steps"),
         ({"average": 1.5}, "average: found 1.5; wanted 0 to below 1"),

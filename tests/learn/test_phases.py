@@ -110,3 +110,14 @@ def test_a_warmup_of_all_steps_is_the_longest() -> None:
             Phase(steps=2, length=1, batch=1, rate=1.0, warmup=warmup)
     with pytest.raises(ValueError, match="epochs above 0"):
         Phase(epochs=float("inf"), length=1, batch=1, rate=1.0)
+
+
+def test_a_warmup_is_of_the_course_which_may_be_longer_than_the_phase() -> None:
+    """Two steps of a course of eight, four of them warm-up; a warm-up that outlasts its course is refused."""
+    how = {"length": 1, "batch": 1, "rate": 2.0}
+    phase = Phase(steps=2, warmup=4, schedule=Schedule(over=8), **how)  # type: ignore[arg-type]
+    assert [phase.rate_at(step) for step in range(2)] == [0.5, 1.0]
+    for steps in ({"steps": 9}, {"epochs": 2.0}):
+        Phase(warmup=3, schedule=Schedule(over=3), **how, **steps)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="warmup: found 4; wanted at most the 3 steps of its course, or a share"):
+            Phase(warmup=4, schedule=Schedule(over=3), **how, **steps)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordsmed.base import settings
 from ordsmed.learn.schedules import Ramp, Schedule, at, ends, factor, warmup_steps
 
 HALF = math.sqrt(0.5)
@@ -85,7 +86,8 @@ def test_the_last_step_of_a_phase_that_is_all_warm_up_is_its_peak() -> None:
 
 
 def test_what_is_not_said_is_linear_to_0_and_a_fifth_of_wsd() -> None:
-    assert Schedule() == Schedule("linear", power=1.0, end=0.0, decay=0.2, shape="linear", since="warmup")
+    usual = {"power": 1.0, "end": 0.0, "decay": 0.2, "shape": "linear", "since": "warmup", "over": 0}
+    assert Schedule() == Schedule("linear", **usual)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_what_is_not_said_is_linear_to_0_and_a_fifth_of_wsd() -> None:
     [
         ({"end": 1.1}, "end: found 1.1"), ({"end": -0.1}, "end: found -0.1"), ({"power": 0.0}, "power: found 0.0"),
         ({"power": math.inf}, "power: found inf"), ({"decay": 0.0}, "decay: found 0.0"),
-        ({"decay": 1.1}, "decay: found 1.1"),
+        ({"decay": 1.1}, "decay: found 1.1"), ({"over": -1}, "over: found -1; wanted a number of steps, or 0 for"),
     ],
 )  # fmt: skip
 def test_schedules_that_cannot_be(wrong: dict[str, float], said: str) -> None:
@@ -108,3 +110,27 @@ def test_a_ramp_goes_from_its_start_to_its_end() -> None:
     assert at(ramp, done).tolist() == pytest.approx([0.3, 0.225, 0.15])
     assert at(0.2, done).tolist() == [0.2, 0.2, 0.2]
     assert (ends(ramp), ends(Ramp(0.1, 0.4)), ends(0.2)) == ((0.15, 0.3), (0.1, 0.4), (0.2, 0.2))
+
+
+def test_a_course_of_its_own_length_is_cut_off_or_has_ended() -> None:
+    """Four steps of a course of eight, and of one of two, warm-up included."""
+    long, short = Schedule("linear", end=0.2, over=8), Schedule("linear", end=0.2, over=2)
+    assert [factor(long, step, 4, 0) for step in range(4)] == pytest.approx([1, 0.9, 0.8, 0.7])
+    assert [factor(short, step, 4, 0) for step in range(4)] == pytest.approx([1, 0.6, 0.2, 0.2])
+    assert [factor(long, step, 4, 4) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 0.8])
+    jump = Schedule("linear", since="jump", over=8)
+    assert [factor(jump, step, 4, 2) for step in range(4)] == pytest.approx([0.5, 1, 6 / 8, 5 / 8])
+    wsd = Schedule("wsd", decay=0.5, over=8)
+    assert [factor(wsd, step, 6, 0) for step in range(6)] == pytest.approx([1, 1, 1, 1, 1, 0.75])
+    assert (long.span(4), Schedule().span(4)) == (8, 4)
+    course = [factor(Schedule("cosine", over=9), step, 9, 3) for step in range(9)]
+    assert course == [factor(Schedule("cosine"), step, 9, 3) for step in range(9)]
+
+
+def test_a_warmup_is_a_share_of_the_whole_course() -> None:
+    assert [factor(Schedule("constant", over=8), step, 4, 0.5) for step in range(4)] == [0.25, 0.5, 0.75, 1]
+
+
+def test_folders_from_before_courses_had_lengths_fit() -> None:
+    assert "over" not in settings.plain(Schedule(), essence=True)
+    assert settings.plain(Schedule(over=7), essence=True)["over"] == 7

@@ -19,6 +19,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.learn.schedules import Schedule
 from ordsmed.mesh.layout import Layout, memory
 from ordsmed.pretrain import plan as plans
 from ordsmed.pretrain.plan import PretrainingPlan
@@ -253,6 +254,8 @@ def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float,
     phase = Phase(length=8, batch=4, rate=1.0, epochs=epochs, warmup=warmup)
     found = plans.counted(Ten(Several((phase, Phase(steps=7, length=8, batch=4, rate=1.0)))))  # type: ignore[arg-type]
     assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
+    course = dataclasses.replace(phase, warmup=steps + 1.0, schedule=Schedule(over=steps + 1))
+    assert plans.counted(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
     late = dataclasses.replace(phase, warmup=steps + 1.0)
     with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
         plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]

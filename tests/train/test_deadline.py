@@ -18,6 +18,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.learn.schedules import Schedule
 from ordsmed.pretrain import deadline as fitting
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import deadline, loop, session
@@ -433,3 +434,24 @@ def test_few_of_the_steps_that_were_asked_for_are_warned_of(
     deadline.warn(steps, 100)
     assert capsys.readouterr().err.startswith(f"--deadline: {share} of the recipe's steps" if share else "")
     assert bool(share) == (steps < 10)
+
+
+def test_a_course_of_its_own_length_shrinks_with_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           clock: Clock) -> None:  # fmt: skip
+    """300 of its 1,000 steps, 400 of them warm-up: as a deadline is planned, and as it is planned again."""
+    phase = Phase(steps=300, length=8, batch=2, rate=1.0, warmup=400, schedule=Schedule("cosine", over=1000))
+    recipe, _ = fitted(monkeypatch, Plain((phase,)), 95.0)
+    (short,) = recipe.phase
+    assert (short.steps, short.warmup, short.schedule.over) == (90, 120, 301)
+    monkeypatch.undo()
+    found = looked(tmp_path, (phase,), (phase,), seconds=150 / 0.95, step=16, each=1.0, learning=[1.0])
+    assert found == [[150, 200.0, 500]]
+    again = planned(Plain((phase,)), found).phase[0]
+    assert (again.steps, again.warmup, again.schedule) == (150, 200.0, Schedule("cosine", over=500))
+    assert table((again,)) == found
+    assert planned(Plain((phase,)), table(phases(5))).phase[0].schedule.over == 0
+
+
+def test_plans_from_before_courses_had_lengths_hold() -> None:
+    (again,) = planned(Plain(phases(9)), [[4, 1.0]]).phase
+    assert (again.steps, again.warmup, again.schedule) == (4, 1.0, Schedule())

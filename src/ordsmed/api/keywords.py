@@ -82,7 +82,8 @@ def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Ite
 
 
 def _shared_out(phases: list[dict[str, Any]], steps: object, *, keep: bool) -> Iterator[str]:
-    """So many steps in all, each phase with its part of them, and its warm-up likewise, if that is counted in steps."""
+    """So many steps in all, each phase with its part of them; its warm-up and its course likewise, where these are
+    counted in steps."""
     if not _is_count(steps) or steps < len(phases):
         least = f"{len(phases)} or more" + (": one a phase at least" if phases[1:] else "")
         raise RecipeError("steps", f"found {steps!r}", f"a whole number, {least}")
@@ -93,9 +94,12 @@ def _shared_out(phases: list[dict[str, Any]], steps: object, *, keep: bool) -> I
         parts[parts.index(max(parts))] -= 1
     for number, (phase, part, count) in enumerate(zip(phases, parts, counts, strict=True), 1):
         yield f"phase[{number}].steps={part}"
-        warmup = phase.get("warmup", 0)
+        warmup, schedule, longest = phase.get("warmup", 0), phase.get("schedule"), part
+        if isinstance(schedule, Mapping) and _is_count(over := schedule.get("over")):
+            longest = max(1, round(int(over) * part / count))
+            yield f"phase[{number}].schedule.over={longest}"
         if isinstance(warmup, int | float) and warmup >= 1 and not keep:  # another is refused later
-            yield f"phase[{number}].warmup={max(1, min(part, round(warmup * part / count)))}"
+            yield f"phase[{number}].warmup={max(1, min(longest, round(warmup * part / count)))}"
 
 
 def _is_count(value: object) -> TypeGuard[int]:

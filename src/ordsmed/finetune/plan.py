@@ -91,8 +91,8 @@ class FinetuningPlan(Plan):
         self.network.fits(self.tokenizer)
         data = TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache)
         counted = dataclasses.replace(recipe, task=data.task, examples=len(data.train.features), warmup=None)
-        if (recipe.warmup or 0.0) > counted.updates:
-            raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {counted.updates} steps")
+        if (recipe.warmup or 0.0) > (longest := recipe.schedule.span(counted.updates)):
+            raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {longest} steps")
         counted = dataclasses.replace(counted, warmup=recipe.warmup)
         data.check(counted.score)
         sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples

@@ -97,8 +97,9 @@ class Finetuning(Training):
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
-        if self.warmup is not None and not 0 <= self.warmup <= (self.updates or math.inf):
-            raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {self.updates or 'all'} steps")
+        longest = self.schedule.span(self.updates)
+        if self.warmup is not None and not 0 <= self.warmup <= (longest or math.inf):
+            raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {longest or 'all'} steps")
         if self.task.length < 1:
             raise ValueError(f"task.length: found {self.task.length}; wanted 1 or more")
         if isinstance(self.step, int) and self.init is None:

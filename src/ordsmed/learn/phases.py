@@ -26,7 +26,7 @@ class Phase:
     rate: float
     """peak learning rate; elsewhere lr, learning_rate"""
     warmup: float = 0.0
-    """1 and more: steps; below 1: a share of the phase;
+    """1 and more: steps; below 1: a share of the phase, or of `schedule.over` where that is said;
     elsewhere warmup_steps, warmup_ratio, warmup_proportion, num_warmup_steps"""
     schedule: Schedule = field(default_factory=Schedule)
     """the course of the rate after its warm-up; elsewhere lr_scheduler_type, lr_decay_style"""
@@ -50,8 +50,10 @@ class Phase:
             raise ValueError(f"{name}: found {getattr(self, name):,}; wanted less: no run counts so many tokens")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
-        if not 0 <= self.warmup <= (self.steps or float("inf")):
-            wanted = f"at most the {self.steps:,} steps of its phase" if self.warmup > 0 else "0 or more steps"
+        longest = self.schedule.span(self.steps)
+        if not 0 <= self.warmup <= (longest or float("inf")):
+            whose = "course" if self.schedule.over else "phase"
+            wanted = f"at most the {longest:,} steps of its {whose}" if self.warmup > 0 else "0 or more steps"
             raise ValueError(f"warmup: found {self.warmup:g}; wanted {wanted}, or a share of the phase, below 1")
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,17 @@ class Schedule:
     end: float = 0.0
     """where the rate ends, as a share of its peak"""
     decay: float = 0.2
-    """wsd: the share of the phase in which the rate goes down"""
+    """wsd: the share of the course in which the rate goes down"""
     shape: Literal["linear", "sqrt"] = "linear"
     """wsd: down in a line, or as 1 - sqrt(t)"""
     since: Literal["warmup", "jump", "start"] = "warmup"
     """the way down begins at the warm-up's end; jump: it is counted from the first step, so that the rate jumps there
     (Google's BERT, NVIDIA's in PyTorch); start: it is counted and followed from the first step (Google's ELECTRA)"""
+    over: int = 0
+    """steps of the whole course, warm-up included; 0: those of the phase. A phase of fewer steps cuts it off, in one of
+    more the rate stays where it ended; elsewhere lr_decay_iters, total_num_update"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("over",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.end <= 1:
@@ -34,16 +39,23 @@ class Schedule:
         if not 0 < self.power < math.inf:
             raise ValueError(f"power: found {self.power}; wanted a finite number above 0")
         if not 0 < self.decay <= 1:
-            raise ValueError(f"decay: found {self.decay}; wanted a share of the phase, above 0 to 1")
+            raise ValueError(f"decay: found {self.decay}; wanted a share of the course, above 0 to 1")
+        if self.over < 0:
+            raise ValueError(f"over: found {self.over}; wanted a number of steps, or 0 for those of the phase")
+
+    def span(self, steps: int) -> int:
+        """Steps of the course in a phase of so many."""
+        return self.over or steps
 
 
 def warmup_steps(warmup: float, steps: int) -> int:
-    """1 and more is steps, below 1 a share of the phase."""
+    """1 and more is steps, below 1 a share of the course's."""
     return int(warmup) if warmup >= 1 else round(warmup * steps)
 
 
 def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
     """The rate at a step (0 is the first) as a share of its peak: up in a line, then down as the schedule says."""
+    steps = schedule.span(steps)
     rise = warmup_steps(warmup, steps)
     risen = min((step + 1) / rise, 1.0) if rise else 1.0
     if step < rise and schedule.since != "start":

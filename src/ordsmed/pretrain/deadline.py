@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -55,8 +56,9 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
 
 def _shrunk(phase: Phase, share: float) -> Phase:
     steps = max(1, int(phase.steps * share))
-    warmup = phase.warmup if phase.warmup < 1 else max(float(int(phase.warmup * share)), 0.0)
-    return dataclasses.replace(phase, steps=steps, warmup=min(warmup, steps))
+    warmup = phase.warmup if phase.warmup < 1 else float(int(phase.warmup * share))
+    schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
+    return dataclasses.replace(phase, steps=steps, warmup=warmup, schedule=schedule)
 
 
 def _trial(job: Job, index: int) -> tuple[float, float, float]:

@@ -187,8 +187,8 @@ def counted(data: TextData) -> Pretraining:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
             say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}")
-            if phase.warmup > steps:
-                raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {steps} steps")
+            if phase.warmup > (longest := phase.schedule.span(steps)):
+                raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {longest} steps")
             phase = dataclasses.replace(phase, steps=steps, epochs=0.0)
         phases.append(phase)
     return recipe.with_phases(phases)

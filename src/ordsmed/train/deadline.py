@@ -6,6 +6,7 @@ Every change of plan stands in the run's status, with the step after which it ho
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from ordsmed.train.job import Job
 from ordsmed.train.training import Training
 
 R = TypeVar("R", bound=Training)
-Table = list[list[float]]  # steps and warm-up of every phase
+Table = list[list[float]]  # steps and warm-up of every phase, and its `schedule.over` where that is said
 
 RESERVE = 0.95  # of a deadline is planned; the rest is for the checkpoint at the end and a slower hour
 FIRST = 4  # the step after which a plan is first looked at again
@@ -88,9 +89,10 @@ class Deadline:
         if self.asked[index][0] * share < inner + 1:  # one more step of this phase, and what then is left
             share = self._share(left - costs[index], costs, index + 1)
         for number in range(index, len(now)):
-            asked, warmup = self.asked[number]
+            asked, warmup, *over = self.asked[number]
             steps = max(inner + 1 if number == index else 1, int(asked * share))
-            now[number] = [steps, warmup if warmup < 1 else min(float(int(warmup * steps / asked)), steps)]
+            now[number] = [steps, warmup if warmup < 1 else float(int(warmup * steps / asked)),
+                           *(math.ceil(course * steps / asked) for course in over)]  # fmt: skip
         planned_now, before = int(sum(row[0] for row in now)), total(job.phases)
         if abs(planned_now - before) <= SLACK * (before - step):
             return None
@@ -110,14 +112,16 @@ class Deadline:
 
 def table(phases: Sequence[Phase]) -> Table:
     """Phases as a plan."""
-    return [[phase.steps, phase.warmup] for phase in phases]
+    return [[p.steps, p.warmup, *([p.schedule.over] if p.schedule.over else [])] for p in phases]
 
 
 def planned(recipe: R, plan: Table) -> R:
     """A recipe with a plan's steps."""
-    phases = (dataclasses.replace(phase, steps=int(steps), warmup=warmup)
-              for phase, (steps, warmup) in zip(recipe.phases, plan, strict=True))  # fmt: skip
-    return recipe.with_phases(list(phases))
+    phases = []
+    for phase, (steps, warmup, *over) in zip(recipe.phases, plan, strict=True):
+        schedule = dataclasses.replace(phase.schedule, over=int(over[0]) if over else 0)
+        phases.append(dataclasses.replace(phase, steps=int(steps), warmup=warmup, schedule=schedule))
+    return recipe.with_phases(phases)
 
 
 def in_force(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
