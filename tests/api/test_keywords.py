@@ -54,6 +54,11 @@ def test_settings_of_the_one_phase_are_those_of_the_recipe(one: str) -> None:
         ]
     )
     assert changed(one, steps=100, warmup=7).phase[0].warmup == 7
+    bound = ("phase.steps=0", "phase.epochs=3", "phase.warmup=0", "phase.most_steps=9")
+    assert (changed(one, bound, epochs=2).phase[0].most_steps, changed(one, bound, steps=2).phase[0].most_steps) == (
+        9,
+        0,
+    )
     assert changed(one, ("phase.schedule.over=1000",), steps=100).phase[0].schedule.over == 200, "so does its course"
     cut = changed(one, ("phase.schedule.over=5000", "phase.warmup=1000"), steps=100).phase[0]
     assert (cut.warmup, cut.schedule.over) == (200, 1000), "a warm-up may be longer than the phase that cuts it off"

@@ -336,7 +336,7 @@ phases = st.builds(
     pack=st.booleans(),
     schedule=st.builds(
         Schedule,
-        st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd"]),
+        st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd", "inverse_sqrt"]),
         power=st.floats(0.1, 4),
         end=shares,
         decay=st.floats(0.01, 1),

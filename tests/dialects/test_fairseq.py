@@ -64,6 +64,7 @@ FLAGS: Table = {
     "--warmup-updates": (["24"], {PHASE + "warmup": 24.0}),
     "--power": (["2"], {SCHEDULE + "power": 2.0}),
     "--end-learning-rate": (["5e-5"], {SCHEDULE + "end": 0.1}),
+    "--total-num-update": (["500"], {SCHEDULE + "over": 500}),
     "--store-ema": ([], {P + "average": 0.9999}),
     "--ema-decay": (["0.99", "--store-ema"], {P + "average": 0.99}),
     "--save-dir": (["o"], {P + "out": "o"}),
@@ -91,8 +92,7 @@ FLAGS: Table = {
     "--no-reshard-after-forward": (["--ddp-backend=fully_sharded"], {P + "layout.reshard": False}),
     "--checkpoint-activations": ([], {P + "layout.recompute": True}),
 }  # fmt: skip
-ELSEWHERE = {"--task", "--criterion", "--optimizer", "--weight-decay", "--max-epoch", "--total-num-update",
-             "--reset-optimizer"}  # fmt: skip
+ELSEWHERE = {"--task", "--criterion", "--optimizer", "--weight-decay", "--max-epoch", "--reset-optimizer"}  # fmt: skip
 FIELDS = """
     aim_repo aim_run_hash all_gather_list_size amp amp_batch_retries amp_init_scale amp_scale_window azureml_logging
     batch_size batch_size_valid best_checkpoint_metric bf16 broadcast_buffers bucket_cap_mb checkpoint_shard_count
@@ -171,10 +171,33 @@ def test_rows_of_all_devices() -> None:
 
 def test_epochs_and_adagrad() -> None:
     words = [word for word in BASE if not word.startswith(("--max-update", "--optimizer"))]
-    words += ["--max-epoch=3", "--total-num-update=50", "--optimizer=adagrad"]
+    words += ["--max-epoch=3", "--optimizer=adagrad"]
     got = resolved(CODE, TRAIN, *words)
-    assert (got[PHASE + "epochs"], got[P + "optimizer.kind"]) == (3.0, "adagrad")
-    assert any(note.startswith("--total-num-update: not needed here") for note in called(CODE, TRAIN, *words).notes)
+    assert (got[PHASE + "epochs"], got[PHASE + "most_steps"], got[P + "optimizer.kind"]) == (3.0, 0, "adagrad")
+    assert got[SCHEDULE + "over"] == 0
+    assert resolved(CODE, TRAIN, *words, "--total-num-update=50")[SCHEDULE + "over"] == 50
+
+
+def test_what_comes_first_of_epochs_and_updates_is_the_end() -> None:
+    """The course spans all updates, or as many as are said, whichever end comes."""
+    got = resolved(CODE, TRAIN, *BASE, "--max-epoch=3")
+    wanted = {"steps": 0, "epochs": 3.0, "most_steps": 100, "schedule.over": 100}
+    assert {key: got[PHASE + key] for key in wanted} == wanted
+    assert resolved(CODE, TRAIN, *BASE, "--max-epoch=3", "--total-num-update=500")[SCHEDULE + "over"] == 500
+    shards = resolved(CODE, TRAIN, "a:b", *BASE[1:], "--max-epoch=3")
+    assert (shards[PHASE + "epochs"], shards[PHASE + "most_steps"]) == (1.5, 100)
+
+
+def test_what_a_course_does_not_read_is_said() -> None:
+    for kind, warmup in (("fixed", 0.0), ("inverse_sqrt", 4000.0)):
+        words = [*BASE, f"--lr-scheduler={kind}", "--power=2", "--end-learning-rate=0", "--total-num-update=100",
+                 "--max-update=9000"]  # fmt: skip
+        call = called(CODE, TRAIN, *words)
+        found = {note for note in call.notes if "does nothing" in note}
+        assert found == {f"--{name}: does nothing for --lr-scheduler {kind}" for name in (
+            "power", "end-learning-rate", "total-num-update")}  # fmt: skip
+        assert resolved(CODE, TRAIN, *words)[PHASE + "warmup"] == warmup
+        assert resolved(CODE, TRAIN, *words, "--warmup-updates=30")[PHASE + "warmup"] == 30
 
 
 def test_checkpoints_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,8 +334,7 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (TRAIN, [*BASE, "--lr=low"], "--lr: found low; wanted a number"),
         (TRAIN, [*BASE, "--adam-betas=0.9"], "--adam-betas: found 0.9"),
         (TRAIN, [word for word in BASE if "update" not in word], "--max-update: missing, as is --max-epoch"),
-        (TRAIN, [*BASE, "--total-num-update=500"], "--total-num-update: found 500; wanted 100, as --max-update"),
-        (TRAIN, [*BASE, "--lr-scheduler=inverse_sqrt"], "--lr-scheduler: found inverse_sqrt"),
+        (TRAIN, [*BASE, "--lr-scheduler=tri_stage"], "found tri_stage; wanted polynomial_decay, inverse_sqrt or fixed"),
         (TRAIN, [*BASE, "--fp16", "--bf16"], "--fp16: found with --bf16"),
         (TRAIN, [*BASE, "--finetune-from-model=a", "--restore-file=b/c.pt"], "found with --restore-file"),
         (TRAIN, [*BASE, "--max-updates=3"], "--max-updates=3: no such flag; did you mean `--max-update`?"),

@@ -243,7 +243,7 @@ def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, A
     [
         ("linear", {}), ("cosine", {}), ("cosine_with_restarts", {}), ("constant", {}), ("constant_with_warmup", {}),
         ("polynomial", {}), ("polynomial", {"power": 2.0, "lr_end": 1e-6}), ("cosine_with_min_lr", {"min_lr": 1e-5}),
-        ("cosine_with_min_lr", {"min_lr_rate": 0.2}),
+        ("cosine_with_min_lr", {"min_lr_rate": 0.2}), ("inverse_sqrt", {}),
         ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": "linear", "min_lr_ratio": 0.1}),
         ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": "1-sqrt"}),
     ],
@@ -375,7 +375,7 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*FRESH, "--model_type=bart"], "--model_type: found bart; wanted one of bert"),
         ([*FRESH[:3], "--model_type=bert"], "--tokenizer_name: missing"),
         ([*BASE, "--optim=adamw"], "--optim: found adamw; wanted one of adamw_torch"),
-        ([*BASE, "--lr_scheduler_type=inverse_sqrt"], "found inverse_sqrt; wanted one of linear"),
+        ([*BASE, "--lr_scheduler_type=greedy"], "found greedy; wanted one of linear"),
         ([*BASE, "--lr_scheduler_kwargs={x}"], "wanted JSON"),
         ([*BASE, "--lr_scheduler_kwargs", '{"num_cycles": 3}', "--lr_scheduler_type=cosine_with_restarts"], "course"),
         ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),

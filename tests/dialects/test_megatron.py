@@ -57,7 +57,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--batch-size": (["6"], {P + "phase[1].batch": 6, P + "validation_rows": 600}),
     "--train-iters": (["500"], {P + "phase[1].steps": 500, P + "phase[1].warmup": 5}),
     "--lr": (["0.5"], {P + "phase[1].rate": 0.5}),
-    "--lr-decay-style": (["cosine"], {SCHEDULE + ".kind": "cosine"}),
+    "--lr-decay-style": (["cosine"], {SCHEDULE + ".kind": "cosine", SCHEDULE + ".over": 1_010_000}),
     "--lr-decay-iters": (["2000000"], {P + "phase[1].warmup": 20_000, SCHEDULE + ".end": 0.51}),
     "--warmup": (["0.02"], {P + "phase[1].warmup": 20_000, SCHEDULE + ".end": 0.02}),
     "--weight-decay": (["0.2"], {P + "optimizer.kind": "adamw", P + "optimizer.decay": 0.2}),
@@ -86,7 +86,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--use-tfrecords": ([], {E + "records": ["a.json"], P + "objective.examples": "masked"}),
     "--presplit-sentences": ([], {C + "sentences": "presplit"}),
     "--seq-length": (["128"], {P + "phase[1].length": 128}),
-    "--max-preds-per-seq": (["20"], {P + "objective.hide": 20 / 512}),
+    "--max-preds-per-seq": (["20"], {P + "objective.most": 20}),
     "--tokenizer-type": (["GPT2BPETokenizer"], {E + "tokenizer": "gpt2"}),
     "--tokenizer-model-type": (["bert-base-cased"], {E + "tokenizer": "bert-base-cased"}),
     "--tokenizer-path": (["vocab.txt"], {E + "tokenizer": "vocab.txt"}),
@@ -142,6 +142,14 @@ def test_layers_are_split_over_processes_that_are_there() -> None:
         called(CODE, "pretrain_bert.py", *BASE, "--model-parallel-size", "2")
 
 
+def test_records_say_what_is_hidden() -> None:
+    """There --max-preds-per-seq is how many places a record has."""
+    call = called(CODE, "pretrain_bert.py", *BASE, "--use-tfrecords", "--max-preds-per-seq", "20")
+    assert "--max-preds-per-seq: does nothing for TFRecords, which hold ids" in call.notes
+    assert call.recipes["pretrain"]["objective"]["hide"] == 0.15
+    assert "most" not in call.recipes["pretrain"]["objective"]
+
+
 def test_gpt2_has_its_own_objective() -> None:
     got = resolved(CODE, "pretrain_gpt2.py", *BASE, "--reset-attention-mask", "--reset-position-ids")
     assert (got[P + "objective.kind"], got[P + "objective.separate"], got[P + "model.deep"]) == ("clm", True, True)
@@ -169,6 +177,7 @@ def test_what_theirs_does_by_code_is_told() -> None:
     ("words", "said"),
     [
         (["--train-data", "a.csv"], "found a.csv; wanted JSON lines"),
+        ([*BASE, "--lr-decay-iters", "0"], "--lr-decay-iters: found 0; wanted a number of steps, 1 or more"),
         (["--train-data", "books"], "found books; wanted wikipedia, webtext"),
         ([], "--train-data: missing"),
         ([*BASE, "--num-layrs", "5"], "did you mean `--num-layers`?"),
@@ -574,6 +583,9 @@ def test_a_run_stops_at_the_next_multiple(tmp_path: Path, monkeypatch: pytest.Mo
     assert called(CODE, "pretrain_bert.py", *words).environment == {"ORDSMED_STOP_AT": "50"}
     snapshots.path_of(Path("s/checkpoints"), 50).mkdir(parents=True)
     assert called(CODE, "pretrain_bert.py", *words).environment == {"ORDSMED_STOP_AT": "100"}
+    for saved, wanted in ((99, "100"), (100, "150"), (130, "150")):  # as --save-interval left them, or a signal
+        snapshots.path_of(Path("s/checkpoints"), saved).mkdir()
+        assert called(CODE, "pretrain_bert.py", *words).environment == {"ORDSMED_STOP_AT": wanted}
     assert called(CODE, "pretrain_bert.py", *words, "--anew").environment == {"ORDSMED_STOP_AT": "50"}
     assert called(CODE, "pretrain_bert.py", *BASE, "--exit-interval", "9").environment == {"ORDSMED_STOP_AT": "9"}
     with pytest.raises(UsageError, match="--exit-interval: found 0"):

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from ordsmed.base import settings
 from ordsmed.learn.phases import OVER, Phase, Stretch, locate, total
 from ordsmed.learn.schedules import Schedule
 
@@ -57,6 +58,20 @@ def test_epochs_stand_in_place_of_steps() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             Phase(length=8, batch=1, rate=1.0, **wrong)  # type: ignore[arg-type]
+
+
+def test_epochs_end_at_most_steps() -> None:
+    """As a bound beside epochs, nowhere else; the phase of a run that stands has steps alone."""
+    how = {"length": 8, "batch": 1, "rate": 1.0}
+    assert Phase(epochs=2.0, most_steps=9, warmup=50, **how).most_steps == 9  # type: ignore[arg-type]
+    for wrong, said in (
+        ({"steps": 4, "most_steps": 3}, "most_steps: found 3 beside 4 steps; wanted epochs, and 0 or more steps"),
+        ({"epochs": 1.0, "most_steps": -1}, "most_steps: found -1; wanted epochs"),
+        ({"most_steps": 3}, "steps: found 0; wanted 1 or more, or epochs above 0"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Phase(**how, **wrong)  # type: ignore[arg-type]
+    assert "most_steps" not in settings.plain(ONE, essence=True)
 
 
 def test_a_stretch_goes_by_rows_not_by_steps() -> None:

@@ -47,7 +47,7 @@ def test_warmup_in_steps_and_as_a_share() -> None:
     assert [factor(Schedule("linear"), s, 3, 3) for s in range(3)] == pytest.approx([1 / 3, 2 / 3, 1])
 
 
-kinds = st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd"])
+kinds = st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd", "inverse_sqrt"])
 
 
 @given(
@@ -125,6 +125,16 @@ def test_a_course_of_its_own_length_is_cut_off_or_has_ended() -> None:
     assert (long.span(4), Schedule().span(4)) == (8, 4)
     course = [factor(Schedule("cosine", over=9), step, 9, 3) for step in range(9)]
     assert course == [factor(Schedule("cosine"), step, 9, 3) for step in range(9)]
+
+
+def test_one_over_the_root_of_steps() -> None:
+    """The peak stands for as many steps as its warm-up had, or for 10,000."""
+    root = Schedule("inverse_sqrt")
+    assert [factor(root, step, 20, 4) for step in (0, 3, 4, 5, 12)] == pytest.approx(
+        [0.25, 1, 1, math.sqrt(4 / 5), math.sqrt(4 / 12)]
+    )
+    assert factor(Schedule("inverse_sqrt", end=0.5), 12, 20, 4) == pytest.approx(0.5 + 0.5 * math.sqrt(1 / 3))
+    assert factor(root, 10_000, 20_000, 0) == pytest.approx(HALF)
 
 
 def test_a_warmup_is_a_share_of_the_whole_course() -> None:

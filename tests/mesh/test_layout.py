@@ -452,6 +452,9 @@ def test_what_is_held_and_how_long_it_goes_in_words() -> None:
     phase = Phase(epochs=2.5, steps=0, length=1, batch=4, rate=1.0)
     told = arithmetic(phase, 3, Layout(micro=2).share(phase, 1, "cpu", 0, 2))
     assert told == "phase 3: 2.5 epochs of 4 rows x 1 token; batch = micro 2 x accumulation 1 x devices 2"
+    bound = dataclasses.replace(phase, most_steps=7)
+    told = arithmetic(bound, 1, Layout().share(bound, 1, "cpu", 0, 1))
+    assert told.startswith("phase 1: 2.5 epochs or 7 steps, whichever is less, of 4 rows x 1 token;")
     assert Layout(replicate=2, shard=3, tensor=4).meant() == 24
     assert Layout(shard=3).meant() == 3
 

@@ -256,6 +256,10 @@ def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float,
     assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
     course = dataclasses.replace(phase, warmup=steps + 1.0, schedule=Schedule(over=steps + 1))
     assert plans.counted(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
+    for most, wanted in ((2, min(2, steps)), (99, steps)):
+        bound = dataclasses.replace(phase, most_steps=most, warmup=0.0)
+        (one,) = plans.counted(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
+        assert (one.steps, one.epochs, one.most_steps) == (wanted, 0.0, 0)
     late = dataclasses.replace(phase, warmup=steps + 1.0)
     with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
         plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]

@@ -73,9 +73,9 @@ def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Ite
             yield from _shared_out(phases, value, keep="warmup" in asked)
         elif len(phases) < 2:
             yield f"phase.{key}={settings.literal(value)}"
-            other = {"steps": "epochs", "epochs": "steps"}.get(key)
-            if other and any(phase.get(other) for phase in phases) and other not in asked:
-                yield f"phase.{other}=0"
+            for other in {"steps": ("epochs", "most_steps"), "epochs": ("steps",)}.get(key, ()):
+                if any(phase.get(other) for phase in phases) and other not in asked:
+                    yield f"phase.{other}=0"
         else:
             wanted = f'{{"phase[1].{key}": ...}} for one of them, or {{"phase.{key}": ...}} for all'
             raise RecipeError(key, f"found beside {len(phases)} phases", wanted)

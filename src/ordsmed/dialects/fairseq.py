@@ -216,7 +216,8 @@ def _data() -> tuple[Flag, ...]:
 
 def _updates() -> tuple[Flag, ...]:
     return (
-        Flag("--max-update", 0, "phase.steps", joint=True), Flag("--max-epoch", 0, "phase.epochs", joint=True),
+        Flag("--max-update", 0, "phase.steps, phase.most_steps", joint=True),
+        Flag("--max-epoch", 0, "phase.epochs", joint=True),
         Flag("--clip-norm", 0.0, "clip"), Flag("--lr", "0.25", "phase.rate", joint=True),
         Flag("--optimizer", str, "optimizer.kind", joint=True),
         Flag("--adam-betas", "(0.9, 0.999)", "optimizer.betas", joint=True),
@@ -402,10 +403,11 @@ def _course(values: Values, call: Call) -> None:
         raise UsageError("--lr", f"found {values.lr}", "a number") from None
     if not values.max_update and not values.max_epoch:
         raise UsageError("--max-update", "missing, as is --max-epoch", "one of them", "`--max-update 125000`")
-    if values.max_update:
-        call.put("phase.steps", values.max_update)
-    else:
+    if values.max_epoch:
         call.put("phase.epochs", values.max_epoch / len(values.data.split(":")))  # theirs is over one of the folders
+        call.put("phase.most_steps", values.max_update)
+    else:
+        call.put("phase.steps", values.max_update)
     call.put("phase.rate", rate)
     call.put("phase.warmup", float(values.warmup_updates))
     call.put("phase.pack", values.sample_break_mode == "none")
@@ -413,21 +415,21 @@ def _course(values: Values, call: Call) -> None:
     if kind == "fixed":
         call.put("phase.schedule", {"kind": "constant"})
     elif kind == "polynomial_decay":
-        total = values.total_num_update or values.max_update
-        if total != values.max_update and values.max_update:
-            remedy = "name both alike; a phase ends with its course"
-            raise UsageError(
-                "--total-num-update", f"found {total:,}", f"{values.max_update:,}, as --max-update", remedy
-            )
-        if values.total_num_update and not values.max_update:
-            call.notes.append(
-                "--total-num-update: not needed here: with --max-epoch the course ends with the last epoch"
-            )
         how = {"kind": "polynomial", "power": values.power, "end": values.end_learning_rate / rate}
+        total = values.total_num_update or values.max_update
+        if total and (values.max_epoch or total != values.max_update):
+            how["over"] = total
         call.put("phase.schedule", how)
+    elif kind == "inverse_sqrt":
+        call.put("phase.schedule", {"kind": kind})
+        if "warmup_updates" not in values.given:
+            call.put("phase.warmup", 4000.0)
     else:
         remedy = "or `phase.schedule=cosine` behind the flags"
-        raise UsageError("--lr-scheduler", f"found {kind}", "polynomial_decay or fixed", remedy)
+        raise UsageError("--lr-scheduler", f"found {kind}", "polynomial_decay, inverse_sqrt or fixed", remedy)
+    for flag in ("power", "end_learning_rate", "total_num_update"):
+        if flag in values.given and kind != "polynomial_decay":
+            call.notes.append(f"--{flag.replace('_', '-')}: does nothing for --lr-scheduler {kind}")
 
 
 def _adam(values: Values, call: Call) -> None:

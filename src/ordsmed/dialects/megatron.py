@@ -117,7 +117,7 @@ DATA = (
     Flag("--use-tfrecords", False, "encode: records", joint=True),
     Flag("--presplit-sentences", False, "corpus: sentences", joint=True),
     Flag("--seq-length", 512, "phase.length"),
-    Flag("--max-preds-per-seq", int, "objective.hide", joint=True),
+    Flag("--max-preds-per-seq", int, "objective.most", joint=True),
     Flag("--tokenizer-type", "BertWordPieceTokenizer", "encode: tokenizer", joint=True, one_of=TOKENIZERS),
     Flag("--tokenizer-model-type", "bert-large-uncased", "encode: tokenizer", joint=True),
     Flag("--tokenizer-path", str, "encode: tokenizer", joint=True),
@@ -141,8 +141,10 @@ def pretrain_bert(values: Values, call: Call) -> None:
     call.put("objective.kind", "mlm_nsp")
     call.put("objective.short", 0.01)
     call.put("phase.pack", False)
+    call.put("objective.hide", 0.15)
     most = values.max_preds_per_seq
-    call.put("objective.hide", min(0.15, most / values.seq_length) if most else 0.15)
+    if most is not None and most < 0.15 * values.seq_length and not values.use_tfrecords:  # else the share is less
+        call.put("objective.most", most)
     for name in ("reset_position_ids", "reset_attention_mask"):
         if name in values.given:
             call.notes.append(f"--{name.replace('_', '-')}: does nothing for BERT, whose rows are one pair")
@@ -216,18 +218,24 @@ def _copies(values: Values) -> int:
 def _rate(values: Values, call: Call) -> None:
     """Theirs falls over --lr-decay-iters from the warm-up's end on, and a warm-up is a share of those."""
     steps = values.train_iters
-    over = values.lr_decay_iters or steps
-    warm = round(values.warmup * over)
+    falling = steps if values.lr_decay_iters is None else values.lr_decay_iters
+    if falling < 1:
+        flag = "--train-iters" if values.lr_decay_iters is None else "--lr-decay-iters"
+        raise UsageError(flag, f"found {falling}", "a number of steps, 1 or more")
+    warm = round(values.warmup * falling)
     call.put("phase.warmup", warm)
     kind = "constant" if values.lr_decay_style == "exponential" else values.lr_decay_style
     if values.lr_decay_style == "exponential":
         call.notes.append("--lr-decay-style exponential: the rate stays, as in their code, which has no more of it")
     schedule: dict[str, Any] = {"kind": kind}
-    left = max(0.0, 1 - (steps - warm) / over)  # of the peak, at the last step
-    if kind == "linear" and left:
-        schedule["end"] = left
-    if kind == "cosine" and abs(left) > 0.02:
-        call.notes.append("--lr-decay-style cosine: ends at 0 with the last step; theirs is cut off before its end")
+    whole = falling + warm  # there theirs comes to 0
+    if kind == "linear" and warm <= steps < whole:  # the part of the line that is gone: as runs of before have it
+        schedule["end"] = 1 - (steps - warm) / falling
+    elif whole != steps and (kind != "constant" or warm > steps):
+        schedule["over"] = whole
+    if kind != "constant" and whole < steps:
+        after = "falls below 0" if kind == "linear" else "rises again"
+        call.notes.append(f"--lr-decay-iters: theirs {after} behind step {whole:,}; here the rate stays at 0")
     call.put("phase.schedule", schedule if len(schedule) > 1 else kind)
 
 
@@ -320,7 +328,7 @@ def _data(values: Values, call: Call, sentences: bool) -> None:
         call.put("encode: records", values.train_data)
         if values.valid_data:
             call.put("encode: validation_records", values.valid_data)
-        for flag in ("test_data", "text_key", "eval_text_key", "split", "presplit_sentences"):
+        for flag in ("test_data", "text_key", "eval_text_key", "split", "presplit_sentences", "max_preds_per_seq"):
             if flag in values.given:
                 call.notes.append(
                     f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids; "

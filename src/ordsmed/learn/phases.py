@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,10 @@ class Phase:
     """several short documents in a row, which do not see each other; false: one a row, as most papers"""
     epochs: float = 0.0
     """in place of steps: how often the data are gone through; elsewhere num_train_epochs"""
+    most_steps: int = 0
+    """beside epochs: no more steps than that, whichever comes first; 0: as many as the epochs have"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps",)
 
     def __post_init__(self) -> None:
         for name in ("length", "batch"):
@@ -42,6 +47,9 @@ class Phase:
         if self.epochs and self.steps:
             wanted = "wanted one of the two; `steps=0` as well takes a recipe's away"
             raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; {wanted}")
+        if self.most_steps < 0 or (self.most_steps and self.steps):
+            count = f"{self.most_steps}" + (f" beside {self.steps} steps" if self.steps else "")
+            raise ValueError(f"most_steps: found {count}; wanted epochs, and 0 or more steps beside them")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:

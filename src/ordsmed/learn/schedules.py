@@ -9,13 +9,16 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+ROOT_UNIT = 10_000  # steps that a peak without a warm-up counts as, as transformers has it
+
 
 @dataclass(frozen=True)
 class Schedule:
     """What the rate does after its warm-up; `schedule = "cosine"` is short for `{ kind = "cosine" }`."""
 
-    kind: Literal["constant", "linear", "polynomial", "cosine", "wsd"] = "linear"
-    """constant; linear to `end`; (1 - t)^power; half a cosine; or stable and then down over the last `decay` (wsd)"""
+    kind: Literal["constant", "linear", "polynomial", "cosine", "wsd", "inverse_sqrt"] = "linear"
+    """constant; linear to `end`; (1 - t)^power; half a cosine; stable and then down over the last `decay` (wsd); or one
+    over the root of steps, of which the peak has had as many as its warm-up, 10,000 without one (inverse_sqrt)"""
     power: float = 1.0
     """exponent of the polynomial"""
     end: float = 0.0
@@ -61,8 +64,12 @@ def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
     if step < rise and schedule.since != "start":
         return risen
     begun = rise if schedule.since == "warmup" else 0
-    passed = (step - begun) / max(steps - begun, 1)
-    return risen * (schedule.end + (1 - schedule.end) * _fall(schedule, min(passed, 1.0)))
+    if schedule.kind == "inverse_sqrt":
+        unit = rise or ROOT_UNIT
+        left = math.sqrt(unit / (unit + step - begun))
+    else:
+        left = _fall(schedule, min((step - begun) / max(steps - begun, 1), 1.0))
+    return risen * (schedule.end + (1 - schedule.end) * left)
 
 
 def _fall(schedule: Schedule, t: float) -> float:

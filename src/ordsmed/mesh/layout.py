@@ -264,6 +264,7 @@ class Layout:
 def arithmetic(phase: Phase, number: int, share: Share) -> str:
     """A phase's batch as micro x accumulation x devices."""
     long = many(phase.steps, "step") if phase.steps else f"{phase.epochs:g} epochs"
+    long += f" or {many(phase.most_steps, 'step')}, whichever is less," if phase.most_steps else ""
     return (
         f"phase {number}: {long} of {phase.batch:,} rows x {many(phase.length, 'token')}; batch = micro "
         f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"

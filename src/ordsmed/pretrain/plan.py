@@ -181,15 +181,18 @@ def counted(data: TextData) -> Pretraining:
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
-            one = dataclasses.replace(phase, steps=1, epochs=0.0, warmup=0.0)
+            one = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
             rows = dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=(one,))).rows(0, index)
             if phase.epochs * len(rows) > MOST_ROWS:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
-            say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}")
+            line = f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}"
+            if 0 < phase.most_steps < steps:
+                steps, line = phase.most_steps, f"{line}, of which most_steps leaves {phase.most_steps:,}"
+            say(line)
             if phase.warmup > (longest := phase.schedule.span(steps)):
                 raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {longest} steps")
-            phase = dataclasses.replace(phase, steps=steps, epochs=0.0)
+            phase = dataclasses.replace(phase, steps=steps, epochs=0.0, most_steps=0)
         phases.append(phase)
     return recipe.with_phases(phases)
 

@@ -24,7 +24,7 @@ Scores = Mapping[str, Any]
 
 LESS_IS_BETTER = ("loss", "mse")  # how the names end of what is the better the smaller it is
 SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "cosine_with_restarts",
-             "cosine_with_min_lr", "warmup_stable_decay")  # fmt: skip
+             "cosine_with_min_lr", "inverse_sqrt", "warmup_stable_decay")  # fmt: skip
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
 SHOWN = "lines are shown where somebody looks"
 SCORES = "scores are our own, over all files at once"
@@ -271,6 +271,8 @@ def _schedule(values: Values) -> dict[str, Any]:
         known = {"kind": kind.partition("_")[0]}
     elif kind in ("cosine", "cosine_with_restarts") and how.pop("num_cycles", 1) in (0.5, 1):
         known = {"kind": "cosine"}
+    elif kind == "inverse_sqrt":
+        known = {"kind": kind}
     elif kind == "polynomial":
         known = {"kind": kind, "power": float(how.pop("power", 1.0)), "end": how.pop("lr_end", 1e-7) / rate}
     elif kind == "cosine_with_min_lr" and len({"min_lr", "min_lr_rate"} & set(how)) == 1:

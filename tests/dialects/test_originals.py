@@ -1,0 +1,67 @@
+"""What the originals' own functions gave, once, beside what their command lines become here.
+
+rates.json names the files of theirs that were run, and has the rate of every step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit.dialects import called
+from ordsmed.base import settings
+from ordsmed.learn import masking
+from ordsmed.learn.phases import Phase
+from ordsmed.objectives import mlm_nsp
+
+RATES = json.loads(Path(__file__).with_name("rates.json").read_text(encoding="utf-8"))
+LEAST = {
+    "megatron": ["pretrain_bert.py", "--train-data", "a.json", "--lr", "1e-3"],
+    "fairseq": ["fairseq-train", "data", "--task=masked_lm", "--criterion=masked_lm", "--arch=roberta_base",
+                "--optimizer=adam", "--batch-size=1", "--tokens-per-sample=8", "--lr=1e-3"],
+}  # fmt: skip
+COURSES = [(code, words, rates) for code, table in RATES.items() for words, rates in table["courses"]]
+
+
+@pytest.mark.parametrize(("code", "words", "rates"), COURSES, ids=[words for _, words, _ in COURSES])
+def test_rates_are_theirs(
+    code: str, words: str, rates: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the warm-up step by step, in it a step ahead; what falls below 0 there, or rises again, is 0 here."""
+    monkeypatch.chdir(tmp_path)
+    call = called(code, *LEAST[code], *words.split())
+    phase = settings.decode(Phase, call.recipes["pretrain"]["phase"][0], "phase")
+    ours, rise = [phase.rate_at(step) for step in range(len(rates))], int(phase.warmup)
+    end = next((step for step, (now, after) in enumerate(itertools.pairwise(rates))
+                if step > rise and now == 0 != after), len(rates))  # fmt: skip
+    rates = [*rates[:end], *[0.0] * (len(rates) - end)]
+    assert phase.steps == len(rates)
+    assert ours[rise:] == pytest.approx(rates[rise:], rel=1e-5, abs=1e-9)
+    ahead = 0 if "fixed" in words else 1  # theirs begins at a rate of 0
+    both = max(min(rise, len(rates)) - ahead, 0)
+    assert ours[:both] == pytest.approx(rates[ahead : ahead + both], rel=1e-5)
+    assert any("here the rate stays at 0" in note for note in call.notes) is (end < len(rates))
+
+
+@pytest.mark.parametrize(
+    ("most", "counts"),
+    [
+        (None, [1, 2, 4, 8, 19, 20, 21, 45, 76, 77]), (20, [1, 2, 4, 8, 19, 20, 20, 20, 20, 20]),
+        (76, [1, 2, 4, 8, 19, 20, 21, 45, 76, 76]), (80, [1, 2, 4, 8, 19, 20, 21, 45, 76, 77]), (1, [1] * 10),
+    ],
+)  # fmt: skip
+def test_megatron_hides_as_many_words_as_theirs(most: int | None, counts: list[int]) -> None:
+    """create_masked_lm_predictions of abe36e2e5f, data_utils/datasets.py, asked for pairs of these lengths."""
+    words = [] if most is None else ["--max-preds-per-seq", str(most)]
+    recipe = called("megatron", *LEAST["megatron"], *words).recipes["pretrain"]
+    table: dict[str, Any] = {key: value for key, value in recipe["objective"].items() if key != "kind"}
+    how = settings.decode(mlm_nsp.Settings, table, "objective")
+    lengths = np.array([5, 10, 30, 50, 127, 133, 140, 300, 510, 512])
+    row = np.arange(512) < lengths[:, None]
+    inner = row & (np.arange(512) < lengths[:, None] - 3)
+    assert masking.amounts(inner, how.hide, how.slots(512), of=row).tolist() == counts
