@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
@@ -55,6 +59,42 @@ def test_each_token_has_most_context_in_the_window_the_rule_names(length: int, s
             held = list(range(first, last + 1))[: length - int(begins[row])]
             assert np.flatnonzero(inside[row]).tolist() == [t - first + begins[row] for t in held]
             assert np.flatnonzero(most[row]).tolist() == [t - first + begins[row] for t in held if best[t] == number]
+
+
+def theirs(question: int, context: int, length: int, stride: int) -> list[tuple[int, int]]:
+    """Windows as the tokenizers of transformers' run_qa.py cut a pair of so many tokens, with three signs."""
+    tokenizer = Tokenizer(WordLevel({"?": 0, "q": 1, **{f"t{n}": n + 2 for n in range(context)}}, "?"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    signs = [("a", 0), ("b", 0)]
+    tokenizer.post_processor = TemplateProcessing(  # type: ignore[assignment]
+        single="a $A b", pair="a $A b $B b", special_tokens=signs
+    )
+    tokenizer.enable_truncation(length, stride=stride, strategy="only_second")
+    row = tokenizer.encode(" ".join("q" * question), " ".join(f"t{n}" for n in range(context)))
+    own = [[id - 2 for id, part in zip(one.ids, one.sequence_ids, strict=True) if part == 1]
+           for one in (row, *row.overflowing)]  # fmt: skip
+    return [(tokens[0], tokens[-1]) for tokens in own]
+
+
+@pytest.mark.parametrize(("length", "stride"), [(20, 1), (20, 5), (20, 11), (13, 3), (40, 20)])
+def test_windows_that_overlap_are_those_of_their_tokenizers(length: int, stride: int) -> None:
+    """A question's length tells how far its windows are apart."""
+    for question in (1, 4):
+        for context in (1, 8, 12, 13, 16, 17, 31, 60):
+            own = made(question, context, length=length, stride=stride, overlap=True)
+            assert spans(own) == theirs(question, context, length, stride), (question, context)
+            assert own.narrow == 0
+
+
+def test_windows_that_are_too_short_for_their_overlap_share_half() -> None:
+    """Which theirs ends at; where the context fits one window, nothing is shared."""
+    limits = Limits(length=12, stride=4, longest_question=12, overlap=True)
+    own = windows(np.array([4, 5, 5, 6]), np.array([7, 7, 4, 7]), limits, 3)
+    assert [spans(own)[at] for at in np.flatnonzero(own.question == 0)] == [(0, 4), (1, 5), (2, 6)]
+    assert [spans(own)[at] for at in np.flatnonzero(own.question == 1)] == [(0, 3), (2, 5), (4, 6)]
+    assert [spans(own)[at] for at in np.flatnonzero(own.question == 3)] == [(0, 2), (2, 4), (4, 6)]
+    assert own.narrow == 2
+    assert made(9, 7, length=12, stride=4).narrow == 0
 
 
 def test_an_answer_is_in_the_windows_that_hold_it_whole() -> None:

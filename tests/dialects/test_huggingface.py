@@ -120,7 +120,7 @@ CLASSES: Table = {
         F + "task.dev": "two.csv", F + "best": "matthews"}),
 }  # fmt: skip
 QUESTIONS: Table = {
-    "--max_seq_length": (["96"], {F + "task.length": 96}),
+    "--max_seq_length": (["96"], {F + "task.length": 96, F + "task.longest_question": 96}),
     "--doc_stride": (["32"], {F + "task.stride": 32}),
     "--n_best_size": (["9"], {F + "task.n_best": 9}),
     "--max_answer_length": (["12"], {F + "task.longest_answer": 12}),
@@ -417,7 +417,7 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     assert resolved(CODE, GLUE, *CLASS_BASE, "--save_strategy=epoch")[F + "save"] == 0
     squad = resolved(CODE, QA, *QUESTION_BASE)
     wanted = {"task.kind": "squad", "task.version": "1.1", "task.head": "independent", "task.search": "tops",
-              "task.length": 384, "task.stride": 128}  # fmt: skip
+              "task.length": 384, "task.stride": 128, "task.overlap": True, "task.longest_question": 384}  # fmt: skip
     assert {key: squad[F + key] for key in wanted} == wanted
 
 
@@ -499,7 +499,8 @@ def test_a_model_that_stands_is_asked(folder: Path) -> None:
     assert call.words[-2:] == ["--device", "cpu"]
     flags = ["--doc_stride=32", "--null_score_diff_threshold=0.5", "--version_2_with_negative"]
     said = called(CODE, QA, *words, *flags, "--do_eval").words
-    assert {"task.stride=32", "task.threshold=0.5", 'task.version="2.0"', "task.length=384"} < set(said)
+    assert {"task.stride=32", "task.overlap=true", "task.longest_question=384"} < set(said)
+    assert {"task.threshold=0.5", 'task.version="2.0"', "task.length=384"} < set(said)
     call = called(CODE, GLUE, *CLASS_BASE[1:], "--do_predict", "--test_file=s.csv", "--output_dir=o")
     assert call.words[:4] == ["b", "s.csv", "o/predict_predictions", "--anew"]
     assert 'task.text="sentence1"' in call.words

@@ -16,6 +16,7 @@ from kit.makers import SPECIAL
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.settings import decode, plain
+from ordsmed.data import question_windows
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.labelled.questions import Answer, Question
 from ordsmed.learn import inference as asking
@@ -405,3 +406,15 @@ def test_the_loss_is_half_of_that_of_starts_and_of_that_of_ends() -> None:
     start, end = scores.unbind(1)
     wanted = -(start[0].log_softmax(0)[2] + end[0].log_softmax(0)[1]) / 2
     assert float(squad._span_loss(start, end, labels)) == pytest.approx(float(wanted), rel=1e-6)
+
+
+def test_what_is_cut_of_questions_and_windows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = question_windows.Limits(length=12, stride=4, longest_question=9, overlap=True)
+    settings = Settings(length=12, stride=4, longest_question=9, overlap=True)
+    settings._tell(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3))
+    wanted = ["1 questions longer than 9 tokens, cut", "1 questions cut further, to leave room for a token",
+              "2 questions whose windows are too short to share 4 tokens, share half"]  # fmt: skip
+    shown = capsys.readouterr().err
+    assert [line for line in wanted if line not in shown] == []
+    settings._tell(question_windows.windows(np.array([1]), np.array([20]), limits, 3))
+    assert not capsys.readouterr().err

@@ -32,6 +32,8 @@ class Limits:
     """how many tokens behind the one before each window begins; less where windows are shorter than that"""
     longest_question: int = 64
     """tokens of a question; what is longer is cut"""
+    overlap: bool = False
+    """the stride is how many tokens a window shares with the one before; half of it where it holds no more than that"""
 
     def __post_init__(self) -> None:
         for name in ("length", "stride", "longest_question"):
@@ -52,6 +54,7 @@ class QuestionWindows:
     last: Ints  # [W]  and its last
     cut: int  # questions longer than allowed
     squeezed: int  # questions cut further, for a window of one token
+    narrow: int = 0  # questions whose windows are too short for the overlap
 
     def __len__(self) -> int:
         """How many windows there are."""
@@ -100,14 +103,17 @@ def windows(questions: Ints, contexts: Ints, limits: Limits, signs: int) -> Ques
     wanted = np.minimum(questions, limits.longest_question)
     kept = np.minimum(wanted, limits.length - signs - 1)
     rooms = limits.length - signs - kept
+    narrow = (rooms <= limits.stride) & (contexts > rooms) & limits.overlap
     steps = np.minimum(rooms, limits.stride)
+    if limits.overlap:
+        steps = np.where(rooms > limits.stride, rooms - limits.stride, (rooms + 1) // 2)
     counts = 1 + _further(contexts, rooms, steps)
     question = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(question)) - (np.cumsum(counts) - counts)[question]
     first = number * steps[question]
     last = np.minimum(first + rooms[question], contexts[question]) - 1
     cut, squeezed = int((questions > wanted).sum()), int((wanted > kept).sum())
-    return QuestionWindows(kept, contexts, rooms, steps, question, first, last, cut, squeezed)
+    return QuestionWindows(kept, contexts, rooms, steps, question, first, last, cut, squeezed, int(narrow.sum()))
 
 
 def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -> tuple[int, int, bool]:

@@ -462,8 +462,8 @@ def questions(values: Values, call: Call) -> None:
     call.put("task.kind", "squad")
     call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
     call.put("task.search", "tops")
-    if "doc_stride" in values.given:
-        call.notes.append("--doc_stride: each window begins so many tokens behind the last; theirs overlap by so many")
+    call.put("task.overlap", True)
+    call.put("task.longest_question", values.max_seq_length)  # theirs cuts none
     parts = [AskedFiles("eval", (validation,), told=True)] if values.do_eval and validation else []
     parts += _tested(values, told=True)
     if values.do_train:

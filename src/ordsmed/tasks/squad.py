@@ -82,10 +82,10 @@ class Settings(Files):
         *Files.UNREAD, "head", "beam", "answerable_weight", "n_best", "longest_answer", "search", "threshold",
         "whole_words",
     )  # fmt: skip
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("whole_words",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("whole_words", "overlap")
     LATER: ClassVar[tuple[str, ...]] = (
-        "train", "dev", "errors", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
-        "longest_answer", "search", "threshold", "whole_words",
+        "train", "dev", "errors", "version", "length", "stride", "overlap", "longest_question", "lowercase", "beam",
+        "n_best", "longest_answer", "search", "threshold", "whole_words",
     )  # fmt: skip
     METHOD: ClassVar[str] = "answer"
     VERBS: ClassVar[tuple[str, ...]] = ("answer",)
@@ -98,6 +98,8 @@ class Settings(Files):
     """tokens of an example: signs, question and a window of the context; elsewhere max_seq_length"""
     stride: int = 128
     """how many tokens behind the one before each window of a long context begins; elsewhere doc_stride"""
+    overlap: bool = False
+    """stride is how many tokens a window shares with the one before, as transformers counts"""
     longest_question: int = 64
     """tokens of a question; what is longer is cut; elsewhere max_query_length"""
     lowercase: bool = False
@@ -186,7 +188,8 @@ class Settings(Files):
         contexts, questions = self._pieces(records, reader)
         sizes = np.diff(contexts.starts)[records.about]
         signs = reader.frame.joint(two=True)
-        cut = windows(np.diff(questions.starts), sizes, Limits(self.length, self.stride, self.longest_question), signs)
+        limits = Limits(self.length, self.stride, self.longest_question, self.overlap)
+        cut = windows(np.diff(questions.starts), sizes, limits, signs)
         first, last = np.zeros(0, np.int64), np.zeros(0, np.int64)
         if records.known:
             first, last = _right_tokens(records, contexts)
@@ -292,6 +295,7 @@ class Settings(Files):
         noted = {
             f"questions longer than {self.longest_question} tokens, cut": cut.cut,
             "questions cut further, to leave room for a token of the context": cut.squeezed,
+            f"questions whose windows are too short to share {self.stride} tokens, share half": cut.narrow,
         }
         if lines := [f"{count:,} {what}" for what, count in noted.items() if count]:
             say("squad: " + "; ".join(lines))
