@@ -24,6 +24,7 @@ from ordsmed.translate.program import find
 
 CODE = "huggingface"
 MLM, CLM, GLUE, QA = "run_mlm.py", "run_clm.py", "run_glue.py", "run_qa.py"
+OLD, OLDER, XNLI = "run_language_modeling.py", "run_lm_finetuning.py", "run_xnli.py"
 P, E, C, F = "pretrain: ", "encode: ", "corpus: ", "finetune: "
 PHASE, SCHEDULE = P + "phase[1].", P + "phase[1].schedule."
 BASE = ["--do_train", "--train_file=t.txt", "--model_name_or_path=bert", "--max_seq_length=64"]
@@ -90,6 +91,20 @@ MASKED: Table = {
     "--max_seq_length": (["32"], {PHASE + "length": 32}),
     "--mlm_probability": (["0.2"], {P + "objective.hide": 0.2}),
     "--line_by_line": ([], {C + "source.apart": "line", PHASE + "pack": False}),
+}  # fmt: skip
+OLD_BASE = ["--do_train", "--train_data_file=t.txt", "--model_name_or_path=bert", "--block_size=64", "--mlm"]
+OLD_TEXTS: Table = {
+    "--train_data_file": (["a.csv"], {C + "source.path": "a.csv"}),  # a text, whatever its name ends with
+    "--train_data_files": ([], {}),
+    "--eval_data_file": (["v.json", "--do_eval"], {FILE + "kind": "text", FILE + "path": "v.json"}),
+    "--block_size": (["32"], {PHASE + "length": 32}),
+    "--mlm": ([], {}),
+    "--mlm_probability": (["0.2"], {P + "objective.hide": 0.2}),
+    "--whole_word_mask": ([], {P + "objective.unit": "word"}),
+    "--line_by_line": ([], {C + "source.apart": "line", PHASE + "pack": False}),
+    "--evaluate_during_training": (["--logging_steps=70"], {P + "validate": 70, P + "log": 70}),
+    "--model_name_or_path": TEXTS["--model_name_or_path"], "--tokenizer_name": TEXTS["--tokenizer_name"],
+    "--model_type": (["roberta"], {}),  # the named one says it
 }  # fmt: skip
 NETWORKS: Table = {
     "--model_type": (["roberta"], {P + "model.kind": "roberta", P + "model.types": 1}),
@@ -158,6 +173,9 @@ def test_every_flag_is_in_a_table() -> None:
     assert flags_of(MLM) - ELSEWHERE == (set(MASKED) | set(NETWORKS)) - ELSEWHERE
     assert flags_of(CLM) - flags_of(MLM) == {"--block_size"}
     assert flags_of(GLUE) - ELSEWHERE - {"--task_name", "--test_file"} == set(CLASSES) - ELSEWHERE
+    assert flags_of(OLD) - ELSEWHERE == set(OLD_TEXTS) | set(UPDATES) | set(JUDGED) - ELSEWHERE
+    assert flags_of(OLD) == flags_of(OLDER)
+    assert flags_of(XNLI) - flags_of(GLUE) == {"--language", "--train_language", "--data_dir"}
     assert flags_of(QA) - flags_of(GLUE) == set(QUESTIONS) - set(CLASSES) | {"--dataset_name"}
 
 
@@ -169,6 +187,7 @@ def test_every_flag_is_in_a_table() -> None:
         *((MLM, FRESH, flag, *NETWORKS[flag]) for flag in NETWORKS),
         *((CLM, GPT2, flag, *TEXTS[flag]) for flag in TEXTS),
         (CLM, GPT2, "--block_size", ["32"], {PHASE + "length": 32}),
+        *((OLD, OLD_BASE, flag, *OLD_TEXTS[flag]) for flag in OLD_TEXTS if flag != "--train_data_files"),
         *((GLUE, CLASS_BASE, flag, *CLASSES[flag]) for flag in CLASSES),
         *((QA, QUESTION_BASE, flag, *QUESTIONS[flag]) for flag in QUESTIONS),
     ],
@@ -267,6 +286,57 @@ def test_rates_are_theirs(folder: Path, kind: str, how: dict[str, Any]) -> None:
     assert [phase.rate_at(step) for step in range(5, 40)] == pytest.approx(rates[5:], rel=1e-6, abs=1e-12)
     if kind != "constant" and "min_lr_ratio" not in how:  # theirs warms up from that on
         assert [phase.rate_at(step) for step in range(4)] == pytest.approx(rates[1:5])
+
+
+def test_the_old_program_of_language_models(folder: Path) -> None:
+    """By a pattern several files; without --mlm the next word; what it was at first took fewer rows and epochs."""
+    (folder / "t2.txt").write_text("five\n")
+    found = resolved(CODE, OLD, *OLD_BASE[:1], "--train_data_files=t*.txt", *OLD_BASE[2:])
+    assert (found[C + "source.path"], found[C + "validation"]) == (["t.txt", "t2.txt"], 0.0)
+    assert (found[PHASE + "batch"], found[PHASE + "epochs"], found[P + "save"], found[P + "validate"]) == (8, 3, 500, 0)
+    assert (found[P + "objective.kind"], found[P + "objective.swap_from"]) == ("mlm", "all")
+    gpt2 = [*OLD_BASE[:2], "--model_name_or_path=gpt2", "--block_size=64", "--line_by_line", "--whole_word_mask"]
+    call = called(CODE, OLD, *gpt2)
+    assert call.recipes["pretrain"]["objective"] == {"kind": "clm", "separate": True}
+    assert "--whole_word_mask: does nothing without --mlm" in call.notes
+    first = resolved(CODE, OLDER, *OLD_BASE[:2], "--block_size=64", "--mlm", "--evaluate_during_training")
+    wanted = {PHASE + "batch": 4, PHASE + "epochs": 1.0, P + "save": 50, P + "log": 50, P + "validate": 50,
+              P + "init": "bert-base-cased"}  # fmt: skip
+    assert {key: first[key] for key in wanted} == wanted
+    assert called(CODE, OLDER, *OLD_BASE[:2], "--model_type=gpt2", "--model_name_or_path=gpt2").recipes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (OLD_BASE[:1], "--train_data_file: missing; wanted a file of texts"),
+        (OLD_BASE[1:], "--do_train: missing"),
+        ([*OLD_BASE, "--train_data_files=*.txt"], "--train_data_file: found with --train_data_files; wanted one of"),
+        ([OLD_BASE[0], "--train_data_files=n*.txt", "--mlm"], r"--train_data_files: found n\*.txt, which no file fits"),
+        ([*OLD_BASE, "--do_eval"], "--eval_data_file: missing; wanted it, with --do_eval"),
+        ([*OLD_BASE[:2], "--model_type=roberta", "--tokenizer_name=tok"], "--mlm: missing; wanted it, for a network"),
+        ([*OLD_BASE, "--train_ref_file=r.txt"], "--train_ref_file: has no meaning here"),
+    ],
+)
+def test_wrong_words_of_the_old_program(folder: Path, words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        called(CODE, OLD, *words)
+
+
+def test_a_model_that_stands_says_whether_it_needs_mlm(folder: Path) -> None:
+    (folder / "bert").mkdir()
+    (folder / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UsageError, match="--mlm: missing"):
+        called(CODE, OLD, *OLD_BASE[:-1])
+
+
+def test_a_tokenizer_says_how_long_blocks_may_be(folder: Path) -> None:
+    (folder / "tok").mkdir()
+    (folder / "tok" / "tokenizer_config.json").write_text('{"model_max_length": 48}')
+    words = [*OLD_BASE, "--tokenizer_name=tok"]
+    assert resolved(CODE, OLD, *words)[PHASE + "length"] == 48
+    assert "--block_size 64: the tokenizer takes 48" in called(CODE, OLD, *words).notes
+    assert resolved(CODE, OLD, *words, "--block_size=-1")[PHASE + "length"] == 48
 
 
 def test_words_as_their_parser_reads_them(folder: Path) -> None:
@@ -506,6 +576,53 @@ def test_a_model_that_stands_is_asked(folder: Path) -> None:
     assert 'task.text="sentence1"' in call.words
 
 
+@pytest.fixture
+def entailed(folder: Path) -> Path:
+    """With XNLI's files of two languages."""
+    (folder / "x/XNLI-1.0").mkdir(parents=True)
+    (folder / "x/XNLI-MT-1.0/multinli").mkdir(parents=True)
+    head = "language\tgold_label\tsentence1\tsentence2\n"
+    for name in ("dev", "test"):
+        rows = "".join(f"{language}\tneutral\tthe cat\tsat\n" for language in ("de", "sw", "de"))
+        (folder / f"x/XNLI-1.0/xnli.{name}.tsv").write_text(head + rows)
+    for language in ("de", "en"):
+        rows = "the cat\tsat\tneutral\nthe mat\train fell\tcontradictory\n"
+        (folder / f"x/XNLI-MT-1.0/multinli/multinli.train.{language}.tsv").write_text("premise\thypo\tlabel\n" + rows)
+    return folder
+
+
+XNLI_BASE = ["--model_name_or_path=b", "--data_dir=x", "--language=de"]
+
+
+def test_xnli_in_one_of_its_languages(entailed: Path) -> None:
+    got = resolved(CODE, XNLI, *XNLI_BASE, "--do_train", "--do_eval", "--eval_strategy=epoch")
+    train, dev = "x/XNLI-MT-1.0/multinli/multinli.train.de.tsv", "x/XNLI-1.0/xnli.dev.tsv"
+    wanted = {"task.name": "xnli", "task.language": "de", "task.length": 128, "task.train": train, "task.dev": dev,
+              "epochs": 3.0, "batch": 8}  # fmt: skip
+    assert {key: got[F + key] for key in wanted} == wanted
+    other = resolved(CODE, XNLI, *XNLI_BASE, "--do_train", "--train_language=en")
+    assert (other[F + "task.train"], other[F + "task.language"]) == (train.replace("train.de", "train.en"), "de")
+    asked = called(CODE, XNLI, *XNLI_BASE, "--do_predict", "--output_dir=o").words
+    assert asked[:5] == ["b", "x/XNLI-1.0/xnli.test.tsv", "o/predict_predictions", "--anew", "--scores"]
+    assert {'task.name="xnli"', 'task.language="de"', "task.length=128"} < set(asked)
+    with pytest.raises(DataError, match="`ordsmed fetch xnli` gets it"):
+        called(CODE, XNLI, XNLI_BASE[0], XNLI_BASE[2], "--do_train", "--do_eval")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--do_train"], "--language: missing; wanted ar, bg, de"),
+        (["--language=no", "--do_train"], "--language: found no; wanted ar, bg, de"),
+        (["--language=de", "--train_language=no", "--do_train"], "--train_language: found no; wanted ar, bg"),
+        (["--language=de"], "--do_train: missing, as is --do_eval and --do_predict"),
+    ],
+)
+def test_wrong_words_of_xnli(entailed: Path, words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        called(CODE, XNLI, *XNLI_BASE[:2], *words)
+
+
 def test_fewer_examples(folder: Path) -> None:
     """The first ones of each file, in files of their own, made before anything is learned."""
     (folder / "two.csv").write_text('sentence1,label\n"one\ntwo",yes\nthree,no\nfour,no\n')
@@ -643,6 +760,28 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
     assert transformers.AutoTokenizer.from_pretrained(out)("the cat")["input_ids"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "words", "results"),
+    [(OLD, ["--mlm", "--do_eval", "--eval_data_file=t.txt", "--whole_word_mask"], "eval_results_lm.txt"),
+     (OLDER, ["--mlm", "--line_by_line"], "")],
+)  # fmt: skip
+def test_a_run_of_the_old_program(pieces: Path, name: str, words: list[str], results: str) -> None:
+    """Judged only by a file that is named; its perplexity stands in the file of theirs."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=14, **sizes)).save_pretrained(pieces / "bert")
+    main(["as", CODE, name, "--model_name_or_path=bert", "--tokenizer_name=tok", "--train_data_file=t.txt",
+          "--do_train", "--max_steps=2", "--use_cpu", "--block_size=16", "--output_dir=out", *words])  # fmt: skip
+    whole = json.loads((pieces / "out" / "all_results.json").read_text())
+    assert {path.name for path in (pieces / "out").glob("eval_results*.txt")} == ({results} if results else set())
+    if results:
+        assert (pieces / "out" / results).read_text() == f"perplexity = {whole['perplexity']}\n"
+    else:
+        assert "eval_loss" not in whole
+    transformers.AutoModelForMaskedLM.from_pretrained(pieces / "out")
+
+
 def test_the_recipe_is_what_is_performed(folder: Path) -> None:
     program = find(CODE, MLM)
     call = called(CODE, MLM, *BASE, "--output_dir=o", "--overwrite_output_dir")
@@ -692,6 +831,16 @@ def test_classes_leave_what_theirs_leave(small: Path) -> None:
     judged = json.loads((small / "judged" / "eval_results.json").read_text())
     assert judged["eval_accuracy"] == whole["eval_accuracy"]
     assert judged["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
+
+
+@pytest.mark.long
+def test_xnli_leaves_what_theirs_leaves(small: Path, entailed: Path) -> None:
+    main(["as", CODE, XNLI, *LEARNS, "--data_dir=x", "--language=de"])
+    whole = json.loads((small / "out" / "all_results.json").read_text())
+    assert {"eval_accuracy", "predict_accuracy", "train_loss"} <= set(whole)
+    lines = (small / "out" / "predictions.txt").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == ["0", "1"], "of German rows alone"
 
 
 @pytest.mark.long

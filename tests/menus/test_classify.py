@@ -417,6 +417,33 @@ def test_both_test_files_of_mnli_are_handed_in(tmp_path: Path) -> None:
     assert written["MNLI-mm.tsv"][2:] == ["5", said[2], "6", said[3], "7", said[4]]
 
 
+def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learned in the language that is named, else in English, judged by it, else by all; labels as numbers or words."""
+    for name in ("XNLI-1.0", "XNLI-MT-1.0/multinli"):
+        (tmp_path / name).mkdir(parents=True)
+    for language in ("de", "en"):
+        tsv(tmp_path / f"XNLI-MT-1.0/multinli/multinli.train.{language}.tsv", ("premise", "hypo", "label"),
+            (f"{language}1", "w", "contradictory"), (f"{language}2", "w", "neutral"))  # fmt: skip
+    dev = tsv(tmp_path / "XNLI-1.0/xnli.dev.tsv", ("language", "gold_label", "sentence1", "sentence2"),
+              ("de", "neutral", "d", "w"), ("en", "contradiction", "e", "w"))  # fmt: skip
+    for language, texts, judged in (("de", ["de1", "de2"], ["neutral"]),
+                                    ("", ["en1", "en2"], ["neutral", "contradiction"])):  # fmt: skip
+        settings = Settings(name="xnli", train=str(tmp_path), language=language)
+        assert settings.labels == ("contradiction", "entailment", "neutral")
+        train = settings.records(settings.paths("train"), learning=True)
+        assert (train.texts, train.gold) == (texts, ["contradiction", "neutral"])
+        assert settings.paths("dev") == (dev,)
+        assert settings.records((dev,)).gold == settings.records([str(tmp_path)]).gold == judged
+    from_english = dataclasses.replace(settings, language="de", train=settings.paths("train"))
+    assert from_english.records(from_english.paths("train"), learning=True).texts == ["en1", "en2"]
+    monkeypatch.chdir(tmp_path)
+    assert Settings(name="xnli").paths("train") == ("work/fetch/xnli",)
+    with pytest.raises(DataError, match="`ordsmed fetch xnli` gets them"):
+        settings.records(("work/fetch/xnli",), learning=True)
+    assert "language" not in plain(Settings(name="xnli"), essence=True)
+    assert Settings.named("xnli") == {"name": "xnli"}
+
+
 def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys: Any) -> None:
     """MRPC's own has them; where copies write -1 nothing is known, and nothing learned."""
     path = tsv(benchmark / "msr_paraphrase_test.txt", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
@@ -491,6 +518,9 @@ def test_numbers_of_glue(benchmark: Path) -> None:
         ({"unordered": True}, "unordered: found without"),
         ({"class_weights": {"a": 0.0}}, "class_weights: found"),
         ({"name": "cola", "text": "sentence"}, "name: found with columns"),
+        ({"name": "cola", "language": "de"}, "language: found de; wanted none: `name=xnli` has several"),
+        ({"language": "de"}, "language: found de; wanted none"),
+        ({"name": "xnli", "language": "no"}, "language: found no; wanted one of ar, bg, de"),
         ({"name": "cola", "labels": ("1", "0")}, "labels: found"),
     ],
 )

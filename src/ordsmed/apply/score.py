@@ -32,7 +32,7 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
 
 def names() -> list[str]:
     """What can be scored by its name."""
-    return [*VERSIONS, *glue.TASKS, *entries("tasks")]
+    return [*VERSIONS, *glue.KNOWN, *entries("tasks")]
 
 
 def _named(name: str) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,8 @@ NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_e
          "validation": "loss"}  # fmt: skip
 COMBINED = ("mrpc", "qqp", "sts-b")  # whose two scores theirs takes the mean of
 NETWORK = "nothing is fetched from the network"
+AFAR = "nothing is debugged from afar"
+MASKED_TYPES = ("bert", "roberta", "distilbert", "camembert")  # which learn by --mlm alone
 
 MODELS = (
     Flag("--model_name_or_path", str, "init", joint=True),
@@ -89,6 +92,33 @@ MASKED = (
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     *TEXTS,
 )
+OLD_SIGNS = "there is no XLNet here, whose permutations it is of"
+OLD = (  # of the program that run_mlm.py and run_clm.py were
+    Flag("--train_data_file", str, "corpus: source", joint=True),
+    Flag("--train_data_files", str, "corpus: source", joint=True),
+    Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
+    Flag("--mlm", False, "objective.kind", joint=True),
+    Flag("--mlm_probability", 0.15, "objective.hide", joint=True),
+    Flag("--whole_word_mask", False, "objective.unit", joint=True),
+    Flag("--line_by_line", False, "corpus: source.apart", joint=True),
+    Flag("--block_size", -1, "phase.length", joint=True),
+    Flag("--train_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
+    Flag("--eval_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
+    Flag("--plm_probability", 1 / 6, nothing=OLD_SIGNS), Flag("--max_span_length", 5, nothing=OLD_SIGNS),
+    Flag("--evaluate_during_training", False, "validate", joint=True),
+    Flag("--model_type", str, "model.kind", joint=True),
+    Flag("--config_name", str, "model", joint=True),
+    *MODELS, *DATA,
+    *trainer.arguments("phase.", "validate"),
+)  # fmt: skip
+OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "--logging_steps": 50.0,
+               "--save_steps": 50.0, "--model_name_or_path": "bert-base-cased", "--model_type": "bert"}  # fmt: skip
+OLDER = (
+    *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
+    Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
+    Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` judges each checkpoint"),
+    Flag("--server_ip", "", nothing=AFAR), Flag("--server_port", "", nothing=AFAR),
+)  # fmt: skip
 CAUSAL = (
     Flag("--block_size", int, "phase.length", joint=True),
     Flag("--keep_linebreaks", True, refused="leave it out: line breaks are kept"),
@@ -115,6 +145,15 @@ CLASSES = (
     Flag("--max_seq_length", 128, "task.length"),
     *LEARNING,
 )
+ENTAILED = (
+    Flag("--language", str, "task.language", joint=True),
+    Flag("--train_language", str, "task.train", joint=True),
+    Flag("--data_dir", str, "task.train", joint=True),
+    Flag("--max_seq_length", 128, "task.length"),
+    Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
+    Flag("--server_ip", "", nothing=AFAR), Flag("--server_port", "", nothing=AFAR),
+    *(flag for flag in LEARNING if flag.name not in ("--train_file", "--validation_file", "--test_file")),
+)  # fmt: skip
 QUESTIONS = (
     Flag("--dataset_name", str, "task.train", joint=True),
     Flag("--dataset_config_name", str, nothing="a data set of questions has one form"),
@@ -160,28 +199,101 @@ def causal(values: Values, call: Call) -> None:
     _left(values, call, "clm_right")
 
 
-def _texts(values: Values, call: Call, length: int | None) -> None:
-    """What both kinds of language model share: network, corpus, tokenizer, steps."""
+def before_mlm(values: Values, call: Call) -> None:
+    """Masked words, or the next one: what run_mlm.py and run_clm.py were before they were two."""
+    _before_mlm(values, call, "eval_results_lm.txt")
+
+
+def still_before(values: Values, call: Call) -> None:
+    """The same as it was at first, with other defaults."""
+    _before_mlm(values, call, "eval_results.txt")
+
+
+def _before_mlm(values: Values, call: Call, results: str) -> None:
+    _must_train(values)
+    train, validation = _old_files(values)
+    if values.do_eval and not validation:
+        raise UsageError("--eval_data_file", "missing", "it, with --do_eval")
+    apart = {"apart": "line"} if values.line_by_line else {}
+    call.put("corpus: source", {"kind": "text", "path": train if len(train) > 1 else train[0], **apart})
+    if validation:
+        call.put("corpus: given", {"validation": {"kind": "text", "path": validation, **apart}})
+    call.put("corpus: validation", 0.0)
+    length = None if values.block_size <= 0 else min(values.block_size, _signed_length(values))
+    if length and length < values.block_size:
+        call.notes.append(f"--block_size {values.block_size}: the tokenizer takes {length}")
+    if not values.mlm and (values.model_type or _described_type(values)) in MASKED_TYPES:
+        raise UsageError("--mlm", "missing", "it, for a network that sees both sides", "`--mlm`")
+    _language_model(values, call, [*train, validation or ""], length, judged=values.evaluate_during_training)
+    _old_objective(values, call)
+    _left(values, call, "mlm_right" if values.mlm else "clm_right", results)
+
+
+def _old_files(values: Values) -> tuple[list[str], str | None]:
+    """Texts to learn from, all that a pattern finds, and to judge by; whatever their names end with."""
+    pattern = values.train_data_files
+    train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
+    if not train:
+        asked = f"found {pattern}, which no file fits" if pattern else "missing"
+        raise UsageError("--train_data_files" if pattern else "--train_data_file", asked, "a file of texts",
+                         "`--train_data_file FILE --do_train`")  # fmt: skip
+    if pattern and values.train_data_file:
+        raise UsageError("--train_data_file", "found with --train_data_files", "one of the two")
+    return train, values.eval_data_file
+
+
+def _old_objective(values: Values, call: Call) -> None:
+    if values.mlm:
+        call.put("objective", {"kind": "mlm", "hide": values.mlm_probability, "swap_from": "all", "rounding": "chance",
+                               **({"unit": "word"} if values.whole_word_mask else {})})  # fmt: skip
+    else:
+        call.put("objective", {"kind": "clm", "separate": values.line_by_line})
+        for flag in ("mlm_probability", "whole_word_mask"):
+            if flag in values.given:
+                call.notes.append(f"--{flag}: does nothing without --mlm")
+    if values.line_by_line:
+        call.put("phase.pack", False)
+
+
+def _described_type(values: Values) -> str:
+    """What the config.json of the named model calls its family."""
+    place = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
+    return str(files.read_table(place).get("model_type", "")) if place.is_file() else ""
+
+
+def _must_train(values: Values) -> None:
     if not values.do_train:
         raise UsageError("--do_train", "missing", "it", "`ordsmed evaluate MODEL --probe perplexity FILE` judges alone")
+
+
+def _texts(values: Values, call: Call, length: int | None) -> None:
+    """What both kinds of language model share: corpus, network, tokenizer, steps."""
+    _must_train(values)
     train, validation = _files(values, "wikitext")
     if not train:
         remedy = "`--train_file FILE --do_train`"
         raise UsageError("--train_file", "missing", "a file of texts: .txt, .csv or .json", remedy)
-    _network(values, call)
     call.put("corpus: source", _source(train, values))
-    call.put("corpus: sentences", "none")
-    call.put("corpus: duplicates", "keep")
     if validation:
         call.put("corpus: given", {"validation": _source(validation, values)})
     else:
         call.put("corpus: validation", values.validation_split_percentage / 100)
-    call.put("encode: corpus", "<corpus>")
-    call.put("encode: sentences", False)
+    _language_model(values, call, [train, validation or ""], length)
     if workers := values.preprocessing_num_workers:
         flag = "--preprocessing_num_workers"
         perform.put_processes(call, flag, workers, "corpus: processes", "encode: processes")
-    perform.keep_by_content(call, train, validation or "")
+
+
+def _language_model(
+    values: Values, call: Call, texts: Sequence[str], length: int | None, *, judged: bool = False
+) -> None:
+    """Network, tokenizer and steps of a language model of these texts; `judged`: at steps, whatever flags say."""
+    _network(values, call)
+    call.put("corpus: sentences", "none")
+    call.put("corpus: duplicates", "keep")
+    call.put("encode: corpus", "<corpus>")
+    call.put("encode: sentences", False)
+    perform.keep_by_content(call, *texts)
     call.put("data", "<encode>")
     call.put("phase.length", length or _longest(values, call))
     trainer.put_arguments(values, call, "phase.")
@@ -190,10 +302,10 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
         raise UsageError("--save_strategy", "found best", "no, steps or epoch", "`--save_steps N`")
     asked = (("validate", "eval", values.eval_steps or values.logging_steps), ("save", "save", values.save_steps))
     for key, name, steps in asked:
-        strategy = values.of[f"{name}_strategy"]
+        strategy = "steps" if name == "eval" and judged else values.of[f"{name}_strategy"]
         at_steps = trainer.interval(f"--{name}_steps", steps, values) if strategy == "steps" else 0
         call.put(key, trainer.of_an_epoch(f"--{name}_strategy", values) if strategy == "epoch" else at_steps)
-    call.put("validation_rows", values.max_eval_samples or ALL)
+    call.put("validation_rows", values.of.get("max_eval_samples") or ALL)
     if values.load_best_model_at_end:
         remedy = "leave it out; `revisions=N` behind the flags keeps the weights of every N steps"
         raise UsageError("--load_best_model_at_end", "of a language model", "its last weights", remedy)
@@ -202,7 +314,7 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
 def _network(values: Values, call: Call) -> None:
     """From a folder's weights, or at random by a configuration."""
     asked = [name for name in ("model_name_or_path", "config_name", "model_type") if getattr(values, name)]
-    if values.config_overrides and asked[:1] != ["model_type"]:
+    if values.of.get("config_overrides") and asked[:1] != ["model_type"]:
         beside = f"found with --{asked[0]}" if asked else "found alone"
         raise UsageError("--config_overrides", beside, "--model_type", "`--model_type bert --config_overrides ...`")
     if not asked:
@@ -255,7 +367,7 @@ def _overridden(values: Values) -> dict[str, Any]:
     family = _family(values.model_type)
     usual = menu.load("models", family)().hugging_face(1, SimpleNamespace(pad=None, start=None, stop=None, end=None))
     usual = {key: value for key, value in usual.items() if not key.endswith("_token_id") and key != "vocab_size"}
-    for pair in (values.config_overrides or "").split(","):
+    for pair in (values.of.get("config_overrides") or "").split(","):
         key, equals, text = pair.partition("=")
         if key == "vocab_size" or not pair:
             continue
@@ -356,8 +468,8 @@ def _optimizer(values: Values, call: Call) -> None:
     call.put("optimizer", {**call.recipes[call.verb]["optimizer"], "kind": kind, **own})
 
 
-def _left(values: Values, call: Call, right: str) -> None:
-    """What their scripts find in output_dir once a language model is done."""
+def _left(values: Values, call: Call, right: str, perplexity: str = "") -> None:
+    """What their scripts find in output_dir once a language model is done, a file of its perplexity among them."""
     out = Path(values.output_dir)
 
     def leave() -> None:
@@ -369,6 +481,8 @@ def _left(values: Values, call: Call, right: str) -> None:
         if values.do_eval and checks:
             loss = checks[-1]["validation"]
             scores["eval"] = {"eval_loss": loss, "eval_accuracy": checks[-1].get(right), "perplexity": _power(loss)}
+            if perplexity:
+                files.write_text(out / perplexity, f"perplexity = {_power(loss)}\n")
         trainer.write_results(out, scores)
 
     call.after.append(leave)
@@ -413,7 +527,7 @@ def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
     task = glue.named(name)
     if values.train_file or values.validation_file or values.test_file:
         raise UsageError("--task_name", "found with files", "one of the two")
-    place = Path(menu.opened("tasks", "classify").FETCHED) / task.folder
+    place = Path(read.FETCHED) / task.fetched / task.folder
     call.put("task.name", name)
     if task.unordered:
         call.put("task.unordered", False)  # each pair is learned once, in the order of its file
@@ -425,6 +539,24 @@ def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
                 path = str(place / task.files[split + end][0])
                 parts.append(AskedFiles(theirs, (path,), told=split == "dev", end=end and "_mm"))
     return parts
+
+
+def entailed(values: Values, call: Call) -> None:
+    """XNLI, whose files are those of `ordsmed fetch xnli` where no --data_dir is named."""
+    task = glue.named("xnli")
+    for flag, language in (("--language", values.language or ""), ("--train_language", values.train_language)):
+        if language is not None and language not in task.languages:
+            raise UsageError(flag, f"found {language}" if language else "missing", ", ".join(task.languages))
+    place, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
+    call.put("task.kind", "classify")
+    call.put("task.name", "xnli")
+    call.put("task.language", values.language)
+    call.put("task.train", str(place / task.files["train"][0].format(learned)))
+    parts = [AskedFiles(name, (str(place / task.files[split][0]),), told=True)
+             for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
+             if wanted]  # fmt: skip
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_classes(values, call, parts, "predictions.txt"))
 
 
 def _of_a_table(path: str) -> dict[str, Any]:
@@ -651,13 +783,13 @@ def _glue_name(values: Values) -> str:
     return GLUE_NAMES.get(name, name)
 
 
-def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles], predictions: str = "") -> None:
     scores, out = _answered(values, call, parts)
     for part in parts:
         if part.name == "predict":
             rows = files.lines_of(part.folder(out) / "predictions.tsv")[1:]
             lines = [f"{number}\t{row.split(chr(9))[1]}" for number, row in enumerate(rows)]
-            name = f"predict_results_{values.task_name}{part.end.replace('_', '-')}.txt"
+            name = predictions or f"predict_results_{values.task_name}{part.end.replace('_', '-')}.txt"
             files.write_text(out / name, "\n".join(["index\tprediction", *lines, ""]))
     trainer.write_results(out, scores)
 
@@ -686,7 +818,6 @@ INSTEAD = {
        for name in ("mlm", "clm", "glue", "qa", "ner")},
     "run_mlm_wwm.py": "`run_mlm.py`, with `objective.unit=word` behind its flags",
     "run_classification.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
-    "run_xnli.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
     "run_plm.py": "permutations of words are not learned here: `run_mlm.py`, `run_clm.py`",
     "run_fim.py": "filling in from both sides is not learned here: `run_clm.py`",
     "run_qa_beam_search.py": "`ordsmed finetune` with task.kind=squad and task.head=joint",
@@ -698,8 +829,14 @@ PROGRAMS = (
             path="language-modeling/run_mlm.py"),
     Program("run_clm.py", "pretrain on the next word of texts", CAUSAL, causal, "pretrain", fields=True,
             path="language-modeling/run_clm.py"),
+    Program("run_language_modeling.py", "pretrain on masked words, or on the next one", OLD, before_mlm,
+            "pretrain", fields=True, path="legacy/run_language_modeling.py",
+            also=("run_language_modeling.py", "language-modeling/run_language_modeling.py")),
+    Program("run_lm_finetuning.py", "the same, as it was at first", OLDER, still_before, "pretrain", fields=True),
     Program("run_glue.py", "fine-tune on a task of GLUE or a table of texts, and predict", CLASSES, classes, "finetune",
             fields=True, path="text-classification/run_glue.py"),
+    Program("run_xnli.py", "fine-tune on XNLI in one of its languages, and predict", ENTAILED, entailed, "finetune",
+            fields=True, path="text-classification/run_xnli.py"),
     Program("run_qa.py", "fine-tune on questions about texts, and predict", QUESTIONS, questions, "finetune",
             fields=True, path="question-answering/run_qa.py"),
     Program("run_ner.py", "fine-tune on tags of words, and predict", WORDS, words, "finetune", fields=True,

@@ -128,7 +128,7 @@ def _split(
     """Features from the cache, or made and put there."""
     if not cache:
         return TaskSplit(records, task.features(records, reader(tokenizer, network)))
-    essence = {k: v for k, v in settings.plain(task).items() if k not in task.UNREAD}
+    essence = {k: v for k, v in settings.plain(task, essence=True).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
     features = reader(tokenizer, network)
     described = [FORMAT, name, essence, stamps, tokenizer.fingerprint, features.types, features.causal]

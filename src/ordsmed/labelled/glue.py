@@ -1,16 +1,17 @@
-"""The GLUE tasks by name: their files in a folder, columns, labels, metrics, and what is handed in.
+"""The GLUE tasks by name, and XNLI: their files in a folder, columns, labels, metrics, and what is handed in.
 
     "data/glue", SST-2  ->  find  ->  {"train": .../train.tsv, "dev": .../dev.tsv}  ->  read  ->  Table of text, label
 
-Wang et al. 2019, GLUE: a multi-task benchmark. Labels stand in the order in which ELECTRA numbers them. A table has the
-columns `text`, `second` where there are two texts, `label` where the file has labels, whatever its name is, and `index`
-where it is a test split and has numbers. Copies name their columns in several ways: GLUE's, the first publication's,
-Hugging Face's.
+Wang et al. 2019, GLUE: a multi-task benchmark. Conneau et al. 2018, XNLI: MNLI in 15 languages. Labels stand in the
+order in which ELECTRA numbers them. A table has the columns `text`, `second` where there are two texts, `label` where
+the file has labels, whatever its name is, and `index` where it is a test split and has numbers. Copies name their
+columns in several ways: GLUE's, the first publication's, Hugging Face's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, nearest
 from ordsmed.base.files import write_text
 from ordsmed.base.say import many, say
+from ordsmed.base.screen import command
 from ordsmed.labelled import tables
 from ordsmed.labelled.tables import Column, Format, Table
 from ordsmed.text.read import Errors
@@ -51,6 +53,8 @@ class GlueTask:
     bare: Mapping[str, Column] = field(default_factory=dict)  # columns of files that do not name them
     files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: FILES)  # by split; the first that is there
     handed_in: Mapping[str, str] = field(default_factory=dict)  # name of the file, by split; else the folder's
+    languages: tuple[str, ...] = ()  # `{}` in names of files is one of them; other files hold rows of all
+    fetched: str = "glue"  # what `ordsmed fetch` calls the data that it is part of
 
     def plain(self, label: str) -> str:
         """A label as it is known here; empty where it is not known."""
@@ -119,43 +123,70 @@ TASKS = {
     ),
     "wnli": GlueTask("WNLI", {"train": 635, "dev": 71, "test": 146}, TWO),
 }  # fmt: skip
+BESIDE = {
+    "xnli": GlueTask(
+        "XNLI", {"train": 392702, "dev": 2490, "test": 5010},
+        {
+            "text": ("sentence1", "premise"), "second": ("sentence2", "hypothesis", "hypo"),
+            "label": ("gold_label", "label"), "language": ("language",),
+        },
+        labels=("contradiction", "entailment", "neutral"),
+        spellings={"0": "entailment", "1": "neutral", "2": "contradiction", "contradictory": "contradiction"},
+        files={
+            "train": tuple(f"{place}multinli.train.{{}}.tsv" for place in ("XNLI-MT-1.0/multinli/", "multinli/", "")),
+            "dev": ("XNLI-1.0/xnli.dev.tsv", "xnli.dev.tsv"), "test": ("XNLI-1.0/xnli.test.tsv", "xnli.test.tsv"),
+        },
+        languages=("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"),
+        fetched="xnli",
+    ),
+}  # fmt: skip
+KNOWN = TASKS | BESIDE
 
 
 def named(name: str) -> GlueTask:
     """A task by its name, in any case, with or without its hyphen."""
-    meant = {_letters(known): task for known, task in TASKS.items()}.get(_letters(name))
+    meant = {_letters(known): task for known, task in KNOWN.items()}.get(_letters(name))
     if meant is None:
-        raise RecipeError(f"`{name}`", "no task of GLUE", "", nearest(name.lower(), TASKS))
+        raise RecipeError(f"`{name}`", "no task of GLUE", "", nearest(name.lower(), KNOWN))
     return meant
 
 
-def find(folder: Path, task: GlueTask) -> dict[str, Path]:
-    """The files of a task by split, in a folder of all tasks or its own."""
+def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
+    """The files of a task by split, in a folder of all tasks or its own; to learn from English ones if not said."""
     inner = [path for path in sorted(folder.glob("*/")) if _letters(path.name) == _letters(task.folder)]
     for place in (*inner, folder):
-        paths = {split: _first(place, names) for split, names in task.files.items()}
+        named = {split: [name.format(language or "en") for name in names] for split, names in task.files.items()}
+        paths = {split: _first(place, names) for split, names in named.items()}
         if paths["train"] or paths["dev"]:
             return {split: path for split, path in paths.items() if path}
     wanted = " or ".join(dict.fromkeys((*task.files["train"], *task.files["dev"])))
     raise DataError(
-        folder, f"no files of {task.folder}", f"{wanted}, here or in {task.folder}/", "`ordsmed fetch glue` gets them"
-    )
+        folder, f"no files of {task.folder}", f"{wanted}, here or in {task.folder}/",
+        f"`{command('fetch', task.fetched)}` gets them",
+    )  # fmt: skip
 
 
 def split_of(task: GlueTask, path: Path) -> str:
     """Which split a file is, by its name; "" where it is none of GLUE's."""
-    return next((split for split, names in task.files.items() if _unpacked(path) in map(_last, names)), "")
+    known = ((split, _last(name).replace("{}", "*")) for split, names in task.files.items() for name in names)
+    return next((split for split, name in known if fnmatch.fnmatchcase(_unpacked(path), name)), "")
 
 
-def read(task: GlueTask, path: Path, errors: Errors = "strict", format: Format | None = None) -> tuple[Table, str]:
-    """The rows of a file, and which split of GLUE it is; labels may lack."""
+def read(
+    task: GlueTask, path: Path, errors: Errors = "strict", format: Format | None = None, language: str = ""
+) -> tuple[Table, str]:
+    """The rows of a file, of one language where it holds several, and which split of GLUE it is; labels may lack."""
     split = split_of(task, path)
     if _unpacked(path) in (*MRPC, DEV_IDS) and split:
         table = _published(task, split, path, errors)
     else:
         table = _table(task, split, path, errors, format)
-    if split and len(table) != task.rows[split]:
-        there = f"{task.rows[split]:,} in GLUE: not the same as published scores stand on"
+    if language and "language" in table.columns:
+        table = table.where("language", language)
+    alike = len(task.languages) if task.languages and not language and split != "train" else 1
+    if split and len(table) != (wanted := task.rows[split] * alike):
+        whole = "XNLI" if task.languages else "GLUE"
+        there = f"{wanted:,} in {whole}: not the same as published scores stand on"
         say(f"{path}: {many(len(table), 'row')} of {task.folder} {split}, {there}")
     return table, split
 
@@ -173,7 +204,7 @@ def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Forma
     form = format or ("tsv" if split else None)
     columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
     try:
-        return tables.table(path, columns, lacking=("index", "label"), format=form, errors=errors)
+        return tables.table(path, columns, lacking=("index", "label", "language"), format=form, errors=errors)
     except tables.NoColumn as missing:
         with contextlib.suppress(OrdsmedError):
             if task.bare:

@@ -34,10 +34,10 @@ from ordsmed.learn.kept import UNIT, told_scale
 from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, by_example, check_labels, label_weights
 from ordsmed.learn.usage import Usage, in_python, pipeline
 from ordsmed.score import labels as scores
+from ordsmed.text import read
 from ordsmed.text.read import Errors, files, lines
 from ordsmed.text.tokenizer import Tokenizer
 
-FETCHED = "work/fetch/glue"  # where `ordsmed fetch glue` puts it
 JUDGED = ("dev", "validation", "valid", "test")  # what rows that are not to learn from are called; the first that is
 OF_NUMBERS = ("pearson", "spearman", "squared_error")
 LOSSES = ("squared_error",)  # less is better, and no share of anything
@@ -103,8 +103,11 @@ class Settings(Files):
     """A class, or a number, of one text or two."""
 
     name: str = ""
-    """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli): `train` and `dev` are its files, or a
-    folder that holds them; left out: what `ordsmed fetch glue` has got"""
+    """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli), or xnli: `train` and `dev` are its files,
+    or a folder that holds them; left out: what `ordsmed fetch glue`, or `fetch xnli`, has got"""
+    language: str = ""
+    """of xnli, whose rows: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh; left out: English ones to learn
+    from, all to be judged by"""
     text: Column = "text"
     """column of the text, by its name or its number from 1"""
     second: Column | None = None
@@ -140,13 +143,18 @@ class Settings(Files):
     role: ClassVar[str] = "classify"
     MADE_UP: ClassVar[str] = "texts.tsv"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "metrics", "class_weights", "pool")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("language",)
     LATER: ClassVar[tuple[str, ...]] = (
-        "train", "dev", "name", "text", "second", "label", "split", "format", "header", "errors", "metrics", "length",
+        "train", "dev", "name", "language", "text", "second", "label", "split", "format", "header", "errors",
+        "metrics", "length",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.name:
             self._adopt(glue.named(self.name))
+        if self.language and self.language not in (known := glue.named(self.name).languages if self.name else ()):
+            wanted = f"one of {', '.join(known)}" if known else "none: `name=xnli` has several"
+            raise ValueError(f"language: found {self.language}; wanted {wanted}")
         usual = ("pearson", "spearman") if self.number else ("accuracy", "macro_f1")
         object.__setattr__(self, "metrics", self.metrics or usual)
         for metric in self.metrics:
@@ -178,7 +186,7 @@ class Settings(Files):
 
     @classmethod
     def named(cls, name: str) -> dict[str, Any] | None:
-        return {"name": name} if name.lower() in glue.TASKS else None
+        return {"name": name} if name.lower() in glue.KNOWN else None
 
     @classmethod
     def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
@@ -199,12 +207,17 @@ class Settings(Files):
         if not self.name:
             return given
         paths: list[Path | None] = []
-        for path in map(Path, given or super().paths("train") or (FETCHED,)):
+        for path in map(Path, given or super().paths("train") or (self._fetched,)):
             if path.is_dir():
-                paths.append(glue.find(path, glue.named(self.name)).get(split))
+                paths.append(glue.find(path, glue.named(self.name), self.language).get(split))
             elif given or not path.exists():
                 paths.append(path)
         return tuple(str(path) for path in paths if path)
+
+    @property
+    def _fetched(self) -> str:
+        """Where `ordsmed fetch` puts the files of a task that has a name."""
+        return read.FETCHED + glue.named(self.name).fetched
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
         texts: list[str] = []
@@ -237,9 +250,9 @@ class Settings(Files):
             return files(paths)
         task, split, chosen = glue.named(self.name), "train" if learning else "dev", []
         for path in paths:
-            if path != FETCHED and not Path(path).is_dir():
+            if path != self._fetched and not Path(path).is_dir():
                 chosen += files(path)
-            elif there := glue.find(Path(path), task).get(split):
+            elif there := glue.find(Path(path), task, self.language).get(split):
                 chosen.append(there)
             else:
                 raise DataError(path, f"no {split} file of {task.folder}", " or ".join(task.files[split]))
@@ -248,7 +261,7 @@ class Settings(Files):
     def _table(self, path: Path, learning: bool) -> tuple[Table, str]:
         """What a file holds, and which split of GLUE that is."""
         if self.name:
-            table, split = glue.read(glue.named(self.name), path, self.errors, self.format)
+            table, split = glue.read(glue.named(self.name), path, self.errors, self.format, self.language)
         else:
             table, split = self._columns(path, learning), ""
         if "label" not in table.columns and not split:
