@@ -121,6 +121,8 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
     asked = open_task(model, ["task.length=64", "task.metrics=['matthews']"], device="cpu", threads=1)
     assert (asked.settings.length, asked.settings.metrics, asked.settings.labels) == (64, ("matthews",), LABELS)
     assert (asked.task.training, asked.trained.device.type) == (False, "cpu")
+    same = open_task(model, [f"task.labels={list(LABELS)}"], device="cpu", threads=1)  # what it has learned
+    assert same.settings == open_task(model, device="cpu", threads=1).settings
     assert not hasattr(asked.trained.within(), "fast_dtype")
     half = open_task(model, device="cpu", precision="bf16")
     with half.trained.within():

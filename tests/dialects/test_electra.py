@@ -50,8 +50,8 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of pretraining
     "untied_generator_embeddings": ({"untied_generator_embeddings": True}, {P + "objective.share": "none"}),
     "untied_generator": ({"untied_generator": False}, {
         P + "objective.share": "all", GENERATOR + "width": 0, GENERATOR + "layers": 0}),
-    "generator_layers": ({"generator_layers": 0.55}, {GENERATOR + "layers": 6}),
-    "generator_hidden_size": ({"generator_hidden_size": 0.5}, {GENERATOR + "width": 128}),
+    "generator_layers": ({"generator_layers": 0.55}, {GENERATOR + "layers": 7}),
+    "generator_hidden_size": ({"generator_hidden_size": 0.4993}, {GENERATOR + "width": 128}),
     "disallow_correct": ({"disallow_correct": True}, {P + "objective.never_right": True}),
     "temperature": ({"temperature": 0.9}, {P + "objective.temperature": 0.9}),
     "max_seq_length": ({"max_seq_length": 512}, {P + "phase[1].length": 512}),

@@ -47,7 +47,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--seed": (["3"], {P + "seed": 3}),
     "--amp": ([], {P + "layout.precision": "fp16"}),
     "--xla": ([], {P + "layout.compile": True}),
-    "--fp16_compression": ([], {P + "layout.reduce": "fp16"}),
+    "--fp16_compression": (["--amp"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16"}),
     "--log_freq": (["7"], {P + "log": 7}),
     "--save_checkpoints_steps": (["70"], {P + "save": 70}),
     "--keep_checkpoint_max": (["2"], {P + "keep": 2}),
@@ -58,7 +58,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--weights_dir": (["w", "--load_weights"], {P + "init": "w"}),
 }  # fmt: skip
 SQUAD_BASE = ["--do_train", "--train_file", "t.json", "--output_dir", "o"]
-F = "finetune: "
+F, T = "finetune: ", "tokenizer: tokenizer."
 SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--electra_model": (["google/electra-small-discriminator"], {F + "init": "google/electra-small-discriminator"}),
     "--data_dir": (["d"], {F + "task.train": "d/t.json"}),
@@ -75,7 +75,6 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--version_2_with_negative": ([], {F + "task.version": "2.0", F + "out": "o/squad_v2.0"}),
     "--null_score_diff_threshold": (["-5.6"], {F + "task.threshold": -5.6}),
     "--train_batch_size": (["4"], {F + "batch": 4, F + "layout.micro": 4}),
-    "--gradient_accumulation_steps": (["4"], {F + "batch": 128}),
     "--learning_rate": (["3e-4"], {F + "rate": 3e-4}),
     "--num_train_epochs": (["2"], {F + "epochs": 2.0}),
     "--max_steps": (["50"], {F + "steps": 50}),
@@ -83,12 +82,11 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--weight_decay_rate": (["0.2"], {F + "optimizer.decay": 0.2}),
     "--layerwise_lr_decay": (["0.9"], {F + "layer_decay": 0.9}),
     "--seed": (["1"], {F + "seed": 1}),
-    "--amp": ([], {F + "layout.precision": "fp16"}),
+    "--amp": ([], {F + "layout.precision": "fp16", F + "layout.reduce": "fp16"}),
     "--xla": ([], {F + "layout.compile": True}),
-    "--fp16_all_reduce": ([], {F + "layout.reduce": "fp16"}),
     "--log_freq": (["5"], {F + "log": 5}),
     "--no_cuda": ([], {F + "layout.device": "cpu"}),
-    "--vocab_file": (["v"], {F + "tokenizer": "v"}),
+    "--vocab_file": (["v"], {T + "kind": "wordpiece", T + "file": "v", T + "lowercase": False}),
     "--cache_dir": (["c"], {F + "features": "c"}),
     "--skip_cache": ([], {F + "features": ""}),
 }  # fmt: skip
@@ -144,23 +142,73 @@ def test_a_training_begins_with_the_model_and_not_with_the_checkpoint_that_is_as
     assert not any("--init_checkpoint" in note for note in plain.notes)
 
 
-def test_a_generator_of_a_third() -> None:
-    """Their scripts say 0.3333333, and mean 256 of 768."""
-    got = resolved(CODE, "run_pretraining.py", *BASE, "--generator_hidden_size", "0.3333333")
-    assert got[P + "objective.generator.width"] == 256
+# what get_generator_config of their modeling.py gives: share -> numbers a token of base and of large, then its heads
+GENERATORS = {
+    "0.125": (128, 2, 128, 2), "0.25": (192, 3, 256, 4), "0.3": (256, 4, 320, 5), "0.3333333": (256, 4, 384, 6),
+    "0.05": (64, 1, 64, 1), "0.5": (384, 6, 512, 8), "0.6667": (512, 8, 704, 11), "1": (768, 12, 1024, 16),
+    "1.5": (1152, 18, 1536, 24),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("share", GENERATORS)
+def test_a_generator_has_whole_heads(share: str) -> None:
+    """Their scripts say 0.3333333 whatever the model's size."""
+    for size, width, heads in (("base", *GENERATORS[share][:2]), ("large", *GENERATORS[share][2:])):
+        words = ["--model_size", size, "--generator_hidden_size", share]
+        got = resolved(CODE, "run_pretraining.py", *BASE, *words)
+        assert got[P + "objective.generator.width"] == width == 64 * heads
+        assert got[P + "objective.generator.heads"] == got[P + "objective.generator.inner"] == 0  # by the width
+    with pytest.raises(UsageError, match=r"--generator_hidden_size: found -0.25; wanted a share of 768"):
+        called(CODE, "run_pretraining.py", *BASE, "--generator_hidden_size=-0.25")
+
+
+ASKED = {  # of a model that stands, where nothing is said
+    "beam": "4", "length": "384", "longest_answer": "30", "longest_question": "64", "lowercase": "false",
+    "n_best": "20", "stride": "128", "threshold": "0.0", "version": '"1.1"',
+}  # fmt: skip
+PREDICT = ["--do_predict", "--init_checkpoint", "r", "--predict_file", "d", "--output_dir", "o"]
+ASKED_BY: dict[str, tuple[list[str], dict[str, str]]] = {
+    "--max_seq_length": (["96"], {"length": "96"}), "--doc_stride": (["32"], {"stride": "32"}),
+    "--max_query_length": (["20"], {"longest_question": "20"}), "--n_best_size": (["9"], {"n_best": "9"}),
+    "--max_answer_length": (["12"], {"longest_answer": "12"}), "--beam_size": (["7"], {"beam": "7"}),
+    "--null_score_diff_threshold": (["-5.6"], {"threshold": "-5.6"}), "--do_lower_case": ([], {"lowercase": "true"}),
+    "--version_2_with_negative": ([], {"version": '"2.0"'}), "--joint_head": (["True"], {"head": '"joint"'}),
+}  # fmt: skip
+
+
+def asked(words: list[str]) -> dict[str, str]:
+    """How a model that stands is asked, by the words of a command."""
+    settings = [word.removeprefix("task.") for word in words if word.startswith("task.")]
+    assert len(set(settings)) == len(settings)
+    return {key: value for key, _, value in (word.partition("=") for word in settings)}
 
 
 def test_predictions_need_no_training() -> None:
-    call = called(CODE, "run_tf_squad.py", "--do_predict", "--do_eval", "--init_checkpoint", "r", "--predict_file", "d",
-                  "--output_dir", "o", "--beam_size", "5")  # fmt: skip
+    call = called(CODE, "run_tf_squad.py", "--do_eval", *PREDICT)
     own = perform.words(find(CODE, "run_tf_squad.py"), call)
-    assert own == ["predict", "r", "d", "o/predictions", "--anew", "task.beam=5", "--scores"]
+    assert asked(own) == ASKED
+    assert [word for word in own if "task." not in word] == ["predict", "r", "d", "o/predictions", "--anew", "--scores"]
+    assert called(CODE, "run_tf_squad.py", *PREDICT, "--no_cuda").words[-2:] == ["--device", "cpu"]
+
+
+@pytest.mark.parametrize("flag", ASKED_BY)
+def test_a_flag_of_predictions_arrives(flag: str) -> None:
+    """As their run_squad.sh says them with `eval` and `prediction`."""
+    words, wanted = ASKED_BY[flag]
+    assert asked(called(CODE, "run_tf_squad.py", *PREDICT, flag, *words).words) == ASKED | wanted
+
+
+def test_an_independent_head_is_asked_by_its_best_starts_and_ends() -> None:
+    call = called(CODE, "run_tf_squad.py", *PREDICT, "--joint_head", "False")
+    assert asked(call.words) == ASKED | {"head": '"independent"', "search": '"tops"'}
 
 
 def test_one_question() -> None:
     call = called(CODE, "run_inference.py", "--electra_model", "x", "--init_checkpoint", "r", "--question=Q?",
                   "--context=C.")  # fmt: skip
-    assert perform.words(find(CODE, "run_inference.py"), call) == ["answer", "r", "Q?", "C."]
+    own = perform.words(find(CODE, "run_inference.py"), call)
+    assert [word for word in own if "task." not in word] == ["answer", "r", "Q?", "C."]
+    assert asked(own) == QUESTION_USUAL
 
 
 def test_a_checkpoint_of_a_run_is_exported() -> None:
@@ -172,7 +220,7 @@ def test_a_checkpoint_of_a_run_is_exported() -> None:
 @pytest.mark.parametrize(("name", "run"), [("ckpt-500", "r"), ("ckpt-p2-500", "r-phase2"), ("step-000000500", "r")])
 def test_checkpoints_by_their_names(name: str, run: str) -> None:
     call = called(CODE, "run_inference.py", "--init_checkpoint", f"r/checkpoints/{name}")
-    assert call.words == [run, "--step", "500"]
+    assert call.words[:3] == [run, "--step", "500"]
 
 
 def test_a_checkpoint_of_tensorflow_stays_one(tmp_path: Path) -> None:
@@ -180,21 +228,22 @@ def test_a_checkpoint_of_tensorflow_stays_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     path = tmp_path / "checkpoints" / "ckpt-500"
     path.with_suffix(".index").touch()
-    assert called(CODE, "run_inference.py", "--init_checkpoint", str(path)).words == [str(path)]
+    words = called(CODE, "run_inference.py", "--init_checkpoint", str(path)).words
+    assert [word for word in words if "task." not in word] == [str(path)]
 
 
-QUESTION: dict[str, tuple[str, list[str]]] = {  # what is said -> behind the run's folder
-    "--beam_size": ("7", ["task.beam=7"]), "--n_best_size": ("9", ["task.n_best=9"]),
-    "--max_answer_length": ("12", ["task.longest_answer=12"]), "--max_seq_length": ("96", ["task.length=96"]),
-    "--null_score_diff_threshold": ("-5.6", ["task.threshold=-5.6"]), "--doc_stride": ("32", ["task.stride=32"]),
-    "--max_query_length": ("20", ["task.longest_question=20"]),
-}  # fmt: skip
+QUESTION_USUAL = {key: ASKED[key] for key in ("beam", "longest_answer", "n_best", "threshold", "version")}
+QUESTION: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said -> behind the run's folder
+    flag: said for flag, said in ASKED_BY.items() if flag != "--do_lower_case"
+}
 
 
 @pytest.mark.parametrize("flag", QUESTION)
 def test_a_flag_of_one_question_arrives(flag: str) -> None:
-    word, wanted = QUESTION[flag]
-    assert called(CODE, "run_inference.py", "--init_checkpoint", "r", flag, word).words == ["r", *wanted]
+    words, wanted = QUESTION[flag]
+    assert asked(called(CODE, "run_inference.py", "--init_checkpoint", "r", flag, *words).words) == (
+        QUESTION_USUAL | wanted
+    )
     known = {one.name for one in find(CODE, "run_inference.py").flags if one.goes}
     assert known == {*QUESTION, "--init_checkpoint", "--question", "--context"}
 
@@ -237,7 +286,7 @@ def test_records_are_of_the_store_that_the_call_makes() -> None:
         ("run_pretraining.py", [], "no --model_name"),
         ("run_pretraining.py", [*BASE, "--phase2"], "--phase2: found without --restore_checkpoint"),
         ("run_pretraining.py", [*BASE, "--load_weights", "--restore_checkpoint", "x"], "one of the two"),
-        ("run_pretraining.py", [*BASE, "--generator_hidden_size", "0.3"], "a share of 768"),
+        ("run_pretraining.py", [*BASE, "--generator_hidden_size", "0"], "a share of 768"),
         ("run_pretraining.py", [*BASE, "--num_train_steps", "5"], "at most the 5 of --num_train_steps"),
         ("run_pretraining.py", [*BASE, "--steps_this_run", "0"], "--steps_this_run: found 0; wanted a number of"),
         ("run_pretraining.py", [*BASE, "--skip_checkpoint"], "has no meaning here"),

@@ -74,6 +74,13 @@ PHASES = {P + "phase[1].steps": 10_000, P + "phase[1].batch": 67_584, P + "layou
 ONE_GPU = "google/electra-base-discriminator 2 16 4e-4 amp 8 1 1.1 data/squad results"
 ASKED = {"predict": "results/squad_v1.1 data/download/squad/v1.1/dev-v1.1.json results/predictions --anew"}
 STEPS = ["download", "download", "text_formatting", "sharding", "create_tfrecord_files", "create_tfrecord_files"]
+QUESTIONS_OF = {  # what a model that stands is asked by, as their flags and what these leave out have it
+    "predict": {f"task.{one}" for one in (
+        'version="1.1"', "length=384", "stride=128", "longest_question=64", "n_best=20", "longest_answer=30", "beam=5",
+        "lowercase=false", "threshold=0.0", 'head="joint"')},
+    "answer": {f"task.{one}" for one in ('version="1.1"', "n_best=20", "longest_answer=30", "beam=4",
+                                         "threshold=0.0")},
+}  # fmt: skip
 # every command line of their documents -> of its calls: settings of the recipe, or our verb and its words
 S1: dict[str, list[dict[str, Any]]] = {
     "bash scripts/docker/build.sh": [{"install": "--by docker --site a100 --out scripts/docker/ordsmed --yes"}],
@@ -99,12 +106,12 @@ S1: dict[str, list[dict[str, Any]]] = {
     f"{SQUAD} {ONE_GPU} None train": [{F + "task.train": "data/squad/train-v1.1.json", F + "task.dev": []}],
     f"{SQUAD} {ONE_GPU} None train_eval": [{F + "task.dev": "data/squad/dev-v1.1.json"}],
     f"{SQUAD} {ONE_GPU.replace('data/squad', 'data/download/squad/v1.1')} None eval": [
-        {"predict": ASKED["predict"] + " task.beam=5 --scores --precision fp16"}],
+        {"predict": ASKED["predict"] + " --scores --precision fp16"}],
     f"{SQUAD} {ONE_GPU.replace('data/squad', 'data/download/squad/v1.1')} run/checkpoints/step-000000007 prediction": [
-        {"predict": ASKED["predict"].replace("results/squad_v1.1", "run") + " --step 7 task.beam=5 --precision fp16"}],
+        {"predict": ASKED["predict"].replace("results/squad_v1.1", "run") + " --step 7 --precision fp16"}],
     f"{SQUAD} {CONFIG.format('squad', 'dgxa100_8gpu_amp')} eval": [
         {"predict": ASKED["predict"].replace("results/squad_v1.1", "checkpoints/electra_base_qa_v2_False_epoch_2_ckpt")
-         + " task.beam=5 --scores --precision fp16"}],
+         + " --scores --precision fp16"}],
     "python run_inference.py --electra_model google/electra-base-discriminator --init_checkpoint run "
     '--question="What food does Harry like?" --context="My name is Harry. I love apples."': [
         {"answer": "run|What food does Harry like?|My name is Harry. I love apples."}],
@@ -144,7 +151,9 @@ def test_a_command_line_of_their_documents(folder: Path, command: str) -> None:
         elif ": " not in next(iter(wanted)):
             ((verb, text),) = wanted.items()
             own = perform.words(find(CODE, name), called(CODE, name, *rest))
-            assert own == [verb, *text.split("|" if "|" in text else None)]
+            settings = [word for word in own if word.startswith("task.")]
+            assert [word for word in own if word not in settings] == [verb, *text.split("|" if "|" in text else None)]
+            assert set(settings) == QUESTIONS_OF.get(verb, set())
         else:
             got = meant(words)  # --devices says how many
             assert {key: got[key] for key in wanted} == wanted
@@ -237,7 +246,7 @@ def test_further_words_by_place(folder: Path) -> None:
     assert (got["encode: records"], other["encode: records"]) == (["d1"], ["d2"])
     assert other[P + "out"] == "code/results/models/large-phase2"
     assert not other.get(P + "init")
-    assert got[P + "objective.generator.width"] == 256
+    assert got[P + "objective.generator.width"] == 384  # a third of 1024, and whole heads
     (line,) = told(folder, f"{SQUAD} m 1 16 256 8e-4 fp32 8 5 1.1 d out None train cluster cache 200")
     assert "--devices" not in line
     got = meant(line)
@@ -505,7 +514,7 @@ def test_what_a_pretraining_leaves(
     assert [step for step, _, _ in logged(Path("sum.json")) if step != "PARAMETER"] == [[2], [4], [5], []]
     assert [step for step, _, _ in logged(Path("logs/dllogger.log")) if step != "PARAMETER"] == [[2], [3], []]
     call = called(CODE, "run_inference.py", "--init_checkpoint", "results/m/checkpoints/ckpt-p2-3")
-    assert call.words == ["results/models/m-phase2", "--step", "3"]
+    assert call.words[:3] == ["results/models/m-phase2", "--step", "3"]
     restore = ["--restore_checkpoint", "results/m/checkpoints/ckpt-5"]
     assert "init" not in called(CODE, "run_pretraining.py", *words, *restore).recipes["pretrain"]  # its own
     same = ["--restore_checkpoint", str(Path("results/m/checkpoints/ckpt-5").absolute())]
@@ -560,7 +569,7 @@ def test_what_a_fine_tuning_leaves(
     call = called(CODE, "run_tf_squad.py", "--do_predict", "--init_checkpoint", f"checkpoints/{name.format(1)}",
                   "--predict_file", "p")  # fmt: skip
     assert call.words[:3] == [str(run), "p", f"{run}/predictions"]
-    assert call.words[4:] == ["--step", "3"]
+    assert call.words[4:6] == ["--step", "3"]
     after("run_tf_squad.py", *words, "--json-summary", "s", "--max_steps", "6", "--ci")
     assert [step for step, _, _ in logged(Path("s"))][1:] == [[0, 0], [0, 2], [0, 4], [], []]
     assert Path("out/electra_base_qa_v2_True_epoch_1_ckpt").resolve().name == "step-000000006"

@@ -69,7 +69,7 @@ def test_one_of_several_processes_tells(monkeypatch: pytest.MonkeyPatch, capsys:
     """What a person should know, and what it becomes."""
     monkeypatch.chdir(tmp_path)
     for rank in (0, 1):
-        values = program.Values({}, frozenset(), Place(rank, 2))
+        values = program.Values(program.Recorded({}), frozenset(), Place(rank, 2))
         assert perform.prepare(Program("x.py", "", (), lambda *_: None), values, Call("v", notes=["n"])) == ["v"]
         assert capsys.readouterr().err == ("n\nordsmed v\n" if rank == 0 else "")
 

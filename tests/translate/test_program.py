@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
-from ordsmed.translate.program import find
+from ordsmed.translate.program import Call, Flag, Program, Values, find
 
 FAIRSEQ = (
     "data --task=masked_lm --criterion=masked_lm --arch=roberta_base --optimizer=adam --max-update=1 --batch-size=1"
@@ -59,3 +60,45 @@ def test_a_folder_behind_the_flags_is_that_of_all_files(
     values = program.read([*words.split(), "out=x", "out=y"], Place(0, 1), {})
     assert (values.elsewhere, values.of[flag]) == ("y", "y")
     assert program.translated(values).recipes[program.verb]["out"] == "y"
+
+
+FLAGS = (
+    Flag("--rate", 1.0, "rate"), Flag("--width", 2, "model.width", joint=True),
+    Flag("--log", str, "a file", joint=True),
+    Flag("--table", "{}", "its keys", joint=True), Flag("key", 3, "model.layers", within="--table"),
+    Flag("--quiet", False, nothing="nobody speaks"), Flag("--noted", False, "told", joint=True),
+)  # fmt: skip
+
+
+def noted(call: Callable[[Values, Call], None], words: str) -> list[str]:
+    program = Program("a.py", "", FLAGS, call, "finetune")
+    return program.translated(program.read(words.split(), Place(0, 1), {})).notes
+
+
+def test_a_flag_that_is_neither_read_nor_noted_is_told() -> None:
+    every = '--rate=3 --width=4 --log=x --table={"key":5} --quiet --noted'
+
+    def reads(values: Values, call: Call) -> None:
+        call.notes.append("--noted: as it is")
+        values.read_later("log")
+        assert values.width == 4
+
+    quiet = "--quiet: not needed here: nobody speaks"
+    assert noted(reads, every) == [quiet, "--noted: as it is"]
+    unused = "--rate, --width, --log, --table key, --noted: not used by this call"
+    assert noted(lambda values, call: call.recipes.clear(), every) == [quiet, unused]
+    assert noted(lambda values, call: call.recipes.clear(), "") == []
+    assert noted(lambda values, call: call.put("rate", 9), "--rate=3") == ["--rate: not used by this call"]
+
+
+def test_a_setting_may_be_carried_by_a_word_or_by_a_later_call() -> None:
+    def by_word(values: Values, call: Call) -> None:
+        call.recipes.clear()
+        call.words.append("rate=3.0")
+
+    def by_another(values: Values, call: Call) -> None:
+        call.then.append(Call("finetune", recipes={**call.recipes}))
+        call.recipes.clear()
+
+    assert noted(by_word, "--rate=3") == noted(by_another, "--rate=3") == []
+    assert noted(by_word, "--rate=4") == ["--rate: not used by this call"]

@@ -12,8 +12,10 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import place_of
 from ordsmed.cli import main
 from ordsmed.dialects import google
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.translate.program import Call, Table
-from ordsmed.translate.standing import asked_by, put_start, run_of
+from ordsmed.translate.standing import asked_by, check_tokenizer, put_start, run_of
 from ordsmed.verbs import as_
 
 
@@ -72,6 +74,44 @@ def test_how_a_model_is_asked_is_said_in_words() -> None:
         "stride": 6,
     }
     assert asked_by(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
+
+
+def test_a_setting_that_it_learned_is_said_where_it_is_asked_for() -> None:
+    assert asked_by({"kind": "squad", "head": "joint", "stride": 6}, "head") == ['task.head="joint"', "task.stride=6"]
+
+
+def model_at(folder: Path, text: str = "[PAD] [UNK] [CLS] [SEP] [MASK] a b", *, lowercase: bool = True) -> str:
+    """A folder with a vocabulary."""
+    pieces = {piece: number for number, piece in enumerate(text.split())}
+    Tokenizer(vocabulary.wordpiece(pieces, lowercase=lowercase)).save(folder)
+    return str(folder)
+
+
+def checked(model: str, words: str | None, lowercase: bool | None) -> list[str]:
+    """What is noted of a vocabulary for a model; what is done before, is done."""
+    call = Call("predict")
+    check_tokenizer(call, model, words, lowercase)
+    for step in call.before:
+        step()
+    return call.notes
+
+
+def test_a_model_has_its_own_vocabulary(tmp_path: Path) -> None:
+    """One that is named is to be that one; theirs would read the texts by it."""
+    model, other = model_at(tmp_path / "m"), model_at(tmp_path / "o", "[PAD] [UNK] [CLS] [SEP] [MASK] b a")
+    noted = [f"vocabulary and case: not needed here: {model} has its own tokenizer"]
+    for own in (None, f"{model}/vocab.txt", "/workspace/electra/vocab/vocab.txt"):
+        assert checked(model, own, True) == noted
+    assert checked(model, None, None) == []
+    assert checked("gone", f"{other}/vocab.txt", False) == [noted[0].replace(model, "gone")]  # predict tells it
+    with pytest.raises(UsageError, match=f"--vocab_file: {other}/vocab.txt lists other pieces than {model} has"):
+        checked(model, f"{other}/vocab.txt", None)
+    with pytest.raises(UsageError, match=f"--do_lower_case: found False; {model} has learned otherwise; wanted True"):
+        checked(model, None, False)
+    cased = model_at(tmp_path / "c", lowercase=False)
+    assert checked(cased, f"{cased}/vocab.txt", False)
+    with pytest.raises(UsageError, match="--do_lower_case: found True"):
+        checked(cased, None, True)
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])

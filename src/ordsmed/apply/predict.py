@@ -232,16 +232,17 @@ def _predicted(
 
 
 def _changed(task: Any, overrides: Sequence[str]) -> Any:
-    """A task's settings with `task.key=value` words applied."""
+    """A task's settings with `task.key=value` words applied; what cannot change may be said as it is."""
     if not overrides:
         return task
+    learned = settings.plain(task)
+    changed = settings.override({"task": settings.plain(task)}, overrides)["task"]
     for word in overrides:
         key = word.partition("=")[0].split(".")[1]
-        if key not in task.LATER:
+        if key not in task.LATER and (key not in learned or changed[key] != learned[key]):
             known = key in {field.name for field in dataclasses.fields(task)}
             found = "cannot change once it has learned" if known else "unknown setting"
             raise RecipeError(f"`{word}`", found, f"one of {', '.join(task.LATER)}", meant(key, task.LATER))
-    changed = settings.override({"task": settings.plain(task)}, overrides)["task"]
     return settings.decode(type(task), {k: v for k, v in changed.items() if k != "kind"}, "task")
 
 

@@ -26,7 +26,7 @@ from ordsmed.nn import foreign
 from ordsmed.translate import perform
 from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values
-from ordsmed.translate.standing import asked_by, put_start, run_of
+from ordsmed.translate.standing import asked_by, check_tokenizer, put_start, run_of
 
 SIZES = {"small": (256, 12), "base": (768, 12), "large": (1024, 24)}  # width, layers
 NETWORK = {  # their BertConfig
@@ -90,7 +90,7 @@ def _records(values: Values, call: Call, out: str) -> None:
     call.put("encode: tokenizer", "<tokenizer>")
     call.put("tokenizer: tokenizer.kind", "wordpiece")
     for key in ("lower_case", "strip_accents"):
-        if values.of[f"no_{key}"]:
+        if values.of[f"no_{key}"] or not values.of[f"do_{key}"]:
             call.put(f"tokenizer: tokenizer.{key.replace('_case', 'case')}", False)
     call.writes = out
     call.words = ["<encode>", out, "rtd", "--length", str(values.max_seq_length), "--files", "1000", "--anew"]
@@ -170,8 +170,8 @@ def pretraining(values: Values, call: Call) -> None:
     if not values.untied_generator:
         call.put("objective.share", "all")
     else:
-        width = int(model["hidden_size"] * values.generator_hidden_size)
-        layers = int(model["num_hidden_layers"] * values.generator_layers)
+        width = round(model["hidden_size"] * values.generator_hidden_size)
+        layers = round(model["num_hidden_layers"] * values.generator_layers)
         for key, size in (("generator_hidden_size", width), ("generator_layers", layers)):
             if size < 1:
                 raise UsageError(f"--hparams {key}", f"found {values.of[key]:g}", "a share that leaves 1 or more")
@@ -259,6 +259,7 @@ SCORES = {
     "sts": ("pearson", "spearman", "loss"),
     "chunk": ("precision", "recall", "f1", "loss"),
 }
+RESULTS_OF_QUESTIONS = {"qa_preds_file": "preds", "qa_na_file": "null_odds", "qa_eval_file": "eval"}
 JOINT = "leave it out: a classifier tells what has no answer"
 FINETUNING = (
     *RUN,
@@ -329,11 +330,14 @@ def finetuning(values: Values, call: Call) -> None:
     out = values.elsewhere or out if values.do_train else out
     if values.do_eval:
         call.after.append(functools.partial(_results, values, task, top, Path(out)))
+        values.read_later("results_txt", *(RESULTS_OF_QUESTIONS if task in SQUAD else ()))
     ending = "txt" if task == "chunk" else "json" if task in SQUAD else "tsv"
     folder = Path(values.data_dir) / "finetuning_data" / task
     dev = str(folder / f"{'dev_matched' if task == 'mnli' else 'dev'}.{ending}")
     if not values.do_train:
-        _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *asked_by(_task(values, task))])
+        head = ["head"] if "joint_prediction" in values.given else []
+        how = asked_by({"head": "joint"} | _task(values, task), *head)
+        _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *how])
         return
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
@@ -354,6 +358,7 @@ def finetuning(values: Values, call: Call) -> None:
 def _judging(values: Values, call: Call, out: str, words: list[str]) -> None:
     """The model that is named, else the one that stands where a training leaves it."""
     model, step = run_of(values.init_checkpoint, call) if values.init_checkpoint else (out, None)
+    check_tokenizer(call, model, values.vocab_file, values.do_lower_case if "do_lower_case" in values.given else None)
     call.verb = "predict"
     call.recipes.clear()
     call.words = [model, *words, *([] if step is None else ["--step", str(step)])]
@@ -379,16 +384,17 @@ def _task(values: Values, task: str) -> dict[str, Any]:
     if task == "chunk":
         return {"kind": "tag", "column": -1, "scheme": "IOBES", "length": length}
     if task in GLUE:
-        double = {"unordered": values.double_unordered} if task in UNORDERED else {}
+        double = {"unordered": values.double_unordered} if task in UNORDERED and values.do_train else {}
         return {"kind": "classify", "name": GLUE[task], "length": length} | double
     joint = {"head": "joint", "form": "google", "beam": values.beam_size}
+    refuse = {"threshold": values.qa_na_threshold} if task == "squad" else {}
+    if refuse and values.do_train:
+        refuse["answerable_weight"] = values.answerable_weight
     return {
         "kind": "squad", "version": SQUAD[task], "length": length, "stride": values.doc_stride,
         "longest_question": values.max_query_length, "n_best": values.n_best_size,
         "longest_answer": values.max_answer_length,
-    } | (joint if values.joint_prediction else {"head": "independent", "search": "tops"}) | (
-        {"threshold": values.qa_na_threshold, "answerable_weight": values.answerable_weight} if task == "squad" else {}
-    )  # fmt: skip
+    } | (joint if values.joint_prediction else {"head": "independent", "search": "tops"}) | refuse  # fmt: skip
 
 
 def _rates(values: Values, call: Call, task: str) -> None:
@@ -412,6 +418,8 @@ def _vocabulary(values: Values, call: Call) -> None:
         chosen = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
         call.put("tokenizer: tokenizer", chosen)
         call.put("tokenizer", "<tokenizer>")
+    elif "do_lower_case" in values.given:
+        check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
 
 
 def _features(values: Values, call: Call) -> None:
@@ -449,8 +457,8 @@ def _told(task: str, scores: dict[str, Any]) -> dict[str, float]:
 
 
 def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict[str, float]) -> None:
-    names = {"qa_preds_file": "preds", "qa_na_file": "null_odds", "qa_eval_file": "eval"}
-    place = {key: Path((values.of[key] or f"{folder}/{{}}_{name}.json").format(task)) for key, name in names.items()}
+    place = {key: Path((values.of[key] or f"{folder}/{{}}_{name}.json").format(task))
+             for key, name in RESULTS_OF_QUESTIONS.items()}  # fmt: skip
     for path in place.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(place["qa_eval_file"], scores)

@@ -18,7 +18,7 @@ from ordsmed.nn import foreign, google
 from ordsmed.translate import perform
 from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values
-from ordsmed.translate.standing import asked_by, put_start, run_of
+from ordsmed.translate.standing import asked_by, check_tokenizer, put_start, run_of
 
 TPU = "which devices there are is seen"
 TASKS = {"cola": "cola", "mnli": "mnli", "mrpc": "mrpc", "sst-2": "sst-2", "qqp": "qqp", "qnli": "qnli", "rte": "rte"}
@@ -302,6 +302,9 @@ def _predicting(values: Values, path: str, out: Path, words: list[str]) -> Call:
     call = Call("predict", writes=str(out))
     if not values.do_train and not kind_of_folder(model).run:
         model, step = run_of(values.init_checkpoint, call)
+    if not values.do_train:
+        lowercase = values.do_lower_case if "do_lower_case" in values.given else None
+        check_tokenizer(call, model, values.vocab_file, lowercase)
     of_step = [] if step is None else ["--step", str(step)]
     call.words = [model, path, str(out), "--anew", *words, *of_step]
     return call
@@ -313,6 +316,7 @@ def _in_turn(calls: list[Call], call: Call) -> None:
         call.recipes.clear()
         first = calls[0]
         call.verb, call.words, call.writes, call.after = first.verb, first.words, first.writes, first.after
+        call.before += first.before
         call.notes += first.notes
     call.then = calls[1:]
 
@@ -321,6 +325,8 @@ def _learning(values: Values, call: Call) -> None:
     put_start(call, values.init_checkpoint)
     if values.vocab_file:
         call.put("tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
+    elif "do_lower_case" in values.given:
+        check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
     call.put("layer_decay", 1.0)
     call.put("schedule", {"kind": "linear", "since": "jump"})
     _adam(call)

@@ -21,8 +21,11 @@ from ordsmed.translate import dllogger, perform
 from ordsmed.translate.dllogger import Logged, Window
 from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values, find
+from ordsmed.translate.standing import asked_by, check_tokenizer
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
+HEAD = 64  # numbers of a head
+SHARE = 0.3333333  # of the network's width, which a generator has in their scripts
 NONE = (None, "", "None")
 LOGS = "every run writes metrics.jsonl, and log.txt, into its folder"
 
@@ -76,7 +79,7 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("model.size", values.model_size)
     call.put("objective.kind", "rtd")
     call.put("objective.examples", "given")
-    call.put("objective.generator", {"width": _generator(values)})
+    call.put("objective.generator", {"width": generator_width(values.model_size, values.generator_hidden_size)})
     call.put("data", "<encode>")
     call.put("encode: records", values.pretrain_tfrecords.split(","))
     call.put("validate", 0)
@@ -86,14 +89,17 @@ def pretraining(values: Values, call: Call) -> None:
     _steps(values, call)
     _weights(values, call)
     _precision_of(values, call)
-    if values.fp16_compression:
+    if values.fp16_compression and values.amp:
         call.put("layout.reduce", "fp16")
+    elif values.fp16_compression:
+        call.notes.append("--fp16_compression: does nothing without --amp, as in their code")
     if values.steps_this_run != -1:
         if values.steps_this_run < 1:
             raise UsageError("--steps_this_run", f"found {values.steps_this_run}", "a number of steps, or -1: all")
         perform.stop_at(_program(call), values, call, lambda saved: saved + values.steps_this_run)
     call.tells = _teller(values.log_freq)
     call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
+    values.read_later("log_dir", "json_summary")
 
 
 def _precision_of(values: Values, call: Call) -> None:
@@ -104,13 +110,13 @@ def _precision_of(values: Values, call: Call) -> None:
                           "`layout.precision=tf32` behind the words")  # fmt: skip
 
 
-def _generator(values: Values) -> int:
-    """Their scripts say 0.3333333 of 768 for 256."""
-    width = WIDTHS[values.model_size] * values.generator_hidden_size
-    if abs(width - round(width)) > 1e-3 or not 0 < values.generator_hidden_size <= 1:
-        wanted = f"a share of {WIDTHS[values.model_size]} that is a whole number, such as 0.25"
-        raise UsageError("--generator_hidden_size", f"found {values.generator_hidden_size:g}", wanted)
-    return round(width)
+def generator_width(size: str, share: float) -> int:
+    """Whole heads of 64: their scripts say 0.3333333, which is 256 of 768, and 384 of 1024."""
+    width = -round(WIDTHS[size] * share) // HEAD * -HEAD
+    if width < HEAD:
+        wanted = f"a share of {WIDTHS[size]} that leaves 1 or more, such as 0.25"
+        raise UsageError("--generator_hidden_size", f"found {share:g}", wanted)
+    return width
 
 
 def _program(call: Call) -> Program:
@@ -262,6 +268,15 @@ def _model(values: Values) -> Path:
     return Path(values.results_dir) / "models" / values.model_name
 
 
+def _put_questions(values: Values, call: Call) -> None:
+    """What SQuAD it is, and with which head."""
+    call.put("task.kind", "squad")
+    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
+    call.put("task.head", "joint" if values.joint_head else "independent")
+    if not values.joint_head:
+        call.put("task.search", "tops")
+
+
 def _truth(values: Values, call: Call) -> None:
     """Theirs takes any word behind --joint_head for true, `False` too."""
     if "joint_head" in values.given and not values.joint_head:
@@ -290,7 +305,7 @@ SQUAD = (
     Flag("--version_2_with_negative", False, "task.version", joint=True),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--train_batch_size", 32, "batch", joint=True),
-    Flag("--gradient_accumulation_steps", 1, "batch", joint=True),
+    Flag("--gradient_accumulation_steps", 1, nothing="theirs reads it nowhere: each batch is a step"),
     Flag("--learning_rate", 1e-4, "rate"),
     Flag("--num_train_epochs", 3.0, "epochs", joint=True),
     Flag("--max_steps", -1, "steps", joint=True),
@@ -300,7 +315,7 @@ SQUAD = (
     Flag("--seed", 42, "seed"),
     Flag("--amp", False, "layout.precision", joint=True),
     Flag("--xla", False, "layout.compile"),
-    Flag("--fp16_all_reduce", False, "layout.reduce", joint=True),
+    Flag("--fp16_all_reduce", False, nothing="theirs reads it nowhere: gradients travel in fp16 with --amp"),
     Flag("--log_freq", 50, "log"),
     Flag("--no_cuda", False, "layout.device", joint=True),
     Flag("--vocab_file", str, "tokenizer", joint=True),
@@ -320,7 +335,8 @@ SQUAD = (
 
 def squad(values: Values, call: Call) -> None:
     """Fine-tune, predict, or both: theirs does nothing without a --do_ flag."""
-    version = "2.0" if values.version_2_with_negative else "1.1"
+    _put_questions(values, call)
+    version = call.recipes["finetune"]["task"]["version"]
     if not values.do_train:
         _predictions(values, call, version)
         return
@@ -332,15 +348,12 @@ def squad(values: Values, call: Call) -> None:
         call.notes.append("--init_checkpoint: is read where nothing is trained, as in their code; a training begins "
                           "with --electra_model")  # fmt: skip
     call.put("out", str(Path(values.output_dir) / f"squad_v{version}"))
-    call.put("task.kind", "squad")
-    call.put("task.version", version)
-    call.put("task.head", "joint" if values.joint_head else "independent")
     if values.joint_head:
         call.put("task.form", "nvidia")
     call.put("task.train", _file(values, "train", values.train_file, version))
     if values.do_predict or values.do_eval:
         call.put("task.dev", _file(values, "dev", values.predict_file, version))
-    call.put("batch", values.train_batch_size * values.gradient_accumulation_steps * values.place.world)
+    call.put("batch", values.train_batch_size * values.place.world)
     call.put("layout.micro", values.train_batch_size)
     if values.max_steps > 0:
         call.put("steps", values.max_steps)
@@ -350,17 +363,20 @@ def squad(values: Values, call: Call) -> None:
     call.put("optimizer.flavour", "keras")
     call.put("optimizer.epsilon", 1e-6)
     _precision_of(values, call)
-    if values.fp16_all_reduce:
+    if values.amp:
         call.put("layout.reduce", "fp16")
     if values.no_cuda:
         call.put("layout.device", "cpu")
     if values.vocab_file:
-        call.put("tokenizer", values.vocab_file)
+        call.put("tokenizer: tokenizer",
+                 {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case})  # fmt: skip
+        call.put("tokenizer", "<tokenizer>")
     if values.skip_cache:
         call.put("features", "")
     elif values.cache_dir:
         call.put("features", values.cache_dir)
     call.after.append(lambda: _leave_squad(values, _run_of(values, call)))
+    values.read_later("json_summary", "skip_checkpoint", "ci")
 
 
 def _leave_squad(values: Values, folder: Path | None) -> None:
@@ -428,7 +444,7 @@ def _predictions(values: Values, call: Call, version: str) -> None:
         raise UsageError("run_tf_squad.py", "no --do_train, --do_eval or --do_predict", "one of them at least")
     if values.init_checkpoint in NONE:
         raise UsageError("run_tf_squad.py", "no --init_checkpoint", "the fine-tuned model that is to predict")
-    call.recipes.pop("finetune", None)
+    task = call.recipes.pop("finetune")["task"]
     call.verb, call.devices = "predict", 0  # theirs asks by its first process alone
     folder, step = _model_of(values.init_checkpoint)
     out = Path(values.output_dir or folder)
@@ -436,12 +452,17 @@ def _predictions(values: Values, call: Call, version: str) -> None:
     call.notes.append(f"{out / 'predictions.json'}: what is predicted")
     began = time.time()
     call.after.append(lambda: _leave_predictions(values, out, began))
-    for name, key in (("n_best_size", "n_best"), ("max_answer_length", "longest_answer"), ("beam_size", "beam"),
-                      ("null_score_diff_threshold", "threshold")):  # fmt: skip
-        if name in values.given:
-            call.words.append(f"task.{key}={getattr(values, name)}")
+    values.read_later("json_summary", "seed")
+    call.words += asked_by(task, *_head(values))
+    check_tokenizer(call, folder, values.vocab_file, values.do_lower_case if values.vocab_file else None)
     call.words += ["--scores"] if values.do_eval else []
+    call.words += ["--device", "cpu"] if values.no_cuda else []
     call.words += ["--precision", "fp16"] if values.amp else []
+
+
+def _head(values: Values) -> list[str]:
+    """Its setting, where it is said: a model that learned another one refuses it."""
+    return ["head"] if "joint_head" in values.given else []
 
 
 def _leave_predictions(values: Values, out: Path, began: float) -> None:
@@ -459,16 +480,16 @@ INFERENCE = (
     Flag("--init_checkpoint", str, "the model's folder", joint=True),
     Flag("--question", str, "the question", joint=True),
     Flag("--context", str, "the context", joint=True),
-    Flag("--joint_head", True, nothing="the fine-tuned model says it", valued=True),
-    Flag("--beam_size", 4, "task.beam", joint=True),
-    Flag("--n_best_size", 20, "task.n_best", joint=True),
-    Flag("--max_answer_length", 30, "task.longest_answer", joint=True),
-    Flag("--version_2_with_negative", False, nothing="the fine-tuned model says it"),
-    Flag("--null_score_diff_threshold", 0.0, "task.threshold", joint=True),
+    Flag("--joint_head", True, "task.head", joint=True, valued=True),
+    Flag("--beam_size", 4, "task.beam"),
+    Flag("--n_best_size", 20, "task.n_best"),
+    Flag("--max_answer_length", 30, "task.longest_answer"),
+    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--do_lower_case", False, nothing="the model's tokenizer says it"),
-    Flag("--max_seq_length", 384, "task.length", joint=True),
-    Flag("--doc_stride", 128, "task.stride", joint=True),
-    Flag("--max_query_length", 64, "task.longest_question", joint=True),
+    Flag("--max_seq_length", int, "task.length"),
+    Flag("--doc_stride", int, "task.stride"),
+    Flag("--max_query_length", int, "task.longest_question"),
 )
 
 
@@ -480,8 +501,8 @@ def inference(values: Values, call: Call) -> None:
         raise UsageError("run_inference.py", f"no --{'context' if values.question else 'question'}", "both, or none")
     folder, step = _model_of(values.init_checkpoint)
     call.words = [folder, *([values.question, values.context] if values.question else []), *step]
-    call.words += [f"{flag.goes}={getattr(values, flag.key)}" for flag in INFERENCE
-                   if flag.goes.startswith("task.") and flag.key in values.given]  # fmt: skip
+    _put_questions(values, call)
+    call.words += asked_by(call.recipes.pop("answer")["task"], *_head(values))
 
 
 POSTPROCESSING = (
@@ -705,7 +726,7 @@ def bench_pretraining(values: Values, call: Call) -> None:
         cells.append([f"length={length}", f"batch={batch}", f"layout.micro={rows}"])
     call.recipes["bench"] = table
     call.put("model.size", _one_of(values, name, "electra_model", {size: size for size in WIDTHS}))
-    call.put("objective.generator", {"width": 64 if values.electra_model == "small" else 256})
+    call.put("objective.generator", {"width": generator_width(values.electra_model, SHARE)})
     call.put("layout.precision", precision)
     call.put("layout.compile", compiled)
     call.put("table.cells", cells)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, menu
+from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import DataError, nearest
 from ordsmed.base.ranks import Place
@@ -77,11 +77,27 @@ class Flag:
         return None if isinstance(self.usual, type) else self.usual
 
 
+class Recorded(dict[str, Any]):
+    """Values by flag, which remember those that were looked at."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
 @dataclass(frozen=True)
 class Values:
     """What the words say, by flag; `given`: those that were said."""
 
-    of: Mapping[str, Any]
+    of: Recorded
     given: frozenset[str]
     place: Place  # which process of how many this is
     devices: int = 0  # processes to start
@@ -92,6 +108,10 @@ class Values:
     def elsewhere(self) -> str | None:
         """The folder that a setting behind the words names in place of theirs."""
         return next((word[4:] for word in reversed(self.overrides) if word.startswith("out=")), None)
+
+    def read_later(self, *names: str) -> None:
+        """Count these flags as read: what is done once all is made reads them."""
+        self.of.read.update(names)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -127,6 +147,15 @@ class Call:
             table = table.setdefault(name, {}) if name != "phase" else table.setdefault(name, [{}])[0]
         table[key] = value
 
+    def holds(self, place: str, value: Any) -> bool:
+        """Is a setting still what was put there, or said in the words of the command?"""
+        recipe, _, path = place.rpartition(": ")
+        setting: Any = self.recipes.get(recipe or self.verb, {})
+        for name in path.split("."):
+            setting = setting[0] if isinstance(setting, list) else setting
+            setting = setting.get(name) if isinstance(setting, dict) else None
+        return bool(setting == value) or f"{path}={settings.literal(value)}" in self.words
+
 
 @dataclass(frozen=True)
 class Program:
@@ -145,8 +174,9 @@ class Program:
     def translated(self, values: Values) -> Call:
         """The call that these values mean."""
         call, idle = Call(self.verb, devices=values.devices), dict[str, list[str]]()
+        plain = dict(values.of)  # to look at without counting as read
         for flag in self.flags:
-            value = values.of[flag.key]
+            value = plain[flag.key]
             if flag.key in values.given and flag.refused and value != flag.default:
                 raise UsageError(flag.shown, "has no meaning here", "", flag.refused)
             if flag.key in values.given and flag.nothing:
@@ -160,6 +190,8 @@ class Program:
             zeros = [flag.shown for flag in self.flags if flag.key in values.given and _is_zero(values.of[flag.key])]
             wanted = "more than 0 of what is divided by: steps, rows, lengths, rates, devices"
             raise UsageError(", ".join(zeros) or self.name, "found 0", wanted) from None
+        if unused := self.unused(values, call):
+            call.notes.append(f"{', '.join(unused)}: not used by this call")
         calls = [call, *call.then]
         for one in calls:
             if one.verb in TRAININGS and one.verb in one.recipes:  # none of theirs chooses by itself
@@ -172,6 +204,20 @@ class Program:
         if values.anew and call.verb in TRAININGS and "--anew" not in call.words:
             call.words.append("--anew")
         return call
+
+    def unused(self, values: Values, call: Call) -> list[str]:
+        """Flags that were given, and neither read, nor carried into the call, nor noted."""
+        plain, calls = dict(values.of), [call, *call.then]
+        known = {flag.within for flag in self.flags}  # their keys are flags of their own
+        known |= {name for note in call.notes for name in note.partition(": ")[0].split(", ")}
+        unread = [flag for flag in self.flags if flag.goes and flag.key in values.given - values.of.read]
+        return [
+            flag.shown
+            for flag in unread
+            if flag.name not in known
+            and flag.shown not in known
+            and (flag.joint or not any(one.holds(flag.goes, plain[flag.key]) for one in calls))
+        ]
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
         """What the words and the environment say."""
@@ -226,9 +272,9 @@ class Program:
             if not flag.within and flag.key in asked and (inner := [f for f in self.flags if f.within == flag.name]):
                 asked |= of_table(flag.name, asked[flag.key], inner)
         of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
-        values = Values(of, frozenset(asked), place, devices, tuple(overrides), anew)
+        values = Values(Recorded(of), frozenset(asked), place, devices, tuple(overrides), anew)
         moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
-        return replace(values, of=of | moved) if values.elsewhere else values
+        return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
 
 
 def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:

@@ -14,6 +14,8 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder, read_status
 from ordsmed.base.screen import command
 from ordsmed.binary import bundle
+from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.translate.program import Call, Table
 
 OF_TRAINING = ("train", "dev")
@@ -55,8 +57,32 @@ def put_start(call: Call, path: str) -> None:
     call.put("step", step)
 
 
-def asked_by(task: Table) -> list[str]:
-    """How files are read and answers are chosen, of a task's settings, as words: they hold for a model that stands."""
-    changeable = menu.load("tasks", task["kind"]).LATER
+def check_tokenizer(call: Call, model: str, vocabulary: str | None, lowercase: bool | None = None) -> None:
+    """Have a vocabulary that is named refused where the model was trained with another; the model has its own."""
+    if vocabulary is None and lowercase is None:
+        return
+    call.notes.append(f"vocabulary and case: not needed here: {model} has its own tokenizer")
+    call.before.append(lambda: _compare(model, vocabulary, lowercase))
+
+
+def _compare(model: str, vocabulary: str | None, lowercase: bool | None) -> None:
+    if not is_tokenizer(model):
+        return  # a checkpoint of TensorFlow's, or nothing: who opens it tells
+    known = read_tokenizer(model)
+    if vocabulary is not None and Path(vocabulary).is_file():
+        listed = Tokenizer.load(vocabulary, lowercase=known.lowercase)
+        if listed.model["vocab"] != known.model["vocab"]:
+            remedy = f"leave it out, or name the vocabulary that {model} was trained with"
+            raise UsageError("--vocab_file", f"{vocabulary} lists other pieces than {model} has", "", remedy)
+    if lowercase is not None and lowercase is not known.lowercase:
+        raise UsageError("--do_lower_case", f"found {lowercase}; {model} has learned otherwise", str(known.lowercase))
+
+
+def asked_by(task: Table, *learned: str) -> list[str]:
+    """How files are read and answers are chosen, of a task's settings, as words: they hold for a model that stands.
+
+    `learned`: what it cannot change, to be refused where it learned otherwise.
+    """
+    changeable = {*menu.load("tasks", task["kind"]).LATER, *learned}
     own = {key: value for key, value in task.items() if key in changeable and key not in OF_TRAINING}
     return [f"task.{key}={settings.literal(value)}" for key, value in own.items()]

@@ -30,9 +30,7 @@ init=${24:-None}
 if [ "$accumulate" != true ]; then
     passes1=1 passes2=1
 fi
-generator=0.25
-[ "$model" != base ] || generator=0.3333333
-words=(--devices "$gpus" --model_size "$model" --results_dir "$results" --generator_hidden_size "$generator"
+words=(--devices "$gpus" --model_size "$model" --results_dir "$results" --generator_hidden_size 0.3333333
     --disc_weight 50.0 --optimizer "$optimizer" --skip_adaptive --opt_beta_1 0.878 --opt_beta_2 0.974
     --lr_decay_power 0.5 --save_checkpoints_steps "$save" --seed "$seed" --log_dir "$results")
 case "$precision" in
