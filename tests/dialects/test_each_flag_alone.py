@@ -29,7 +29,7 @@ MEANT: dict[str, Any] = {  # of what takes not any word
     "model_size": "base", "--adam-betas": "(0.8,0.9)", "--lr": "0.125", "--update-freq": "[3]",
     "--max-tokens": 4096, "--lr-scheduler": "fixed", "--activation-fn": "relu", "--arch": "roberta_large",
     "--sample-break-mode": "eos", "--task_name": "rte", "--optim": "stable_adamw", "--lr_scheduler_type": "cosine",
-    "--vocab_file": "vocab.txt", "--ddp-backend": "fully_sharded",
+    "--language": "sw", "--train_language": "sw", "--vocab_file": "vocab.txt", "--ddp-backend": "fully_sharded",
 }  # fmt: skip
 
 
@@ -71,6 +71,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("t.csv").write_text("sentence1,sentence2,label\na,b,1\n")
     Path("n.json").write_text('{"tokens": ["a"], "ner_tags": ["O"]}\n')
     Path("vocab.txt").write_text("a\nb\n")
+    Path("x/XNLI-1.0").mkdir(parents=True)
+    for name in ("dev", "test"):
+        Path(f"x/XNLI-1.0/xnli.{name}.tsv").write_text("language\tgold_label\tsentence1\tsentence2\n")
     asked = elmo_files.options(n_characters=261) | {
         "bidirectional": True, "n_epochs": 2, "n_train_tokens": 1000, "batch_size": 4, "unroll_steps": 5,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -713,6 +714,31 @@ def pieces(folder: Path) -> Path:
 
 SMALL = ["--tokenizer_name=tok", "--train_file=t.txt", "--do_train", "--do_eval", "--max_steps=2", "--use_cpu",
          "--per_device_train_batch_size=2", "--output_dir=out"]  # fmt: skip
+
+
+def test_a_configuration_beside_a_model_says_its_network(folder: Path) -> None:
+    """Its dropout may be another; what else differs is refused when the model is opened."""
+    sizes = dict.fromkeys(("vocab_size", "max_position_embeddings", "intermediate_size", "hidden_size"), 16)
+    sizes |= dict.fromkeys(("num_hidden_layers", "num_attention_heads", "type_vocab_size"), 2)
+    (folder / "c.json").write_text(json.dumps({"model_type": "bert", "hidden_dropout_prob": 0.3, **sizes}))
+    for words in ([MLM, *BASE], [OLD, *OLD_BASE]):
+        recipe = called(CODE, *words, "--config_name=c.json").recipes["pretrain"]
+        assert (recipe["init"], recipe["model"]["dropout"], recipe["model"]["width"]) == ("bert", 0.3, 16)
+    assert not called(CODE, MLM, *BASE).recipes["pretrain"].get("model")
+
+
+def test_a_model_that_is_asked_has_its_own_tokenizer(pieces: Path) -> None:
+    """One that is named must be the same."""
+    (pieces / "other").mkdir()
+    (pieces / "other" / "vocab.txt").write_text((pieces / "tok" / "vocab.txt").read_text() + "sun\n")
+    words = ["--model_name_or_path=tok", "--test_file=t.json", "--do_predict", "--output_dir=o"]
+    for named, fits in (("tok", True), ("other", False)):
+        call = called(CODE, QA, *words, f"--tokenizer_name={named}")
+        assert f"--tokenizer_name {named}: tok has its own, which must be the same" in call.notes
+        with contextlib.nullcontext() if fits else pytest.raises(UsageError, match="found other, which is another"):
+            for make in call.before:
+                make()
+    assert not called(CODE, QA, *words).before
 
 
 @pytest.mark.long

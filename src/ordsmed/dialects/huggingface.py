@@ -24,6 +24,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.keys import value_key
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
+from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
 from ordsmed.nn import foreign
@@ -326,8 +327,10 @@ def _network(values: Values, call: Call) -> None:
     call.put("encode: tokenizer", tokenizer)
     if values.model_name_or_path:
         _put_start(values, call)
-        return
-    call.put("model", _described(values.config_name) if values.config_name else _overridden(values))
+    if values.config_name:
+        call.put("model", _described(values.config_name))
+    elif not values.model_name_or_path:
+        call.put("model", _overridden(values))
 
 
 def _standing(values: Values) -> str:
@@ -734,6 +737,16 @@ def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     call.words = [model, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told, *asked]
     call.words += ["--device", "cpu"] if values.use_cpu else []
     call.words += [] if step is None else ["--step", str(step)]
+    if named := values.tokenizer_name:
+        call.notes.append(f"--tokenizer_name {named}: {model} has its own, which must be the same")
+        call.before.append(lambda: _check_tokenizer(model, named))
+
+
+def _check_tokenizer(model: str, named: str) -> None:
+    """Refuse a tokenizer that a model which is asked has not learned with."""
+    if read_tokenizer(named).fingerprint != read_tokenizer(model).fingerprint:
+        remedy = "leave it out: a model that stands has its own"
+        raise UsageError("--tokenizer_name", f"found {named}, which is another than that of {model}", "", remedy)
 
 
 def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
