@@ -20,7 +20,6 @@ from ordsmed.apply.taken_over import recognised
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
-from ordsmed.binary.pickled import Pickled
 from ordsmed.nn import weights
 
 AGES = {  # of Megatron's GPT-2
@@ -69,12 +68,13 @@ def test_fairseq(tmp_path: Path, networks: dict[str, Any], old: bool, fused: boo
     assert ours.tokenizer.piece(4) == "u"  # the first of dict.txt is GPT-2's 20
     assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
     out = export(tmp_path / "ours", tmp_path / "out", to="fairseq_roberta")
-    back = Pickled(out / "model.pt")
-    again = {name: back.tensor(piece) for name, piece in back.flat(back.value["model"]).items()}
-    if not old and not fused:
-        was = torch.load(folder / "model.pt", weights_only=False)["model"]
-        assert again.keys() == was.keys()
-        assert all(torch.equal(again[name], was[name]) for name in was if "version" not in name)
+    alike = export(tmp_path / "ours", tmp_path / "alike", to="fairseq_roberta",
+                   overrides=[f"old={str(old).lower()}", f"fused={str(fused).lower()}"])  # fmt: skip
+    was, again = (torch.load(place / "model.pt", weights_only=False)["model"] for place in (folder, alike))
+    assert again.keys() == was.keys()
+    assert all(torch.equal(again[name], was[name]) for name in was if "version" not in name)
+    take_over(alike, tmp_path / "alike_again")
+    assert same(tensors(tmp_path / "alike_again"), tensors(tmp_path / "ours"))
     take_over(out, tmp_path / "again")
     assert same(tensors(tmp_path / "again"), tensors(tmp_path / "ours"))
     assert open_model(tmp_path / "again").tokenizer.fingerprint == ours.tokenizer.fingerprint
@@ -95,7 +95,8 @@ def test_fairseqs_heads_of_classes(
 
     add("mnli", 3)
     take_over(folder, tmp_path / "mnli", ['task.labels=["contradiction", "neutral", "entailment"]'])
-    assert "the head for masked words is left out, beside that of classes" in capsys.readouterr().err
+    told = "the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it"
+    assert told in capsys.readouterr().err
     assert open_model(tmp_path / "mnli").learned.labels == ("contradiction", "neutral", "entailment")
     theirs = weights.read_foreign(export(tmp_path / "mnli", tmp_path / "hf"))
     for part in ("dense", "out_proj"):
@@ -104,6 +105,16 @@ def test_fairseqs_heads_of_classes(
             assert torch.equal(theirs[f"classifier.{part}.{end}"], own)
     out = export(tmp_path / "mnli", tmp_path / "mnli_out", to="fairseq_roberta")
     back = torch.load(out / "model.pt", weights_only=False)
+    named = export(tmp_path / "mnli", tmp_path / "named", to="fairseq_roberta", overrides=["name=mnli"])
+    alike = torch.load(named / "model.pt", weights_only=False)
+    assert alike["args"].classification_head_name == "mnli"
+    (own, new) = ({n: t for n, t in one["model"].items() if "classification_heads" in n} for one in (held, alike))
+    assert same(new, own)
+    take_over(folder, tmp_path / "words", ["objective.kind=mlm"])
+    assert "left out, being heads of classes: mnli\n" in capsys.readouterr().err
+    plain = foreign_files.fairseq_roberta(tmp_path / "plain", networks["roberta"][1], old=True)
+    take_over(plain, tmp_path / "plain_ours")
+    assert same(tensors(tmp_path / "words"), tensors(tmp_path / "plain_ours"))
     (own, new) = ({n: t for n, t in one["model"].items() if "classification_heads" in n} for one in (held, back))
     assert same({n.replace("sentence_classification_head", "mnli"): t for n, t in new.items()}, own)
     assert (back["args"].num_classes, back["args"].regression_target) == (3, False)

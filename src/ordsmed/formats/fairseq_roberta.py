@@ -39,7 +39,6 @@ BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
 WORDS = f"{BODY}embed_tokens.weight"
 TYPES = "roberta.embeddings.token_type_embeddings.weight"  # which fairseq has no name for
 OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
-NAME = "sentence_classification_head"  # as fairseq calls one if not told otherwise
 HEADS = r"classification_heads\."
 IDLE = re.compile(  # the last ones are copies that fairseq 0.12 keeps for another way to compute the same
     r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$|"
@@ -60,6 +59,13 @@ NAMES = (  # Hugging Face's -> theirs
 @dataclass(frozen=True)
 class Settings:
     """Read and written with the head for masked words, or of a fine-tuning for classes."""
+
+    name: str = "sentence_classification_head"
+    """written: what a head of classes is called"""
+    old: bool = False
+    """written: the names of 2019, `decoder.` and `emb_layer_norm`"""
+    fused: bool = False
+    """written: query, key and value in one, `in_proj`"""
 
     wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
     readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
@@ -83,7 +89,8 @@ class Settings:
                 raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
-        head, learned = _learned(theirs, _arguments(table), network.longest(), notes)
+        asked = tables.override({}, overrides).get("objective")  # of both heads the one for masked words
+        head, learned = _learned(theirs, _arguments(table), network.longest(), notes, words=asked is not None)
         idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
         theirs = theirs.renamed(lambda name: None if idle.match(name) else name)
         recipe = {"model": tables.plain(network) | {"types": 0}, **learned}
@@ -110,7 +117,7 @@ class Settings:
             raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
         instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
         instead = {**instead, **_without_types(trained)}
-        tensors = dict(renaming.given(trained.objective, speller(NAME), instead=instead))
+        tensors = dict(renaming.given(trained.objective, speller(self.name), instead=instead))
         tensors.pop(TYPES, None)
         if heads == ["classify"]:
             tensors |= {name: torch.zeros(shape) for name, shape in _idle(own.width, tokenizer.vocabulary).items()}
@@ -120,10 +127,21 @@ class Settings:
             encoder_ffn_embed_dim=own.inner, encoder_attention_heads=own.heads, activation_fn=own.activation,
             dropout=own.dropout, attention_dropout=own.attention_dropout, max_positions=own.positions,
             tokens_per_sample=own.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
-            **_learning(network, heads),
+            **_learning(network, heads, self.name),
         )  # fmt: skip
-        pickled.write(folder / MODEL, {"args": args, "model": tensors})
+        pickled.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
         _write_tokenizer(tokenizer, folder)
+
+    def _spelled(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Under the names that are asked for."""
+        if self.fused:
+            for first in [name for name in tensors if ".self_attn.q_proj." in name]:
+                parts = [tensors.pop(first.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+                tensors[first.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+        if not self.old:
+            return tensors
+        return {re.sub("^encoder", "decoder", name).replace(".layernorm_embedding.", ".emb_layer_norm."): tensor
+                for name, tensor in tensors.items()}  # fmt: skip
 
 
 def _without_types(trained: Any) -> dict[str, torch.Tensor]:
@@ -136,14 +154,14 @@ def _without_types(trained: Any) -> dict[str, torch.Tensor]:
     return {"model.places.weight": own["model.places.weight"] + row[0]}
 
 
-def _learning(network: Any, heads: list[str]) -> dict[str, Any]:
+def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
     """What fairseq's settings say of a head."""
     if heads == ["head"]:
         return {"task": "masked_lm"}
     if network.labels:
         say(f"its classes bear numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
     rows = len(network.labels) or 1
-    named = {"classification_head_name": NAME, "num_classes": rows, "regression_target": network.number}
+    named = {"classification_head_name": name, "num_classes": rows, "regression_target": network.number}
     return {"task": "sentence_prediction", **named}
 
 
@@ -207,11 +225,13 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     return pickled.plain(table.get("args")) or model
 
 
-def _learned(held: Held, args: dict[str, Any], longest: int, notes: list[str]) -> tuple[str, tables.Table]:
-    """The head of classes that is meant, if one is, and what was learned."""
+def _learned(
+    held: Held, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
+) -> tuple[str, tables.Table]:
+    """The head of classes that is meant, if one is, and what was learned; `words`: none, that for masked words is."""
     heads = sorted({name.split(".")[1] for name in held if re.match(HEADS, name)})
     named = args.get("classification_head_name")
-    head = str(named) if named in heads else heads[0] if len(heads) == 1 else ""
+    head = "" if words else str(named) if named in heads else heads[0] if len(heads) == 1 else ""
     if left := [name for name in heads if name != head]:
         notes.append(f"left out, being heads of classes: {', '.join(left)}")
     rows = held.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
@@ -223,7 +243,7 @@ def _learned(held: Held, args: dict[str, Any], longest: int, notes: list[str]) -
     if labels:
         notes.append(f"the classes of {head} bear no names: {', '.join(labels)}; task.labels=[...] names them")
     if any(name.startswith(SCORES) for name in held):
-        notes.append("the head for masked words is left out, beside that of classes")
+        notes.append("the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it")
     return head, {"task": {"kind": kind, **table}}
 
 
