@@ -76,7 +76,7 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--null_score_diff_threshold": (["-5.6"], {F + "task.threshold": -5.6}),
     "--train_batch_size": (["4"], {F + "batch": 4, F + "layout.micro": 4}),
     "--learning_rate": (["3e-4"], {F + "rate": 3e-4}),
-    "--num_train_epochs": (["2"], {F + "epochs": 2.0}),
+    "--num_train_epochs": (["2"], {F + "epochs": 2.0}),  # of whole steps
     "--max_steps": (["50"], {F + "steps": 50}),
     "--warmup_proportion": (["0.05"], {F + "warmup": 0.05}),
     "--weight_decay_rate": (["0.2"], {F + "optimizer.decay": 0.2}),

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from kit.task_files import task_files
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.finetune import plan as plans
 from ordsmed.finetune.plan import FinetuningPlan
@@ -69,3 +72,28 @@ def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     told = plans._filled_in(recipe, object())
     assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -"
+
+
+def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_path: Path) -> None:
+    """Long contexts are several examples; a share of warm-up is rounded down, as in the code that counts so."""
+    files = task_files(tmp_path)
+    table = {
+        "model": {"kind": "bert", "width": 8, "layers": 1, "heads": 1, "positions": 32}, "rate": 1e-3, "freeze": False,
+        "layer_decay": 1.0, "optimizer": {"kind": "adamw"}, "tokenizer": str(files / "vocab.txt"), "features": "",
+        "task": {"kind": "squad", "version": "2.0", "train": str(files / "train.json"), "length": 14, "stride": 2,
+                 "longest_question": 4}, "batch": 10, "epochs": 2.5, "warmup": 0.3, "epoch_steps": "records",
+        "out": str(tmp_path / "out"),
+    }  # fmt: skip
+    ranks = Ranks(torch.device("cpu"))
+    counted = FinetuningPlan.of(settings.decode(Finetuning, table, "finetune"), ranks).completed(make=False).recipe
+    assert counted.examples > 2 * counted.records == 2 * 48
+    assert (counted.updates, counted.phases[0].warmup) == (12, 3.0)  # 48 / 10 x 2.5, and 0.3 of them
+    exact = settings.decode(Finetuning, {**table, "epoch_steps": "exact"}, "finetune")
+    exact = FinetuningPlan.of(exact, ranks).completed(make=False).recipe
+    assert (exact.records, exact.updates) == (0, round(2.5 * exact.examples / 10))
+    late = settings.decode(Finetuning, {**table, "warmup": 13.0}, "finetune")
+    with pytest.raises(RecipeError, match="warmup: found 13; wanted 0 to 12 steps"):
+        FinetuningPlan.of(late, ranks).completed(make=False)
+    longer = settings.decode(Finetuning, {**table, "warmup": 13.0, "course": "epochs"}, "finetune")
+    laid = FinetuningPlan.of(longer, ranks).completed(make=False).recipe
+    assert laid.phases[0].schedule.over == int(2.5 * laid.examples / 10) + 1 >= 13

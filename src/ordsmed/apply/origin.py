@@ -23,6 +23,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
+from ordsmed.learn.phases import steps_of_epochs
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.foreign import Networks, decoded
 from ordsmed.text.tokenizer import Tokenizer
@@ -215,7 +216,10 @@ def planned(recipe: dict[str, Any]) -> int:
     """How many steps a run's recipe wants."""
     if "phase" in recipe:
         return sum(int(phase["steps"]) for phase in recipe["phase"])
-    return int(recipe["steps"]) or max(1, round(recipe["epochs"] * recipe["examples"] / recipe["batch"]))
+    rule, records = recipe.get("epoch_steps", "exact"), recipe.get("records", 0)
+    whole = steps_of_epochs(recipe["epochs"], recipe["batch"], recipe["examples"], rule, records)
+    steps = int(recipe["steps"])
+    return min(steps or whole, whole) if recipe.get("course") == "epochs" else steps or whole
 
 
 def standing(name: str) -> Path:

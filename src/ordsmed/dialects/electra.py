@@ -408,6 +408,7 @@ def _rates(values: Values, call: Call, task: str) -> None:
     call.put("rate", chosen["learning_rate"])
     call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
     call.put("epochs", chosen["num_train_epochs"])
+    call.put("epoch_steps", "up")
     call.put("schedule", {"kind": "linear", "since": "start"})
     _adam(call)
 

@@ -328,6 +328,7 @@ def _learning(values: Values, call: Call) -> None:
     elif "do_lower_case" in values.given:
         check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
     call.put("layer_decay", 1.0)
+    call.put("epoch_steps", "records")
     call.put("schedule", {"kind": "linear", "since": "jump"})
     _adam(call)
 

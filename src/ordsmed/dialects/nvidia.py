@@ -357,8 +357,8 @@ def squad(values: Values, call: Call) -> None:
     call.put("layout.micro", values.train_batch_size)
     if values.max_steps > 0:
         call.put("steps", values.max_steps)
-    else:
-        call.put("epochs", values.num_train_epochs)
+    for key, value in (("epochs", values.num_train_epochs), ("epoch_steps", "down"), ("course", "epochs")):
+        call.put(key, value)
     call.put("optimizer.kind", "adamw")
     call.put("optimizer.flavour", "keras")
     call.put("optimizer.epsilon", 1e-6)

@@ -90,8 +90,10 @@ class FinetuningPlan(Plan):
         recipe = self.recipe
         self.network.fits(self.tokenizer)
         data = TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache)
-        counted = dataclasses.replace(recipe, task=data.task, examples=len(data.train.features), warmup=None)
-        if (recipe.warmup or 0.0) > (longest := recipe.schedule.span(counted.updates)):
+        records = len(data.train.records) if recipe.epoch_steps == "records" else 0
+        counts = {"examples": len(data.train.features), "records": records}
+        counted = dataclasses.replace(recipe, task=data.task, **counts, warmup=None)  # type: ignore[arg-type]
+        if (recipe.warmup or 0.0) > (longest := counted.laid().span(counted.updates)):
             raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {longest} steps")
         counted = dataclasses.replace(counted, warmup=recipe.warmup)
         data.check(counted.score)

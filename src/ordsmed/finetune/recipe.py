@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base.menu import Menu, load
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import EpochSteps, Phase, epoch_length, steps_of_epochs
 from ordsmed.learn.schedules import Schedule
 from ordsmed.learn.task import TaskSettings
 from ordsmed.nn.adapters import Adapters
@@ -39,6 +39,12 @@ class Finetuning(Training):
     """how often the training data are gone through; elsewhere num_train_epochs"""
     steps: int = 0
     """updates of the weights, in place of epochs; elsewhere max_steps"""
+    epoch_steps: EpochSteps = "exact"
+    """how epochs become steps: as many as their examples fill, rounded (exact); whole steps each, the last one filled
+    up (Google's ELECTRA) or left out (down: NVIDIA's); by entries of the files (records: Google's BERT), whose long
+    texts are several examples. But for exact a share of warm-up is rounded down"""
+    course: Literal["steps", "epochs"] = "steps"
+    """epochs: the rate goes its way over all of `epochs` and a step more; `steps` are done at most (NVIDIA's)"""
     batch: int = 32
     """examples a step over all devices; elsewhere batch_size, train_batch_size"""
     rate: float | None = None
@@ -72,10 +78,12 @@ class Finetuning(Training):
     """trials at a time; 0: one a GPU, on a CPU one to two cores"""
     examples: int = 0
     """in the training data; counted, not to be set"""
+    records: int = 0
+    """entries of its files, where `epoch_steps` goes by them; counted, not to be set"""
 
     verb: ClassVar[str] = "finetune"
     HOW: ClassVar[tuple[str, ...]] = ("jobs", "features")
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("fresh_head",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("fresh_head", "epoch_steps", "course", "records")
 
     def __post_init__(self) -> None:
         if self.init is None and (self.model is None or self.tokenizer is None):
@@ -97,7 +105,7 @@ class Finetuning(Training):
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
-        longest = self.schedule.span(self.updates)
+        longest = self.laid().span(self.updates)
         if self.warmup is not None and not 0 <= self.warmup <= (longest or math.inf):
             raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {longest or 'all'} steps")
         if self.task.length < 1:
@@ -149,14 +157,30 @@ class Finetuning(Training):
     @property
     def updates(self) -> int:
         """Steps; 0: the examples are not counted yet."""
-        return self.steps or (max(1, round(self.epochs * self.examples / self.batch)) if self.examples else 0)
+        if not self.examples:
+            return self.steps
+        whole = steps_of_epochs(self.epochs, self.batch, self.examples, self.epoch_steps, self.records)
+        return min(self.steps or whole, whole) if self.course == "epochs" else self.steps or whole
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """One, in steps once the examples are counted."""
         steps = self.updates
         return (Phase(steps=steps, epochs=0.0 if steps else self.epochs, length=self.task.length, batch=self.batch,
-                      rate=self.rate or 1.0, warmup=self.warmup or 0.0, schedule=self.schedule),)  # fmt: skip
+                      rate=self.rate or 1.0, warmup=self._rise(), schedule=self.laid()),)  # fmt: skip
+
+    def laid(self) -> Schedule:
+        """The course of the rate, as long as it is."""
+        if self.course == "steps" or not self.examples:
+            return self.schedule
+        return replace(self.schedule, over=int(self.epochs * self.examples / self.batch) + 1)
+
+    def _rise(self) -> float:
+        """The warm-up; by others' rules a share of the course is whole steps."""
+        warmup = self.warmup or 0.0
+        if self.epoch_steps == "exact" or warmup >= 1 or not self.updates:
+            return warmup
+        return float(int(warmup * self.laid().span(self.updates)))
 
     @property
     def score(self) -> str:
@@ -164,8 +188,10 @@ class Finetuning(Training):
         return self.best or str(self.task.record)
 
     def validates(self, step: int) -> bool:
-        each = max(self.examples / (self.batch * self.checks), 1.0)  # steps between checks, not always a whole number
-        return any(round(count * each) == step for count in (int(step / each), int(step / each) + 1))
+        epoch = epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
+        each = max(epoch / self.checks, 1.0)  # steps between checks, not always a whole number
+        whole = round if self.epoch_steps == "exact" else int
+        return any(whole(count * each) == step for count in (int(step / each), int(step / each) + 1))
 
     def is_saved(self, step: int) -> bool:
         return self.validates(step) or (self.save > 0 and step % self.save == 0)

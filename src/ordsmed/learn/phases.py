@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ordsmed.learn.schedules import Schedule, factor
 
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
+EpochSteps = Literal["exact", "up", "down", "records"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,19 @@ class Phase:
     def rate_at(self, step: int) -> float:
         """The rate of a step of this phase (0 is its first)."""
         return self.rate * factor(self.schedule, step, self.steps, self.warmup)
+
+
+def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:
+    """Steps of an epoch."""
+    whole = {"up": -(-examples // batch), "down": max(examples // batch, 1), "records": records / batch}
+    return whole.get(rule, examples / batch)
+
+
+def steps_of_epochs(epochs: float, batch: int, examples: int, rule: EpochSteps = "exact", records: int = 0) -> int:
+    """Steps of so many epochs, 1 at least; but for `exact` a last one that is not whole is left out."""
+    if rule == "exact":
+        return max(1, round(epochs * examples / batch))
+    return max(1, int(epoch_length(rule, batch, examples, records) * epochs))
 
 
 def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:
