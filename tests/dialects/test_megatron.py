@@ -51,7 +51,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
                                        P + "layout.exact": ["types"]}),
     "--fp32-allreduce": (["--fp16"], {P + "layout.precision": "fp16"}),
     "--loss-scale": (["128", "--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
-                                         P + "layout.scale": 128.0}),
+                                         P + "layout.scale": 128.0, P + "layout.scale_window": 0}),
     "--loss-scale-window": (["50", "--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
                                                P + "layout.scale_window": 50}),
     "--batch-size": (["6"], {P + "phase[1].batch": 6, P + "validation_rows": 600}),

@@ -425,7 +425,7 @@ def test_a_mesh_in_words(layout: Layout, world: int, said: list[str]) -> None:
         ("threads", (0, 1024), (-1, 1025)),
         ("workers", (-1, 1024), (-2, 1025)),
         ("scale", (1.0,), (0.9,)),
-        ("scale_window", (1,), (0,)),
+        ("scale_window", (0, 1), (-1,)),
         ("patience", (1.0, 1e8), (0.9, 2e8, float("inf"))),
         ("micro", (0, (1, 0)), (-1, ())),
         ("device", ("cuda:12",), ("cuda:", "gpu", "cuda:x", "cpu:0")),

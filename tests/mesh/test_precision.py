@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from kit.makers import job_of, learned
-from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.mesh import precision
 from ordsmed.mesh.layout import Layout
@@ -244,6 +244,22 @@ def test_gradients_that_are_no_numbers_at_the_smallest_factor_end_the_run() -> N
     assert scaler.factor == precision.LEAST_SCALE
     with pytest.raises(RunError, match=r"phase 1, step 7: gradients are no numbers at the smallest scale"):
         scaler.accept(bad, "phase 1, step 7")
+
+
+def test_a_fixed_factor_stays_and_a_gradient_that_runs_over_is_told() -> None:
+    """As a loss scale that a command line of others names; theirs learns numbers that are none from there on."""
+    layout = Layout(precision="fp16", scale=128.0, scale_window=0)
+    scaler = Scaler.of(layout)
+    assert all(scaler.accept(torch.tensor(1.0), "") for _ in range(5))
+    assert (scaler.factor, scaler.describe(), scaler.state()["factor"]) == (128.0, {"scale": 128.0}, 128.0)
+    scaler.restore({"factor": 4.0, "good": 9})  # of a run that was begun otherwise
+    assert scaler.factor == 128.0
+    with pytest.raises(
+        Trouble, match=r"step 7: gradients are no numbers at the fixed scale 128; .*smaller `layout.scale`"
+    ):
+        scaler.accept(torch.tensor(torch.inf), "phase 1, step 7")
+    assert "scaled by 128 throughout" in precision.set_up(layout, torch.device("cpu"))
+    assert "throughout" not in precision.set_up(Layout(precision="fp16"), torch.device("cpu"))
 
 
 @long

@@ -248,7 +248,7 @@ def _precision(values: Values, call: Call) -> None:
         call.put("layout.scale_window", values.loss_scale_window)
         if values.loss_scale:
             call.put("layout.scale", values.loss_scale)
-            call.notes.append("--loss-scale: where it begins; it goes on by itself")
+            call.put("layout.scale_window", 0)
         return
     for name in ("fp32_embedding", "fp32_layernorm", "fp32_tokentypes", "fp32_allreduce", "loss_scale",
                  "loss_scale_window"):  # fmt: skip

@@ -66,9 +66,9 @@ class Layout:
     """auto: on a GPU those of our own that are equal there to torch's (dropout draws otherwise), on AMD's CPUs since
     Zen 5 oneDNN's products in fp32; plain: torch's own"""
     scale: float = 65_536.0
-    """fp16: the factor of the loss at the start; halved when a gradient runs over"""
+    """fp16: the factor of the loss at the start; halved when a gradient runs over; elsewhere loss_scale"""
     scale_window: int = 1_000
-    """fp16: so many good steps double the factor"""
+    """fp16: so many good steps double the factor; 0: it stays as it is, and a gradient that runs over is trouble"""
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one; elsewhere no_cuda, use_cpu"""
     threads: int = 0
@@ -85,7 +85,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}
-        least = {**counts, "scale": 1, "scale_window": 1}
+        least = {**counts, "scale": 1, "scale_window": 0}
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {low} or more")

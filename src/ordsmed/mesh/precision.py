@@ -74,8 +74,11 @@ def has_tf32(arch: tuple[int, int]) -> bool:
 
 def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
     less = ", of 8 bits in the blocks' linear layers" if layout.fp8 else ""
-    said = {"fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": f"bf16 products{less}, fp32 weights",
-            "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}"}[layout.precision]  # fmt: skip
+    fixed = "" if layout.scale_window else " throughout"
+    said = {
+        "fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": f"bf16 products{less}, fp32 weights",
+        "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}{fixed}",
+    }[layout.precision]  # fmt: skip
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
         said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
@@ -206,7 +209,7 @@ class Scaler:
     """fp16's factor of the loss: halved, and the step left out, when a gradient runs over; doubled when all is well."""
 
     factor: float = 1.0
-    window: int = 0  # 0: no scaling
+    window: int = -1  # 0: the factor stays; -1: there is none
     good: int = 0
 
     @staticmethod
@@ -216,13 +219,16 @@ class Scaler:
 
     def accept(self, norm: Tensor, place: str) -> bool:
         """Was the step's gradient a number? Adjusts the factor; a factor that cannot get smaller is trouble."""
-        if not self.window:
+        if self.window < 0:
             return True
         if torch.isfinite(norm):
             self.good += 1
-            if self.good % self.window == 0:
+            if self.window and self.good % self.window == 0:
                 self.factor *= 2
             return True
+        if not self.window:
+            found = f"gradients are no numbers at the fixed scale {self.factor:g}"
+            raise Trouble(place, found, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
         if self.factor <= LEAST_SCALE:
             raise Trouble(place, "gradients are no numbers at the smallest scale", "finite ones")
         self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
@@ -230,13 +236,13 @@ class Scaler:
 
     def describe(self) -> dict[str, float]:
         """For the step's line in the metrics."""
-        return {"scale": self.factor} if self.window else {}
+        return {"scale": self.factor} if self.window >= 0 else {}
 
     def state(self) -> dict[str, float]:
         """What a checkpoint keeps."""
-        return {"factor": self.factor, "good": self.good} if self.window else {}
+        return {"factor": self.factor, "good": self.good} if self.window >= 0 else {}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on with a checkpoint's factor."""
-        if self.window and state:
+        """Go on with a checkpoint's factor, where it may change."""
+        if self.window > 0 and state:
             self.factor, self.good = float(state["factor"]), int(state["good"])
