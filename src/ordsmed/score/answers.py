@@ -158,12 +158,11 @@ def pool(
     ]
 
 
-def write(folder: Path, answered: Sequence[Answered], *, joint: bool = False) -> list[Path]:
+def write(folder: Path, answered: Sequence[Answered]) -> list[Path]:
     """predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json."""
-    kind = "log_prob" if joint else "logit"
     files: dict[str, dict[str, Any]] = {
         "predictions": {one.id: one.text for one in answered},
-        "nbest_predictions": {one.id: [_entry(found, kind) for found in one.n_best] for one in answered},
+        "nbest_predictions": {one.id: [_entry(found) for found in one.n_best] for one in answered},
         "null_odds": {one.id: one.null_odds for one in answered if one.null_odds is not None},
     }
     wanted = {folder / f"{name}.json": content for name, content in files.items() if content or name != "null_odds"}
@@ -350,6 +349,7 @@ def _weighed(spans: list[_Span]) -> list[AnswerSpan]:
     ]
 
 
-def _entry(found: AnswerSpan, kind: str) -> dict[str, Any]:
-    scores = {f"start_{kind}": found.start_score, f"end_{kind}": found.end_score}
-    return {"text": found.text, "probability": found.probability, **scores}
+def _entry(found: AnswerSpan) -> dict[str, Any]:
+    """By the names of Google's and NVIDIA's codes, which call the log-probabilities of a joint head logits as well."""
+    return {"text": found.text, "probability": found.probability, "start_logit": found.start_score,
+            "end_logit": found.end_score}  # fmt: skip

@@ -248,7 +248,7 @@ class Settings(Files):
         return [_given(each.id, "") for each in records.questions]
 
     def write(self, folder: Path, records: QuestionRecords, predictions: Sequence[Answered]) -> list[Path]:
-        return decode.write(folder, predictions, joint=self.head == "joint")
+        return decode.write(folder, predictions)
 
     def read(self, path: Path, records: QuestionRecords) -> list[Answered]:
         """Of 2.0 with the null odds of a null_odds.json beside it."""
