@@ -142,6 +142,17 @@ def test_layers_are_split_over_processes_that_are_there() -> None:
         called(CODE, "pretrain_bert.py", *BASE, "--model-parallel-size", "2")
 
 
+def test_a_scale_that_is_said_stays() -> None:
+    words = [*BASE, "--fp16", "--loss-scale-window", "50"]
+    assert called(CODE, "pretrain_bert.py", *words).recipes["pretrain"]["layout"]["scale_window"] == 50
+    call = called(CODE, "pretrain_bert.py", *words, "--loss-scale", "8")
+    assert [call.recipes["pretrain"]["layout"][key] for key in ("scale", "scale_window")] == [8.0, 0]
+    assert "--loss-scale-window: does nothing beside --loss-scale, which stays" in call.notes
+    assert called(CODE, "pretrain_bert.py", *words, "--loss-scale", "0").recipes["pretrain"]["layout"]["scale"] == 0
+    assert "--loss-scale: does nothing without --fp16" in called(
+        CODE, "pretrain_bert.py", *BASE, "--loss-scale", "8").notes  # fmt: skip
+
+
 def test_records_say_what_is_hidden() -> None:
     """There --max-preds-per-seq is how many places a record has."""
     call = called(CODE, "pretrain_bert.py", *BASE, "--use-tfrecords", "--max-preds-per-seq", "20")

@@ -5,6 +5,7 @@ rates.json names the files of theirs that were run, and has the rate of every st
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from kit.dialects import called
 from ordsmed.base import settings
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn import masking
 from ordsmed.learn.phases import Phase
 from ordsmed.objectives import mlm_nsp
@@ -25,7 +27,7 @@ LEAST = {
     "fairseq": ["fairseq-train", "data", "--task=masked_lm", "--criterion=masked_lm", "--arch=roberta_base",
                 "--optimizer=adam", "--batch-size=1", "--tokens-per-sample=8", "--lr=1e-3"],
 }  # fmt: skip
-COURSES = [(code, words, rates) for code, table in RATES.items() for words, rates in table["courses"]]
+COURSES = [(code, words, rates) for code, table in RATES.items() for words, rates in table.get("courses", ())]
 
 
 @pytest.mark.parametrize(("code", "words", "rates"), COURSES, ids=[words for _, words, _ in COURSES])
@@ -65,3 +67,23 @@ def test_megatron_hides_as_many_words_as_theirs(most: int | None, counts: list[i
     row = np.arange(512) < lengths[:, None]
     inner = row & (np.arange(512) < lengths[:, None] - 3)
     assert masking.amounts(inner, how.hide, how.slots(512), of=row).tolist() == counts
+
+
+STEPS = RATES["transformers"]["steps"]
+
+
+@pytest.mark.parametrize(("examples", "rows", "world", "passes", "epochs", "warmup", "steps", "rise"), STEPS)
+def test_transformers_counts_whole_steps_of_epochs(
+    examples: int, rows: int, world: int, passes: int, epochs: float, warmup: float, steps: int, rise: int
+) -> None:
+    """The last step of each epoch is filled up here, and counted, as theirs is that has fewer rows."""
+    words = ["--do_train", "--train_file=t.json", "--model_name_or_path=b", f"--per_device_train_batch_size={rows}",
+             f"--gradient_accumulation_steps={passes}", f"--num_train_epochs={epochs}",
+             f"--warmup_ratio={warmup}"]  # fmt: skip
+    table = called("huggingface", "run_qa.py", *words, world=world).recipes["finetune"]
+    recipe = settings.decode(Finetuning, {**table, "out": "o"}, "finetune")
+    full = dataclasses.replace(recipe, examples=examples)
+    assert (full.updates, full.phases[0].warmup) == (steps, rise)
+    assert full.validates(full.updates) or epochs % 1
+    bound = dataclasses.replace(full, steps=7, warmup=0.3)
+    assert (bound.updates, bound.phases[0].warmup) == (7, 3.0)

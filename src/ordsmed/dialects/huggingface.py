@@ -697,6 +697,7 @@ def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
         call.put("tokenizer", values.tokenizer_name)
     call.put("layer_decay", 1.0)
     call.put("freeze", False)
+    call.put("epoch_steps", "whole")
     trainer.put_arguments(values, call, "")
     _optimizer(values, call)
     saved = trainer.interval("--save_steps", values.save_steps, values) if values.save_strategy == "steps" else 0

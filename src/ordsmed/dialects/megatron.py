@@ -246,9 +246,11 @@ def _precision(values: Values, call: Call) -> None:
         call.put("layout.exact", [name for name, on in exact.items() if on])
         call.put("layout.reduce", "fp32" if values.fp32_allreduce else "fp16")
         call.put("layout.scale_window", values.loss_scale_window)
-        if values.loss_scale:
+        if values.loss_scale is not None:
             call.put("layout.scale", values.loss_scale)
             call.put("layout.scale_window", 0)
+            if "loss_scale_window" in values.given:
+                call.notes.append("--loss-scale-window: does nothing beside --loss-scale, which stays")
         return
     for name in ("fp32_embedding", "fp32_layernorm", "fp32_tokentypes", "fp32_allreduce", "loss_scale",
                  "loss_scale_window"):  # fmt: skip

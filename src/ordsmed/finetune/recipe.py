@@ -42,7 +42,8 @@ class Finetuning(Training):
     epoch_steps: EpochSteps = "exact"
     """how epochs become steps: as many as their examples fill, rounded (exact); whole steps each, the last one filled
     up (Google's ELECTRA) or left out (down: NVIDIA's); by entries of the files (records: Google's BERT), whose long
-    texts are several examples. But for exact a share of warm-up is rounded down"""
+    texts are several examples; or as up, what is left of one in the end filled up too (whole: transformers). But for
+    exact a share of warm-up is rounded down, for whole up"""
     course: Literal["steps", "epochs"] = "steps"
     """epochs: the rate goes its way over all of `epochs` and a step more; `steps` are done at most (NVIDIA's)"""
     batch: int = 32
@@ -180,7 +181,8 @@ class Finetuning(Training):
         warmup = self.warmup or 0.0
         if self.epoch_steps == "exact" or warmup >= 1 or not self.updates:
             return warmup
-        return float(int(warmup * self.laid().span(self.updates)))
+        rise = warmup * self.laid().span(self.updates)
+        return float(math.ceil(rise) if self.epoch_steps == "whole" else int(rise))
 
     @property
     def score(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from ordsmed.learn.schedules import Schedule, factor
 
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
-EpochSteps = Literal["exact", "up", "down", "records"]
+EpochSteps = Literal["exact", "up", "down", "records", "whole"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +78,17 @@ class Phase:
 
 def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:
     """Steps of an epoch."""
-    whole = {"up": -(-examples // batch), "down": max(examples // batch, 1), "records": records / batch}
+    filled = -(-examples // batch)
+    whole = {"up": filled, "whole": filled, "down": max(examples // batch, 1), "records": records / batch}
     return whole.get(rule, examples / batch)
 
 
 def steps_of_epochs(epochs: float, batch: int, examples: int, rule: EpochSteps = "exact", records: int = 0) -> int:
-    """Steps of so many epochs, 1 at least; but for `exact` a last one that is not whole is left out."""
+    """Steps of so many epochs, 1 at least; but for `exact` and `whole` a last one that is not whole is left out."""
     if rule == "exact":
         return max(1, round(epochs * examples / batch))
-    return max(1, int(epoch_length(rule, batch, examples, records) * epochs))
+    steps = epoch_length(rule, batch, examples, records) * epochs
+    return max(1, math.ceil(steps) if rule == "whole" else int(steps))
 
 
 def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:
