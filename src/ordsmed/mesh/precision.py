@@ -227,8 +227,8 @@ class Scaler:
                 self.factor *= 2
             return True
         if not self.window:
-            found = f"gradients are no numbers at the fixed scale {self.factor:g}"
-            raise Trouble(place, found, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
+            problem = f"gradients are no numbers at the fixed scale {self.factor:g}"
+            raise Trouble(place, problem, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
         if self.factor <= LEAST_SCALE:
             raise Trouble(place, "gradients are no numbers at the smallest scale", "finite ones")
         self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
