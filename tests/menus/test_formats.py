@@ -186,6 +186,24 @@ def test_without_h5py_one_line_says_what_to_install(tmp_path, monkeypatch):
         elmo.Settings().read(folder)
 
 
+def test_without_h5py_a_run_is_not_opened_to_be_exported(tmp_path, monkeypatch):
+    """Nothing is done before it is told; where another format is asked for, h5py is not needed."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").write_text('[model]\nkind = "elmo"\n')
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    opened = []
+    monkeypatch.setattr("ordsmed.apply.export.open_model", lambda *_: opened.append(1) or pytest.skip("opened"))
+    for to in (None, "elmo"):
+        with pytest.raises(RecipeError, match=rf"{tmp_path}/out: needs h5py, which is not installed; pip install"):
+            export(run, tmp_path / "out", to=to)
+    assert not opened
+    (run / "recipe.toml").write_text('[model]\nkind = "bert"\n')
+    with pytest.raises(pytest.skip.Exception):
+        export(run, tmp_path / "out")
+    assert opened
+
+
 def test_each_format_knows_its_own(tmp_path):
     folder = theirs(tmp_path / "elmo")
     (tmp_path / "bert").mkdir()

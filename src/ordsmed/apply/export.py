@@ -18,6 +18,7 @@ from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files, hub, settings
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import RECIPE
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
@@ -57,6 +58,7 @@ def export(
     """
     target = Path(out)
     check(target, hub.folder(path), anew=anew or (target / MARK).exists())
+    _check_ready(to or _family(path), target)
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
         _check_head(trained, trained.objective, path)
@@ -71,6 +73,19 @@ def export(
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(form)})
     return target
+
+
+def _family(path: str | Path) -> str:
+    """The kind of a run's network, before it is opened; of other folders nothing is known yet."""
+    recipe = hub.folder(path) / RECIPE
+    model: Any = settings.read(recipe).get("model") if recipe.is_file() else {}
+    return str(model.get("kind", "")) if isinstance(model, dict) else ""
+
+
+def _check_ready(name: str, target: Path) -> None:
+    """Refuse, before anything is done, to write what a library is missing for."""
+    if name in entries("formats") and (ready := getattr(load("formats", name), "ready", None)):
+        ready(target)
 
 
 def _card(trained: Trained, name: str, licence: str | None) -> str:

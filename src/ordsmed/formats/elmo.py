@@ -67,6 +67,11 @@ class Settings:
     readers: ClassVar[str] = "options.json, model.hdf5, vocab.txt: the files of bilm-tf, simple_elmo and AllenNLP"
     families: ClassVar[tuple[str, ...]] = ("elmo",)
 
+    @staticmethod
+    def ready(target: Path) -> None:
+        """Refuse what this machine cannot write."""
+        hdf5.h5py(target)
+
     def recognises(self, path: Path) -> bool:
         if _is_checkpoint(path):
             return True
