@@ -76,7 +76,7 @@ def losses(folder: str) -> list[float]:
 def gpt2(place: Path, tiny_run: Any) -> str:
     """Trained by two processes that share every layer, by their launcher."""
     pieces = tiny_run.gpt2 / "weights" / "tokenizer"
-    own = f"{TINY} --tokenizer-path {pieces} --cache-dir cache --train-data a.json b.json"
+    own = f"{TINY} --tokenizer-path {pieces} --cache-dir cache layout.precision=fp16 --train-data a.json b.json"
     shell(place, f"bash scripts/pretrain_gpt2.sh {own} --save two --load two --model-parallel-size 2 --devices 2",
           ORDSMED_EXPORT="1")  # fmt: skip
     theirs(f"pretrain_gpt2.py {own} --save one --fp16 --lr 0.00015 --lr-decay-style cosine --tokenizer-type "

@@ -167,9 +167,32 @@ def check_devices(program: Program, devices: int) -> None:
         raise RecipeError("--devices", wish, f"at most {most}", "give the script a lower number of GPUs")
 
 
+def take_fp32(values: Values, call: Call) -> None:
+    """Have a call that asks for fp16 computed in fp32 where no GPU is, and the CPU has no units for it."""
+    layout = call.recipes.get(call.verb, {}).get("layout", {})
+    by_word = " --precision fp16 " in f" {' '.join(call.words)} "
+    kept = any(word.startswith("layout.precision=") for word in values.overrides)
+    if kept or not (by_word or layout.get("precision") == "fp16"):
+        return
+    import torch
+
+    from ordsmed.nn.packed import lacks_fp16
+
+    on_gpu = torch.cuda.is_available() and layout.get("device") != "cpu" and "cpu" not in call.words
+    if on_gpu or not lacks_fp16(torch.device("cpu")):
+        return
+    if layout:
+        layout |= {"precision": "fp32", "exact": [], "reduce": "fp32"}
+    if by_word:
+        call.words[call.words.index("--precision") + 1] = "fp32"
+    keeps = "; `layout.precision=fp16` behind the flags keeps it" if layout else ""
+    call.notes.append(f"fp16: no GPU is asked, and this CPU has no units for it: fp32 is taken{keeps}")
+
+
 def prepare(program: Program, values: Values, call: Call) -> list[str]:
     """Write the recipes, set the environment, tell what should be known; returns the command's words."""
     check_devices(program, max(call.devices, call.gpus))
+    take_fp32(values, call)
     for path, text in recipes(program, call, values.overrides).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
