@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.cli import main
-from ordsmed.launch import describe, new_site
+from ordsmed.launch import describe, new_site, site
 from ordsmed.launch.gpus import GPUS
 from ordsmed.launch.site import Partition, Site, absolute, find, names, read
 
@@ -106,8 +107,47 @@ def test_a_file_is_found_from_every_folder(file: Any, monkeypatch: pytest.Monkey
 
 def test_all_are_listed() -> None:
     lines = describe.overview()
-    assert [line.split()[0] for line in lines[1:]] == names()
-    assert any("retired 2026-07-31, see roihu" in line for line in lines)
+    told = [line.split()[0] for line in lines[1:]]
+    off = [name for name in names() if read(name).state == "retired"]
+    assert {"mahti", "puhti"} <= set(off)
+    assert told == [*(name for name in names() if name not in off), *off]
+    assert any(line.split()[0] == "puhti" and "out of service since 2026-07-31, see roihu" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("state", "until", "today", "told"),
+    [
+        ("stopping", "2026-08-31", "2026-08-31", "stopping 2026-08-31"),
+        ("stopping", "2026-08-31", "2026-09-01", "was to stop 2026-08-31"),
+        ("stopping", "2026-08", "2026-08-31", "stopping 2026-08"),
+        ("stopping", "2026-08", "2026-09-01", "was to stop 2026-08"),
+        ("stopping", "", "2026-09-01", "stopping"), ("running", "", "2026-09-01", "running"),
+        ("retired", "", "2026-09-01", "out of service"),
+    ],
+)  # fmt: skip
+def test_what_is_out_of_service(
+    file: Any, monkeypatch: pytest.MonkeyPatch, state: Any, until: str, today: str, told: str
+) -> None:
+    monkeypatch.setattr(describe, "_today", lambda: today)
+    assert describe._state(Site(state=state, until=until)) == told
+
+
+def test_a_file_that_cannot_be_read_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(site.SHIPPED, tmp_path / "sites")
+    (tmp_path / "sites" / "broken.toml").write_text('title = "x"\nstate = "gone"\n')
+    (tmp_path / "sites" / "half.toml").write_text("title = ")
+    monkeypatch.setattr(site, "SHIPPED", tmp_path / "sites")
+    lines = describe.overview()
+    assert [line.split()[0] for line in lines[1:-2]].count("saga") == 1
+    assert "broken.toml" in lines[-2]
+    assert "found 'gone'" in lines[-2]
+    assert "half.toml" in lines[-1]
+    main(["sites", "--json"])
+    told = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert "found 'gone'" in told["broken"]["error"]
+    assert told["saga"]["account"] == "required"
 
 
 def test_one_is_told_whole() -> None:

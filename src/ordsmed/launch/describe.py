@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from typing import Any
 
 from ordsmed.base import screen, settings
+from ordsmed.base.errors import OrdsmedError
 from ordsmed.launch.site import Partition, Site, names, path_of, read
 
 UNKNOWN = "unknown"
 
 
 def overview() -> list[str]:
-    """A line a site."""
-    rows = []
+    """A line a site, those out of service last; a file that cannot be read costs the others nothing."""
+    in_use, off, bad = list[list[str]](), list[list[str]](), list[str]()
     for name in names():
-        site = read(name)
-        gpus = dict.fromkeys(one.gpu for one in site.partition)
-        rows.append(
-            [name, _state(site), ", ".join(gpus) or site.layout.get("device", UNKNOWN), site.owner or site.title]
-        )
-    return screen.table([["site", "state", "devices", "whose"], *rows])
+        try:
+            site = read(name)
+        except OrdsmedError as error:
+            bad.append(str(error))
+            continue
+        devices = ", ".join(dict.fromkeys(one.gpu for one in site.partition)) or site.layout.get("device", UNKNOWN)
+        (off if site.state == "retired" else in_use).append([name, _state(site), devices, site.owner or site.title])
+    return [*screen.table([["site", "state", "devices", "whose"], *in_use, *off]), *bad]
+
+
+def all_facts() -> list[dict[str, Any]]:
+    """Every site for other programs; of a file that cannot be read, why."""
+    found = list[dict[str, Any]]()
+    for name in names():
+        try:
+            found.append(facts(name))
+        except OrdsmedError as error:
+            found.append({"name": name, "file": str(path_of(name)), "error": str(error)})
+    return found
 
 
 def facts(name: str) -> dict[str, Any]:
@@ -77,4 +92,12 @@ def _hours(hours: float | None, unknown: str = UNKNOWN) -> str:
 
 def _state(site: Site) -> str:
     successor = f", see {site.successor}" if site.successor else ""
+    if site.state == "retired":
+        return f"out of service{f' since {site.until}' if site.until else ''}{successor}"
+    if site.state == "stopping" and site.until and site.until < _today()[: len(site.until)]:
+        return f"was to stop {site.until}{successor}"
     return f"{site.state}{f' {site.until}' if site.until else ''}{successor}"
+
+
+def _today() -> str:
+    return datetime.date.today().isoformat()

@@ -17,11 +17,11 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.launch import describe, site
+    from ordsmed.launch import describe
 
     if asked.name:
         print_or_json(describe.facts(asked.name), describe.lines(asked.name), asked)
     elif asked.json:
-        print_or_json([describe.facts(name) for name in site.names()], [], asked)
+        print_or_json(describe.all_facts(), [], asked)
     else:
         print_lines(describe.overview())
