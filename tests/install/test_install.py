@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.cli import main
+from ordsmed.doctor.host import within
 from ordsmed.install import bundle, containers, easybuild, make
 from ordsmed.install.plan import FLAVORS, NVIDIA, InstallWish, decide
 from ordsmed.launch import site
 from ordsmed.verbs import install
 
+ROOT = Path(__file__).parents[2]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
 PLACES += [name for name in site.names() if not site.read(name).partition]
 MACHINE = os.uname().machine
@@ -255,10 +258,45 @@ def test_images_hold_pytorch_of_their_own_where_pip_may_not_bring_it() -> None:
     assert "#SBATCH --gpus=4" in made["run.sub"]
 
 
+@pytest.mark.parametrize("year", easybuild.GENERATIONS)
+def test_each_generation_of_easybuild_has_what_the_project_wants(year: str) -> None:
+    """As the easyconfig names it, or as the bundles hold it that it names."""
+    has = easybuild.GENERATIONS[year]
+    made = rendered("saga:a100", "easybuild", modules=(f"PyTorch/2.9.1-foss-{year}",))
+    assert made
+    text = next(text for name, text in made.items() if name.endswith(".eb"))
+    named = {name.lower().replace("_", "-"): version for name, version in re.findall(r"\('([\w-]+)', '([\d.]+)'", text)}
+    assert {"scipy-bundle": has.scipy, "python-bundle-pypi": has.packages}.items() <= named.items()
+    held = {**named, "torch": named["pytorch"], "numpy": has.numpy, "filelock": has.filelock, "rich": has.rich}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert within(held["python"], project["requires-python"])
+    for wanted in project["dependencies"]:
+        package, least = wanted.split(">=")
+        assert within(held[package], f">={least}"), f"{wanted}: {year} has {held[package]}"
+
+
+def test_a_pytorch_older_than_the_project_wants_is_refused() -> None:
+    work = decide(InstallWish("saga:a100", "easybuild", modules=("PyTorch/2.6.0-foss-2024a",)))
+    with pytest.raises(RecipeError, match=r"--module: found PyTorch/2.6.0-foss-2024a; wanted PyTorch >=2.7; the colle"):
+        easybuild.torch_module(work)
+
+
+def test_safetensors_is_a_wheel_that_there_is() -> None:
+    """PyPI's for both kinds of processors: `pip download safetensors==0.8.0`."""
+    text = "\n".join((rendered("saga:a100", "easybuild") or {}).values())
+    assert (
+        f"    ('safetensors', '{easybuild.SAFETENSORS}', {{\n        'source_tmpl': 'safetensors-%(version)s-cp310-"
+        in text
+    )
+    parts = {"version": easybuild.SAFETENSORS, "arch": "aarch64"}
+    wheel = "safetensors-0.8.0-cp310-abi3-manylinux_2_17_aarch64.manylinux2014_aarch64.whl"
+    assert easybuild.SAFETENSORS_WHEEL % parts == wheel
+
+
 @pytest.mark.parametrize(("modules", "name"), [
     ((), "nlpl-ordsmed/0.1.0-foss-2024a-cuda-12.6.0-Python-3.12.3"),
     (("PyTorch/2.9.1-foss-2025a-CUDA-12.8.0",), "nlpl-ordsmed/0.1.0-foss-2025a-cuda-12.8.0-Python-3.13.1"),
-    (("PyTorch/2.6.0-foss-2024a",), "nlpl-ordsmed/0.1.0-foss-2024a-Python-3.12.3"),
+    (("PyTorch/2.7.1-foss-2024a",), "nlpl-ordsmed/0.1.0-foss-2024a-Python-3.12.3"),
 ])  # fmt: skip
 def test_an_easyconfig_says_what_its_name_says(modules: tuple[str, ...], name: str) -> None:
     work = decide(InstallWish("saga", "easybuild", modules=modules))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.doctor.host import within
 from ordsmed.install import shell
 from ordsmed.install.plan import Installation
 
@@ -28,14 +29,18 @@ class Generation:
     packages: str
     scipy: str
     tokenizers: str
-    safetensors: str
+    numpy: str  # of `scipy`
+    filelock: str  # of `packages`, as the next
+    rich: str
 
 
 GENERATIONS = {
-    "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "0.6.2"),
-    "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "0.7.0"),
+    "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "1.26.4", "3.15.1", "13.7.1"),
+    "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "2.3.1", "3.18.0", "14.0.0"),
 }
 PINNED = ("msgspec", "tomli-w", "zstandard")  # that the collection lacks: as they were tested here
+SAFETENSORS = "0.8.0"  # the collection's are older; its wheel, as to build it needs Rust
+SAFETENSORS_WHEEL = "safetensors-%(version)s-cp310-abi3-manylinux_2_17_%(arch)s.manylinux2014_%(arch)s.whl"
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ def torch_module(work: Installation) -> TorchModule:
     if year not in GENERATIONS:
         problem = f"found {name}; {nearest(year, GENERATIONS)}"
         raise RecipeError("--module", problem, "", "older toolchains hold a Python before 3.11 or no tokenizers")
+    if not within(version, least := work.torch_wanted.removeprefix("torch")):
+        raise RecipeError("--module", f"found {name}", f"PyTorch {least}", f"the collection has {usual}")
     return TorchModule(version, year, cuda or "")
 
 
@@ -101,12 +108,14 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     cuda = f", '-CUDA-{torch.cuda}'" if torch.cuda else ""
     yield f"    ('PyTorch', '{torch.version}'{cuda}),"
     yield f"    ('tokenizers', '{has.tokenizers}'),"
-    yield f"    ('Safetensors', '{has.safetensors}'),"
     yield "]"
     yield ""
     yield "exts_list = ["
     for package in PINNED:
         yield f"    ('{package.replace('-', '_')}', '{metadata.version(package)}'),"
+    yield f"    ('safetensors', '{SAFETENSORS}', {{"
+    yield f"        'source_tmpl': '{SAFETENSORS_WHEEL}',"
+    yield "    }),"
     yield "    (name[5:], version, {"
     yield "        'source_tmpl': 'ordsmed-%(version)s-py3-none-any.whl',"
     yield "    }),"
