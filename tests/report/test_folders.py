@@ -204,3 +204,27 @@ def test_curves_of_many_runs_have_fewer_points(tmp_path: Path, count: int, most:
 
     folders.read([plant(tmp_path / "run", [3.0])] * count, read=read)
     assert asked == [most] * count
+
+
+@pytest.mark.parametrize(("phases", "asked", "planned"), [
+    ([{"steps": 30}, {"steps": 5}], None, 35), ([{"steps": 0, "epochs": 2.0}], [70], 70),
+    ([{"steps": 30}, {"epochs": 2.0}], [30, 12], 42), ([], [7], 7), ([{"epochs": 1.0}], None, None),
+    ([{"epochs": 1.0}], [0], None),
+])  # fmt: skip
+def test_steps_that_were_asked_for(phases: list[Any], asked: list[int] | None, planned: int | None) -> None:
+    """By the recipe, or where that counts epochs by what its data came to."""
+    status = {} if asked is None else {"steps_asked": asked}
+    assert folders._planned({"phase": phases}, status) == planned
+
+
+def test_processes_of_steps_stand_in_their_order() -> None:
+    layouts = [{"from": 8, "processes": 4}, {"from": 0, "processes": 1}, {"from": 3}, {"processes": 9}]
+    assert folders._processes({"layouts": layouts}) == [(0, 1), (8, 4)]
+    assert folders._processes({}) == [(0, 1)]
+
+
+@pytest.mark.parametrize(("names", "said"), [
+    (["a/x.txt"], "x.txt"), (["a/x.txt", "b/y.txt"], "x.txt and 1 more"), (["x", "y", "z"], "x and 2 more"), ([], ""),
+])  # fmt: skip
+def test_files_of_a_probe_in_short(names: list[str], said: str) -> None:
+    assert folders._files(names) == said
