@@ -217,6 +217,15 @@ def test_steps_that_were_asked_for(phases: list[Any], asked: list[int] | None, p
     assert folders._planned({"phase": phases}, status) == planned
 
 
+def test_runs_are_not_looked_for_where_runs_keep_their_files(tmp_path: Path) -> None:
+    for name in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions", ".hidden", "mine", "seed-10",
+                 "seed-2"):  # fmt: skip
+        plant(tmp_path / name / "run", [3.0])
+    found = folders.find([str(tmp_path)])
+    assert [path.parent.name for path in found] == ["mine", "seed-2", "seed-10"]
+    assert folders.find([str(tmp_path / "weights")]) == [tmp_path / "weights/run"], "unless it is named"
+
+
 def test_processes_of_steps_stand_in_their_order() -> None:
     layouts = [{"from": 8, "processes": 4}, {"from": 0, "processes": 1}, {"from": 3}, {"processes": 9}]
     assert folders._processes({"layouts": layouts}) == [(0, 1), (8, 4)]
