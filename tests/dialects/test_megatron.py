@@ -142,6 +142,26 @@ def test_layers_are_split_over_processes_that_are_there() -> None:
         called(CODE, "pretrain_bert.py", *BASE, "--model-parallel-size", "2")
 
 
+def test_a_bound_above_the_share_bounds_nothing() -> None:
+    """15 % of 512 are 77 at most: runs that named 80 go on."""
+    assert changes(CODE, "pretrain_bert.py", BASE, "--max-preds-per-seq", "77") == {}
+    assert changes(CODE, "pretrain_bert.py", BASE, "--max-preds-per-seq", "76") == {P + "objective.most": 76}
+
+
+def test_weights_alone_of_another_folder_begin_where_a_run_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the run's own folder refuses: there it would go on."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("s", "m/mp_rank_00"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "s/status.json").write_text('{"verb": "pretrain"}')
+    words = ["--save", "s", "--finetune", "--load"]
+    assert called(CODE, "pretrain_bert.py", *BASE, *words, "m").recipes["pretrain"]["init"] == "m"
+    with pytest.raises(UsageError, match="--finetune: found with s for --load and --save, where the run would go on"):
+        called(CODE, "pretrain_bert.py", *BASE, *words, "s")
+
+
 def test_a_scale_that_is_said_stays() -> None:
     words = [*BASE, "--fp16", "--loss-scale-window", "50"]
     assert called(CODE, "pretrain_bert.py", *words).recipes["pretrain"]["layout"]["scale_window"] == 50
