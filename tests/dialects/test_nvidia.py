@@ -13,6 +13,7 @@ from ordsmed.base import snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
+from ordsmed.dialects import nvidia
 from ordsmed.translate import install, perform
 from ordsmed.translate.program import find
 
@@ -358,3 +359,77 @@ def test_files_that_stand_are_left(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"run_pretraining.py: stands there, and is another"):
         install.install(CODE, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["run_pretraining.py"]
+
+
+def test_lines_on_the_screen_are_means_of_the_steps_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each third step here; what a validation tells is none of them."""
+    tell = nvidia._teller(3)
+    steps = [{"step": n, "rows": 8, "seconds": 2.0, "loss": float(n), "guess": 0.0, "detect": 0.0} for n in range(1, 8)]
+    told = [tell(line) for line in [*steps, {"step": 9, "validation": 1.0}]]
+    assert [len(lines) for lines in told] == [0, 0, 1, 0, 0, 1, 0, 0]
+    assert "Training Iteration: 6  train_perf : 4.0 total_loss : 5.0" in told[5][0]
+    assert "total_loss : 2.0" in told[2][0]
+
+
+def test_a_link_is_made_anew_where_it_led_elsewhere(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        nvidia._link(tmp_path / "link", tmp_path / name)
+    assert (tmp_path / "link").resolve() == tmp_path / "new"
+
+
+def test_what_their_programs_have_beside_their_flags() -> None:
+    pretraining = resolved(CODE, "run_pretraining.py", *BASE)
+    wanted = {"phase[1].pack": False, "optimizer.epsilon": 1e-6, "optimizer.flavour": "keras", "validate": 0,
+              SCHEDULE.removeprefix(P) + ".kind": "polynomial", "objective.examples": "given"}  # fmt: skip
+    assert {key: pretraining[P + key] for key in wanted} == wanted
+    even = ["--num_train_steps", "7", "--num_warmup_steps", "7"]
+    assert resolved(CODE, "run_pretraining.py", *BASE, *even)[P + "phase[1].warmup"] == 7
+    squad = resolved(CODE, "run_tf_squad.py", *SQUAD_BASE)
+    wanted = {"optimizer.kind": "adamw", "optimizer.epsilon": 1e-6, "optimizer.flavour": "keras", "task.form": "nvidia",
+              "task.head": "joint", "epoch_steps": "down", "course": "epochs"}  # fmt: skip
+    assert {key: squad[F + key] for key in wanted} == wanted
+    for words in (["--load_weights", "--restore_checkpoint", "latest"], ["--load_weights", "--restore_checkpoint=x"]):
+        with pytest.raises(UsageError, match="--load_weights: found with --restore_checkpoint"):
+            called(CODE, "run_pretraining.py", *BASE, *words)
+    assert not any("fp16_compression" in note for note in called(CODE, "run_pretraining.py", *BASE, "--amp").notes)
+    notes = called(CODE, "run_pretraining.py", *BASE, "--fp16_compression").notes
+    assert "--fp16_compression: does nothing without --amp, as in their code" in notes
+
+
+def test_checkpoints_are_not_named_where_none_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path("o/squad_v1.1")
+    snapshots.path_of(run / "checkpoints", 2).mkdir(parents=True)
+    (run / "metrics.jsonl").write_text('{"step": 2, "rows": 8, "seconds": 1.0, "loss": 1.0}\n')
+    for more, names in (["--skip_checkpoint"], []), ([], ["electra_base_qa_v2_False_epoch_1_ckpt"]):
+        call = called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--num_train_epochs", "1", *more)
+        for step in call.after:
+            step()
+        assert [path.name for path in Path().glob("checkpoints/*")] == names
+
+
+def test_texts_are_kept_as_they_are_formatted() -> None:
+    for name, more in ("bookscorpus", {"corpus: source.broken": "skip"}), ("wikicorpus_en", {}):
+        got = resolved(CODE, "dataPrep.py", "--action", "text_formatting", "--dataset", name)
+        wanted = {"corpus: shortest": 1, "corpus: duplicates": "keep", "corpus: validation": 0.0, **more}
+        assert {key: got[key] for key in wanted} == wanted
+    words = ["--action", "create_tfrecord_files", "--dataset", "wikicorpus_en", "--n_test_shards"]
+    assert [len(called(CODE, "dataPrep.py", *words, count).then) for count in ("0", "1")] == [0, 1]
+
+
+def test_words_of_a_benchmark_by_their_place() -> None:
+    def bench(*words: str) -> tuple[dict[str, Any], list[str]]:
+        call = called(CODE, "benchmark_squad.sh", *words)
+        return call.recipes["bench"], call.notes
+
+    assert bench("eval", "1", "7")[0]["batches"] == [[7, 20]]
+    assert bench("eval", "1", "7", "3")[0]["batches"] == [[3, 20]]
+    own, _ = bench("eval", "1", "7", "3", "amp", "1.1", "d")
+    assert (own["tokenizer"], own["task"]["train"]) == ("vocab/vocab.txt", "d/train-v1.1.json")
+    alone = [any("one is asked" in note for note in bench("eval", gpus, "7")[1]) for gpus in ("1", "2")]
+    assert alone == [False, True]
+    call = called(CODE, "benchmark_pretraining.sh", "8", "amp", "xla", "1", "false", "2", "4", "3", "large")
+    cells = [["length=128", "batch=8", "layout.micro=8"], ["length=512", "batch=4", "layout.micro=4"]]
+    assert call.recipes["bench"]["table"]["cells"] == cells
+    assert call.recipes["bench"]["objective"]["generator"] == {"width": 384}
