@@ -103,7 +103,6 @@ def test_a_checkpoint_has_its_name_on_the_disk_before_an_old_one_goes(
     """Else the power may go when neither stands."""
     saved(tmp_path, 2, 4, keep=1)
     named = synced.index(("rename", str(tmp_path / "step-000000004")))
-    assert any(what == "sync" and path.endswith("state.json") for what, path in synced[:named])
     assert synced[named + 1] == ("sync", str(tmp_path))
     assert [what for what, path in synced[named + 2 :] if "step-000000002" in path] == ["rename"]
 
@@ -129,6 +128,80 @@ def test_what_goes_on_learning_does_not_reach_what_is_written(tmp_path: Path) ->
     assert all(torch.equal(kinds[name], tensor) for name, tensor in wanted.state_dict().items() if name in kinds)
     assert kinds["state/streams"].tolist() == [[1.0]]
     assert optimizer.state
+
+
+class OnGpu:
+    """A tensor that says it lies on a GPU, and is copied from when the GPU is waited for, as one there may be."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.device = tensor, torch.device("cuda:0")
+        self.shape, self.dtype = tensor.shape, tensor.dtype
+
+    def detach(self) -> OnGpu:
+        return self
+
+    def to(self, device: str, copy: bool) -> torch.Tensor:
+        return self.tensor.to(device, copy=copy)
+
+
+class Pinned:
+    """Memory that is filled when the GPU is waited for."""
+
+    made = 0
+
+    def __init__(self, like: Any) -> None:
+        Pinned.made += 1
+        self.shape, self.dtype, self.holds, self.comes = like.shape, like.dtype, None, None
+
+    def copy_(self, source: OnGpu, non_blocking: bool) -> Pinned:
+        assert non_blocking
+        self.comes = source.tensor
+        return self
+
+
+def test_a_gpu_is_waited_for_once_and_its_copies_keep_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(checkpoint, "_pinned", Pinned)
+    monkeypatch.setattr(Pinned, "made", 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    copies = checkpoint.HostCopies()
+    for _ in range(2):
+        found: list[Any] = [copies.copy(name, OnGpu(torch.ones(2, 3))) for name in ("a", "b")]  # type: ignore[arg-type]
+        assert [one.comes.tolist() for one in found] == [[[1.0] * 3] * 2] * 2
+        copies.wait()
+    assert (Pinned.made, waited) == (2, [torch.device("cuda:0")] * 2)
+    again: Any = copies.copy("a", OnGpu(torch.ones(4)))  # type: ignore[arg-type]
+    assert (again.shape, Pinned.made) == ((4,), 3), "another layout: another tensor by this name"
+    other: Any = copies.copy("a", OnGpu(torch.ones(4).half()))  # type: ignore[arg-type]
+    assert (other.dtype, Pinned.made) == (torch.float16, 4)
+
+
+def test_where_no_memory_can_be_pinned_checkpoints_are_made_as_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(like: Any) -> None:
+        raise RuntimeError("CUDA error: out of memory\nmore")
+
+    monkeypatch.setattr(checkpoint, "_pinned", full)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("nothing is on its way"))
+    copies = checkpoint.HostCopies()
+    for _ in range(2):
+        assert copies.copy("a", OnGpu(torch.ones(2))).tolist() == [1.0, 1.0]  # type: ignore[arg-type]
+    copies.wait()
+    assert capsys.readouterr().err.count("no pinned memory (CUDA error: out of memory)") == 1
+
+
+def test_a_writer_waits_before_what_it_copied_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(checkpoint.HostCopies, "copy", lambda self, name, own: done.append("copy") or own.clone())
+    monkeypatch.setattr(checkpoint.HostCopies, "wait", lambda self: done.append("wait"))
+    monkeypatch.setattr(checkpoint.CheckpointWriter, "_work", lambda self, *_: self.written.set())
+    objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+    checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=False, token="x").save(
+        1, objective, optimizer, parts, {}
+    )
+    assert done[-1] == "wait"
+    assert (done.count("wait"), done.count("copy") > 9) == (1, True)
 
 
 def test_what_was_left_half_written_is_cleaned(tmp_path: Path) -> None:

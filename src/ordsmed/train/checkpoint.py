@@ -65,6 +65,48 @@ def threads_kept(folder: Path) -> int | None:
     return found if isinstance(found, int) else None
 
 
+class HostCopies:
+    """Copies of tensors on the CPU; of those on a GPU in pinned memory that is kept for the next checkpoint.
+
+    All of these travel at once, and the GPU is waited for once, in place of fresh pages and a wait for each.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+        self._on_their_way: set[torch.device] = set()
+        self._pins = True
+
+    def copy(self, name: str, tensor: Tensor) -> Tensor:
+        """What this tensor holds now, whole after `wait`."""
+        source = tensor.detach()
+        if source.device.type != "cuda" or (buffer := self._buffer(name, source)) is None:
+            return source.to("cpu", copy=True).contiguous()
+        self._on_their_way.add(source.device)
+        return buffer.copy_(source, non_blocking=True)
+
+    def wait(self) -> None:
+        for device in self._on_their_way:
+            torch.cuda.synchronize(device)
+        self._on_their_way.clear()
+
+    def _buffer(self, name: str, like: Tensor) -> Tensor | None:
+        kept = self._buffers.get(name)
+        if kept is not None and (kept.shape, kept.dtype) == (like.shape, like.dtype):
+            return kept
+        try:
+            if self._pins:
+                self._buffers[name] = _pinned(like)
+        except RuntimeError as error:  # more than the machine locks, or than it has
+            say(f"checkpoints: no pinned memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
+            self._pins = False
+            self._buffers.clear()
+        return self._buffers.get(name) if self._pins else None
+
+
+def _pinned(like: Tensor) -> Tensor:
+    return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+
+
 class CheckpointWriter:
     """Writes checkpoints of a run; one at a time, from a copy of what this rank writes."""
 
@@ -78,6 +120,7 @@ class CheckpointWriter:
         self.thread: threading.Thread | None = None
         self.error: OrdsmedError | None = None
         self.written, self.given_up = threading.Event(), threading.Event()
+        self.copies = HostCopies()
 
     @property
     def complaint(self) -> list[str] | None:
@@ -102,6 +145,7 @@ class CheckpointWriter:
             KINDS[0]: self._copied(_weights(objective, self.ranks, rows)),
             KINDS[1]: self._copied(_moments(optimizer, parts, self.ranks, rows)),
         }
+        self.copies.wait()
         self.thread = threading.Thread(target=self._work, args=(step, kinds, facts), name="checkpoint", daemon=True)
         self.thread.start()
         if not self.background:
@@ -132,7 +176,7 @@ class CheckpointWriter:
         tensors, where = {}, {}
         for number, piece in enumerate(pieces):
             if number % piece.copies == piece.copy and (piece.tensor.numel() or not piece.box.shape):
-                tensors[piece.name] = piece.tensor.detach().to("cpu", copy=True).contiguous()
+                tensors[piece.name] = self.copies.copy(piece.name, piece.tensor)
                 where[piece.name] = piece.box
         return tensors, where
 
