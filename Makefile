@@ -4,13 +4,14 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast kernels oldest site results
+.PHONY: help quickstart test test-all check fast kernels newest oldest site results
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
 	@echo "make test         lint, types and all tests"
 	@echo "make test-all     every combination of layouts, twenty kills: an hour"
 	@echo "make fast         the tests that take less than two minutes"
+	@echo "make newest       these with the newest PyTorch"
 	@echo "make oldest       these with the oldest PyTorch that is promised, in a venv of its own"
 	@echo "make kernels      install Triton (700 MB), then the tests of our GPU kernels, which skip without it"
 	@echo "make check        lint and types"
@@ -65,6 +66,9 @@ site: .venv/documented
 
 results: .venv/installed
 	$(BIN)/python docs/results.py
+
+newest:
+	$(PYTHON) tests/measure/oldest_torch.py .venv-newest --torch 2.15.0
 
 oldest:
 	$(PYTHON) tests/measure/oldest_torch.py .venv-oldest
