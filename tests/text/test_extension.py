@@ -44,6 +44,31 @@ def test_whole_words_come_first() -> None:
     assert "once" in added(old, extended(old, DOMAIN, 100, 2))
 
 
+def test_a_piece_counts_by_the_tokens_that_it_saves() -> None:
+    """Two for each `abc`, one for each `xy`."""
+    old = by_wordpiece()
+    texts = ["abc"] * 10 + ["xy"] * 16
+    assert added(old, extended(old, texts, 1, 1)) == ["abc"]
+    assert added(old, extended(old, texts + ["xy"] * 5, 1, 1)) == ["xy"]
+
+
+def test_where_a_piece_stands_no_more_it_does_not_count() -> None:
+    """`ab` stands in `abx` alone once `abc` is one piece."""
+    old = by_wordpiece()
+    assert added(old, extended(old, ["abc"] * 5 + ["abx"] * 2, 9, 5)) == ["abc"]
+
+
+def test_letters_are_lacking_only_where_no_longer_piece_holds_them() -> None:
+    old = wordpiece("a", "ab", "##c", lowercase=False)
+    assert added(old, extended(old, ["abc"] * 5, 9, 5)) == ["abc"]
+
+
+def test_what_a_piece_replaces_is_what_stood_there_most_often() -> None:
+    """In the texts, not in most words."""
+    cut = [extension.Cut(["a", "bc"], 1), extension.Cut(["x", "a", "bc"], 1), extension.Cut(["ab", "c"], 9)]
+    assert extension.Chooser(False, "", set(), cut).next(1) == (extension.Candidate("abc"), ["ab", "c"])
+
+
 def test_merges_are_those_of_training_on() -> None:
     old = gpt2()
     new = extended(old, ["ab ab ab ab abc abc"], 3, 2)
