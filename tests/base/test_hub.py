@@ -106,6 +106,13 @@ def test_what_was_found_once_is_looked_for_nowhere_else(alone: Path, capsys: pyt
     assert hub.cache() == Path("kept")
 
 
+def test_weights_that_stand_but_once_are_copied(alone: Path) -> None:
+    there = made(alone / "hub" / NAME)
+    (there / "pytorch_model.bin").write_text("1")
+    (alone / "models.toml").write_text('mirror = "hub"\ncache = "kept"\n')
+    assert [path.name for path in hub.folder(NAME).iterdir()] == ["pytorch_model.bin"]
+
+
 def test_the_cache_holds_names_and_no_paths(alone: Path) -> None:
     (alone / "models.toml").write_text('cache = "kept"\n')
     made(alone / "kept/models")

@@ -11,12 +11,15 @@ import torch
 
 from kit.task_files import task_files
 from ordsmed.base import settings
+
+
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.finetune import plan as plans
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout, memory
+from ordsmed.models import bert
 from ordsmed.tasks import classify
 
 
@@ -97,3 +100,14 @@ def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_
     longer = settings.decode(Finetuning, {**table, "warmup": 13.0, "course": "epochs"}, "finetune")
     laid = FinetuningPlan.of(longer, ranks).completed(make=False).recipe
     assert laid.phases[0].schedule.over == int(2.5 * laid.examples / 10) + 1 >= 13
+
+
+@pytest.mark.parametrize("length", [32, 33])
+def test_an_example_may_be_as_long_as_the_network_reads(length: int) -> None:
+    recipe = Finetuning(task=classify.Settings(train="a.tsv", length=length), init="x", rate=1e-3)
+    network, ranks = bert.Settings(width=16, layers=1, heads=2, positions=32), Ranks(torch.device("cpu"))
+    if length > network.longest():
+        with pytest.raises(RecipeError, match=r"found 33, more than the model's 32 positions; use task.length=32"):
+            plans.check(recipe, network, ranks)
+    else:
+        plans.check(recipe, network, ranks)
