@@ -11,8 +11,6 @@ import torch
 
 from kit.task_files import task_files
 from ordsmed.base import settings
-
-
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.finetune import plan as plans
