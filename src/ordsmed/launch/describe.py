@@ -29,13 +29,13 @@ def overview() -> list[str]:
 
 def all_facts() -> list[dict[str, Any]]:
     """Every site for other programs; of a file that cannot be read, why."""
-    found = list[dict[str, Any]]()
+    entries = list[dict[str, Any]]()
     for name in names():
         try:
-            found.append(facts(name))
+            entries.append(facts(name))
         except OrdsmedError as error:
-            found.append({"name": name, "file": str(path_of(name)), "error": str(error)})
-    return found
+            entries.append({"name": name, "file": str(path_of(name)), "error": str(error)})
+    return entries
 
 
 def facts(name: str) -> dict[str, Any]:
