@@ -24,6 +24,7 @@ FREE = frozenset(  # views and rooms: no kernel runs
 LOOKED_UP = frozenset(
     {"embedding", "index", "index_select", "gather", "nll_loss_forward"}
 )  # which read as much as they write
+SCATTERED = frozenset({"scatter_", "scatter_add_", "index_add_"})  # which touch as much as they are given
 WRITTEN = frozenset({"zero_", "fill_", "copy_", "_foreach_copy_", "bernoulli_"})
 WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "equal"})
 COPIES = frozenset({"_to_copy", "copy_"})  # between host and device they wait, where they are not asked to go on
@@ -60,6 +61,8 @@ class Ledger(TorchDispatchMode):
             changed = _changed(func, args, kwargs or {})
             over = changed if name in WRITTEN or "out" in (kwargs or {}) else []  # what was there is not read
             read = made if name in LOOKED_UP else _apart(given, over)
+            if name in SCATTERED:
+                read, changed, made = given[1:], given[-1:], []
             self.bytes[name] += sum(map(size, read)) + sum(map(size, [*changed, *_apart(made, changed)]))
         return out
 
@@ -76,6 +79,7 @@ class Ledger(TorchDispatchMode):
         products = sum(count for name, count in self.bytes.items() if name in PRODUCTS)
         return {
             "launches": sum(self.launches.values()), "waits": self.waits, "products": products / 1e9,
+            "names": sorted(self.launches),
             "traffic": (sum(self.bytes.values()) - products) / 1e9,
             "most": [[name, self.launches[name], round(count / 1e9, 2)] for name, count in self.bytes.most_common(12)],
         }  # fmt: skip

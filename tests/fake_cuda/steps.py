@@ -1,6 +1,6 @@
 """Steps of every family, objective and task on a CUDA device that computes nothing: run in a process of its own.
 
-python steps.py LIBRARY WHAT    prints what was found as JSON; WHAT: cases, tasks, optimizers, ledger or by_kernels
+python steps.py LIBRARY WHAT    prints what was found as JSON; WHAT: a function below, as cases, tasks or ledger
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ modern._fresh = lambda weight, spread: None  # it draws until all lie within bou
 PRECISIONS = ("fp32", "bf16", "fp16")
 LAYOUTS: dict[str, Any] = {how: Layout(precision=how) for how in PRECISIONS}  # type: ignore[arg-type]
 LAYOUTS["fp8"] = Layout(precision="bf16", fp8=True)
+LAYOUTS |= {
+    "recomputed": Layout(precision="bf16", recompute=True),
+    "recomputed in fp8": Layout(precision="bf16", recompute=True, fp8=True),
+    "exact norms": Layout(precision="bf16", exact=("norms",)),
+    "exact embeddings": Layout(precision="fp16", exact=("embeddings", "types")),
+    "accumulated": Layout(precision="bf16"),
+}
 SMALL = {"width": 64, "layers": 1, "heads": 2}
 FAKES = rtd.Generator(width=32)
 CASES: dict[str, tuple[Any, Any]] = {
@@ -74,6 +81,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     ),
     "elmo bilm, all words": (bilm.Settings(samples=0), elmo.Settings(width=32, cells=64)),
 }  # fmt: skip
+DIFFERENT = ("electra rtd", "megatron_bert mlm", "modern mlm", "gpt2 clm")
 TWO = ("a", "b")
 WEIGHTED = {"labels": TWO, "class_weights": {"a": 2.0}}
 TASKS: dict[str, Any] = {
@@ -106,6 +114,8 @@ REAL: dict[str, tuple[Any, Any, int, int, int, int]] = {  # objective, model, ro
         rtd.Settings(generator=rtd.Generator(width=256)), electra.Settings(**electra.Settings.SIZES["base"]),
         512, 128, 19, 30_522,
     ),
+    "modern-base at 1024": (mlm.Settings(), modern.Settings(**modern.Settings.SIZES["base"]), 64, 1024, 307, 50_368),
+    "elmo, 128 x 20 words": (bilm.Settings(samples=8_192), elmo.Settings(), 128, 20, 0, 793_471),
     "gpt2-345m at 1024": (clm.Settings(), gpt2.Settings(**gpt2.Settings.SIZES["345M"]), 64, 1024, 1024, 50_257),
 }  # fmt: skip
 
@@ -135,11 +145,15 @@ def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) 
                             "documents": torch.ones(rows, length, dtype=torch.int32),
                             "bounds": torch.zeros(rows + 2, dtype=torch.int32)}  # fmt: skip
     if kind == "bilm":
-        length = 3
-        letters = {"letters": torch.zeros(100, dtype=torch.uint8), "words": ids(21), "streams": ids(rows)}
+        length, different = (3, 20) if places else (length, 2_000)  # words of a row, and different ones of the batch
+        letters = {
+            "letters": torch.zeros(8 * different, dtype=torch.uint8),
+            "words": ids(different + 1),
+            "streams": ids(rows),
+        }
         made = {"numbers": ids(rows), **{name: ids(rows, 2 * length) for name in ("tokens", "positions", "targets")}}
         made |= {"weights": torch.ones(rows, 2 * length), **letters}
-        return Batch(**made, **({"candidates": ids(64), "tries": ids()} if objective.samples else {}))
+        return Batch(**made, **({"candidates": ids(objective.samples), "tries": ids()} if objective.samples else {}))
     if kind in ("clm", "hybrid", "diffusion"):
         made |= {"targets": ids(rows, length), "weights": torch.ones(rows, length)}
     else:
@@ -200,6 +214,7 @@ def step_of(
         job = job_for(objective, model, LAYOUTS[how], optimizer, vocabulary)
         tuned = hasattr(objective, "role")
         batch = examples_for(objective, model) if tuned else batch_for(objective, *shape)
+        micros = [batch] * (3 if how == "accumulated" else 1)
         given: set[str] = set()
         passes: dict[str, Any] = {}  # the way forward and back alone
         for module in job.objective.modules():
@@ -208,10 +223,10 @@ def step_of(
         before = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
         if shape or tuned:  # what the first update makes it makes once
             with Ledger():
-                loop.update(job, [batch], 1e-3, 0, 0, step=1)
+                loop.update(job, micros, 1e-3, 0, 0, step=1)
         with Ledger() as step:
             job.parallel.sum_gradients = lambda parts: passes.update(step.told())  # type: ignore[method-assign]
-            loop.update(job, [batch], 1e-3, 0, 0, step=1)
+            loop.update(job, micros, 1e-3, 0, 0, step=1)
         after = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
         assert before == after, "a step changes no weight's type or place"
         judged = Ledger()
@@ -244,6 +259,27 @@ def in_8_bits() -> dict[str, Any]:
     return {name: _tried(*CASES[name], "fp8") for name in CASES if not name.startswith("elmo")}
 
 
+def layouts() -> dict[str, Any]:
+    """Families whose blocks differ, by layouts that change when something is computed, and in which type."""
+    hows = ("recomputed", "recomputed in fp8", "exact norms", "exact embeddings", "accumulated")
+    return {f"{name}, {how}": _tried(*CASES[name], how) for name in DIFFERENT for how in hows}
+
+
+def older() -> dict[str, Any]:
+    """On a V100, whose 16 bits are fp16 alone, and on an AMD: masks in place of kernels for texts of any length."""
+    torch.cuda.get_device_capability = lambda *_: (7, 0)  # type: ignore[assignment]
+    told = {f"{name}, V100": _tried(*CASES[name], "fp16") for name in DIFFERENT}
+    torch.cuda.get_device_capability, torch.version.hip = lambda *_: (9, 4), "6.4"  # type: ignore[assignment]
+    return told | {f"{name}, AMD": _tried(*CASES[name], "bf16") for name in DIFFERENT}
+
+
+def kernels_in_16_bits() -> dict[str, Any]:
+    """Kernels of ours in fp16, beside products in 8 bits, and where blocks are computed again."""
+    switch._running.update(("cross_entropy", "gelu", "residual_norm"))
+    hows = ("fp16", "fp8", "recomputed", "exact norms", "exact embeddings")
+    return {f"{name}, {how}": _tried(*CASES[name], how) for name in DIFFERENT for how in hows}
+
+
 def optimizers() -> dict[str, Any]:
     """A step of each."""
     return {name: _tried(*CASES["bert mlm"], "bf16", optimizer) for name, optimizer in OPTIMIZERS.items()}
@@ -251,8 +287,17 @@ def optimizers() -> dict[str, Any]:
 
 def ledger() -> dict[str, Any]:
     """Steps of real sizes, forward, backward, clipping and the optimizer, in bf16."""
+    usual, of_elmo = OPTIMIZERS["adamw"], OPTIMIZERS["adagrad"]
     return {
-        name: _tried(objective, model, "bf16", shape=tuple(shape), vocabulary=vocabulary, validates=False)
+        name: _tried(
+            objective,
+            model,
+            "bf16",
+            of_elmo if name.startswith("elmo") else usual,
+            shape=tuple(shape),
+            vocabulary=vocabulary,
+            validates=False,
+        )
         for name, (objective, model, *shape, vocabulary) in REAL.items()
     }
 

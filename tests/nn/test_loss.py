@@ -619,8 +619,8 @@ def test_a_rank_without_words_offers_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_targets_score_of_a_sampled_loss_is_summed_up_in_fp32() -> None:
     hidden, row = torch.ones(1, 2_048, dtype=torch.bfloat16), torch.full((1, 2_048), 1.0, dtype=torch.bfloat16)
-    row[0, 1_024:] = 2**-7  # in bf16 nothing is added to 1024 by less than 4
-    none = (torch.zeros(1, 2_048), torch.full((1,), 1_032.0))
+    row[0, 1_024:] = 2**-8  # 1,028 in all, which in bf16 is 1,024 or 1,032
+    none = (torch.zeros(1, 2_048), torch.full((1,), 1_028.0))
     value = loss.sampled_loss(hidden, (row, torch.zeros(1)), none, torch.tensor([0]), torch.ones(1), torch.tensor([1]))
     assert float(value) == pytest.approx(float(np.log(2)), abs=1e-3)
 

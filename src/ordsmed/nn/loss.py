@@ -339,28 +339,26 @@ def _sums(
         total = sums.sum(1)
         if own:
             drawn[rows] = _drawn(draw, words, sums, rows, split)
-        loss += (weights[rows] * (total.log() - right)).sum()
+        each = total.log() - right
+        loss += (weights[rows] * each).sum()
         if slopes:
-            confident = _subtract_targets(scores, total, right, targets[rows], split, hidden.dtype)
-            slopes.add(rows, scores, weights[rows] / total, confident)
+            early = hidden.dtype != torch.float32
+            if early:
+                _subtract_targets(scores, total, each, targets[rows], split)
+            slopes.add(rows, scores, weights[rows] / total, each if early else None)
     return loss, slopes
 
 
-def _subtract_targets(
-    scores: Tensor, total: Tensor, right: Tensor, targets: Tensor, split: Range | None, product: torch.dtype
-) -> Tensor | None:
-    """Make the targets' part of exp(scores) their slopes', in place, before 16 bits round it; of which rows.
+def _subtract_targets(scores: Tensor, total: Tensor, each: Tensor, targets: Tensor, split: Range | None) -> None:
+    """Make the targets' part of exp(scores) their slopes', in place, before 16 bits round it.
 
     Only of targets that are likelier than all else: the others' parts are the smaller number as they are.
     """
-    if product == torch.float32:
-        return None
-    confident = total.log() - right < CONFIDENT
-    here = confident if split is None else confident & split.own(targets)
+    if not scores.shape[1]:
+        return
+    here = each < CONFIDENT if split is None else (each < CONFIDENT) & split.own(targets)
     places = targets if split is None else split.places(targets)
-    if scores.shape[1]:
-        scores.scatter_add_(1, places[:, None], torch.where(here, -total, 0.0)[:, None])
-    return confident
+    scores.scatter_add_(1, places[:, None], torch.where(here, -total, 0.0)[:, None])
 
 
 def _sums_on_device(
@@ -384,7 +382,7 @@ def _sums_on_device(
         if own:
             drawn[rows] = word
         if slopes:
-            slopes.add(rows, shares, weights[rows] * math.exp(-lift), each < CONFIDENT)
+            slopes.add(rows, shares, weights[rows] * math.exp(-lift), each)
     return loss, slopes
 
 
@@ -404,7 +402,7 @@ def _by_torch(
     drawn = targets
     if draw is not None:
         drawn = _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), slots, None)
-    own = torch.where(losses < CONFIDENT, torch.expm1(-losses), torch.exp(-losses)) * math.exp(lift)
+    own = torch.exp(lift - losses).add_(losses < CONFIDENT, alpha=-math.exp(lift))
     return losses, shares.scatter_(1, targets[:, None], own[:, None].to(shares.dtype)), drawn
 
 
@@ -495,17 +493,20 @@ class _Slopes:
         self.to_hidden = torch.empty_like(hidden)
         self.to_table = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
         self.to_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-        self.subtracted: list[Tensor] = []
+        self.losses: list[Tensor] = []
 
-    def add(self, rows: slice, shares: Tensor, factor: Tensor, subtracted: Tensor | None = None) -> None:
-        """One chunk: `shares` are exp(scores), `factor` is weight / total; of which rows the targets' part is gone."""
-        self.subtracted += [] if subtracted is None else [subtracted]
+    def add(self, rows: slice, shares: Tensor, factor: Tensor, losses: Tensor | None = None) -> None:
+        """One chunk: `shares` are exp(scores), `factor` is weight / total.
+
+        `losses`, of the rows: where they are below CONFIDENT the targets' part is subtracted already.
+        """
+        self.losses += [] if losses is None else [losses]
         if self.to_bias is not None and shares.dtype == torch.float32:
             self.to_bias.addmv_(shares.T, factor)
         elif self.to_bias is not None:
             self.to_bias += shares.T @ factor.to(shares.dtype)
         shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: it would be off for a whole row
-        weighted = (self.hidden[rows] * factor).to(self.hidden.dtype)
+        weighted = torch.mul(self.hidden[rows], factor, out=torch.empty_like(self.hidden[rows]))
         if products.taken(shares, self.table):
             torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
             own = products.across(shares, weighted)
@@ -521,8 +522,8 @@ class _Slopes:
 
     def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor]:
         """The targets' part subtracted; hidden states get their slopes from the words of all ranks."""
-        if self.subtracted:
-            weights = weights.masked_fill(torch.cat(self.subtracted), 0.0)
+        if self.losses:
+            weights = weights * (torch.cat(self.losses) >= CONFIDENT)
         if split is not None:
             weights, targets = torch.where(split.own(targets), weights, 0.0), split.places(targets)
         if len(self.table):
