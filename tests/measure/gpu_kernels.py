@@ -5,6 +5,7 @@ python tests/measure/gpu_kernels.py [--small]    --small: little of everything, 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +17,9 @@ from gpu_parts import DEVICE, SMALL, made, tell
 from torch import Tensor
 from torch.nn import functional as F
 
+if importlib.util.find_spec("triton") is None:
+    print("Triton is not installed")
+    raise SystemExit
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
