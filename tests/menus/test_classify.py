@@ -432,6 +432,7 @@ def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert settings.labels == ("contradiction", "entailment", "neutral")
         train = settings.records(settings.paths("train"), learning=True)
         assert (train.texts, train.gold) == (texts, ["contradiction", "neutral"])
+        assert settings.records([str(tmp_path)], learning=True).texts == texts, "of the folder itself"
         assert settings.paths("dev") == (dev,)
         assert settings.records((dev,)).gold == settings.records([str(tmp_path)]).gold == judged
     from_english = dataclasses.replace(settings, language="de", train=settings.paths("train"))
