@@ -15,7 +15,10 @@ from kit import evil_pickles
 from kit.foreign_files import everything
 
 REFUSED = {
-    "shared tables": "deep", "cyclic tables": "deep", "a storage's key": "numbers of the kind",
+    "shared tables": "deep",
+    "wide tables": "131,072 wide",
+    "a long pickle": "data.pkl is 3,145,730 bytes long; 2,1",
+    "cyclic tables": "deep", "a storage's key": "numbers of the kind",
     "a table copied": "unfolds", "a table of a table": "unfolds", "a size copied": "unfolds",
     "dimensions": "dimensions", "arguments": "no arguments", "names": "a name of 200,000 letters",
     "names of tensors": "names of 1000 letters", "digits": "Exceeds the limit",

@@ -14,6 +14,7 @@ import torch
 
 from kit.foreign_files import everything
 from ordsmed.base.errors import DataError
+from ordsmed.binary import pickled
 from ordsmed.binary.pickled import Pickled, Strided, Stub, is_pickled
 
 
@@ -138,5 +139,18 @@ def test_other_files_do_not_look_like_one(tmp_path: Path) -> None:
     assert not is_pickled(tmp_path / "x")
     assert not is_pickled(tmp_path)
     (tmp_path / "y").write_bytes(pickle.dumps({"a": 1}))
-    with pytest.raises(DataError, match="another kind of file"):
+    with pytest.raises(DataError, match="it is no file of torch's"):
         Pickled(tmp_path / "y")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_how_long_a_pickle_may_be_follows_from_the_file(
+    tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some bytes beside few numbers, more beside many: 400 of a tensor here."""
+    monkeypatch.setattr(pickled, "SHORT", 100)
+    for numbers in (100, 10000):
+        torch.save({"a": torch.zeros(numbers)}, tmp_path / f"{numbers}.pt", _use_new_zipfile_serialization=zipped)
+    assert Pickled(tmp_path / "10000.pt").value["a"].shape == (10000,)
+    with pytest.raises(DataError, match=r"100\.pt: cannot be read: (x/|100/)?(data|its pickle)"):
+        Pickled(tmp_path / "100.pt")

@@ -66,7 +66,8 @@ def tensor(shape: bytes, strides: bytes) -> bytes:
 
 
 PROGRAMS = {
-    "shared tables": model(doubled(TWICE["table"])), "cyclic tables": model(b"}" + put(0) + text("a") + get(0) + b"s"),
+    "shared tables": model(doubled(TWICE["table"])), "wide tables": model(doubled(TWICE["table"], 27)),
+    "a long pickle": b"N0" * (3 << 19) + b"N", "cyclic tables": model(b"}" + put(0) + text("a") + get(0) + b"s"),
     "shared lists": model(doubled(TWICE["list"])),
     "a tuple as a key": b"}" + doubled(TWICE["tuple"]) + b"Ns",
     "as an item": b"\x8f(" + doubled(TWICE["tuple"]) + b"\x90",

@@ -141,7 +141,7 @@ def test_a_pickle_with_code_is_not_run(tmp_path):
             return (tmp_path / "ran").touch, ()
 
     torch.save({"a": Bad()}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"pytorch_model\.bin: cannot be read: asks to run `\S+`") as caught:
+    with pytest.raises(DataError, match=r"pytorch_model\.bin: cannot be read: it asks to run `\S+`") as caught:
         weights.read_foreign(tmp_path)
     assert "safetensors" in str(caught.value)
     assert "weights_only" not in str(caught.value)
@@ -155,9 +155,8 @@ def test_a_pickle_with_code_is_not_run(tmp_path):
 def test_other_pickles_are_refused_in_a_line_of_our_own(tmp_path, held):
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(held) if isinstance(held, bytes) else torch.save(held, path)
-    with pytest.raises(
-        DataError, match=r"cannot be read: (it )?(is damaged|holds more).*wanted plain tensors"
-    ) as caught:
+    told = r"cannot be read: .*(it holds more|no file of torch's|a zip file without its end).*wanted plain tensors"
+    with pytest.raises(DataError, match=told) as caught:
         weights.read_foreign(tmp_path)
     assert "weights_only" not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -169,7 +168,7 @@ def test_a_flipped_byte_in_a_file_of_torchs_is_found(tmp_path):
     whole = path.read_bytes()
     place = whole.index(struct.pack("<f", number)) + 81
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    with pytest.raises(DataError, match=r"pytorch_model\.bin: is damaged: the checksum of \S+/data/0 differs"):
+    with pytest.raises(DataError, match=r"pytorch_model\.bin: is damaged: the checksum of data/0 differs"):
         weights.read_foreign(tmp_path)
 
 

@@ -89,6 +89,8 @@ class Pickled:
         self.places: dict[str, tuple[int, int, int]] = {}  # of storages: where, how many bytes, their CRC-32 or 0
         try:
             with path.open("rb") as file:
+                if not path.stat().st_size:
+                    raise Broken("it is no file of torch's: it is empty")
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
                 self.value = self._zipped(file) if zipfile.is_zipfile(path) else self._legacy()
         except BROKEN as error:
@@ -171,8 +173,10 @@ class Pickled:
         return start, part.file_size, part.CRC
 
     def _legacy(self) -> Any:
-        if self.bytes[:4] == ZIP:
+        if self.bytes[:2] == ZIP[:2]:
             raise Broken("it is cut off: a zip file without its end")
+        if LEGACY not in self.bytes[:32]:
+            raise Broken("it is no file of torch's")
         at, values = 0, []
         used: dict[str, Storage] = {}
         for _ in range(5):  # a magic number, a version, facts of the machine, the values, keys of their numbers
@@ -180,7 +184,7 @@ class Pickled:
             values.append(value)
             at += length
             if values[0] != MAGIC:
-                raise Broken("another kind of file")
+                raise Broken("it is no file of torch's")
         keys = values[4] if isinstance(values[4], list) else []
         for key in keys:
             storage = used.get(key) if isinstance(key, str) else None

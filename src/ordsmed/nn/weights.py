@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import warnings
-import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -21,6 +18,7 @@ from torch import Tensor
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
+from ordsmed.binary.pickled import Pickled, Strided, Stub
 from ordsmed.nn.model import Names
 
 Tensors = dict[str, Tensor]
@@ -128,44 +126,24 @@ def _parts(index: Path) -> list[Path]:
 
 
 def _unpickled(path: Path) -> Tensors:
-    """Plain tensors of a pickle; one that holds anything else, or is damaged, is refused unread."""
-    from pickle import UnpicklingError
-
-    remedy = "take a copy saved as safetensors, or have it saved so where it was made"
-    if part := _damaged_part(path):
-        raise DataError(
-            path, f"is damaged: the checksum of {part} differs", "the file as it was saved", "fetch it again"
-        )
+    """Plain tensors of a file of torch's, as they lie in it; one that is damaged or holds anything else is refused."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of protocols of pickles
-            held = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:  # torch's own advice is to switch this off
-        asked = re.search(r"GLOBAL (\S+)", str(error))
-        problem = f"asks to run `{asked[1]}` when it is opened" if asked else "is damaged, or holds more than tensors"
-        raise DataError(path, f"cannot be read: {problem}", "plain tensors", remedy) from None
-    except (RuntimeError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(path, f"cannot be read: it is damaged ({said})", "plain tensors", remedy) from None
-    if not isinstance(held, dict) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
-        raise DataError(path, "cannot be read: it holds more than tensors by their names", "plain tensors", remedy)
-    if odd := [name for name, tensor in held.items() if tensor.layout != torch.strided or tensor.is_meta]:
-        raise DataError(path, f"cannot be read: {odd[0]} is sparse, or without numbers", "plain tensors", remedy)
-    return dict(held)
+        file = Pickled(path)
+        held = file.value if isinstance(file.value, dict) else {"": file.value}
+        if other := [(name, value) for name, value in held.items() if not isinstance(value, Strided)]:
+            raise DataError(path, f"cannot be read: {_odd(*other[0])}")
+        return {f"{name}": file.tensor(piece) for name, piece in held.items()}
+    except DataError as error:
+        remedy = "take a copy saved as safetensors, or have it saved so where it was made"
+        raise DataError(error.place, error.found, "plain tensors", remedy) from None
 
 
-def _damaged_part(path: Path) -> str | None:
-    """The first part of a file of torch's that is not as it was saved; torch itself does not look."""
-    if not zipfile.is_zipfile(path):  # torch's older format has no checksums
-        return None
-    with zipfile.ZipFile(path) as parts:
-        for part in (part for part in parts.infolist() if part.CRC):  # 0: it was saved without
-            try:
-                with parts.open(part) as file:
-                    while file.read(1 << 22):
-                        pass
-            except (zipfile.BadZipFile, EOFError, OSError):
-                return part.filename
-    return None
+def _odd(name: object, value: object) -> str:
+    """What a value is that is no plain tensor."""
+    if not isinstance(value, Stub):
+        return "it holds more than tensors by their names"
+    lacking = value.name.startswith("torch._utils._rebuild_")
+    return f"{name} is sparse, or without numbers" if lacking else f"it asks to run `{value.name}`"
 
 
 def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
