@@ -75,7 +75,8 @@ def transformers_network(kind: str, folder: Path, **sizes: int) -> tuple[Any, di
         "bert": ENCODER | {"layer_norm_eps": 1e-5}, "megatron_bert": ENCODER | {"layer_norm_eps": 1e-5},
     }  # fmt: skip
     config, network = CLASSES[kind]
-    made = getattr(transformers, network)(getattr(transformers, config)(vocab_size=WORDS, **configs[kind])).eval()
+    settings = getattr(transformers, config)(vocab_size=WORDS, **(configs[kind] | sizes))
+    made = getattr(transformers, network)(settings).eval()
     chance = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in made.parameters():

@@ -292,6 +292,12 @@ def test_out_to_megatron_under_a_step(tmp_path: Path, tiny_run: Any) -> None:
     step = int((out / "latest_checkpointed_iteration.txt").read_text())
     held = torch.load(out / f"iter_{step:07}" / "mp_rank_00" / "model_optim_rng.pt", weights_only=False)
     assert held["iteration"] == step == Origin.of(tiny_run.gpt2).last()
+    out = export(tiny_run.gpt2, tmp_path / "released", to="megatron", overrides=["multiple=8", "ranks=2"])
+    ranks = [torch.load(out / f"release/mp_rank_0{n}/model_optim_rng.pt", weights_only=False) for n in range(2)]
+    assert [held["iteration"] for held in ranks] == [0, 0]
+    rows = sum(len(flattened(held["model"])["language_model.embedding.word_embeddings.weight"]) for held in ranks)
+    words = open_model(tiny_run.gpt2).tokenizer.vocabulary
+    assert rows == words + -words % 16  # a multiple of 8 for each of two ranks
 
 
 def flattened(table: Any, before: str = "") -> dict[str, torch.Tensor]:
