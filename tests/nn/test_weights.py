@@ -135,6 +135,14 @@ def test_many_names_are_cut_short():
         weights.load_into(Network(), {}, "place")
 
 
+def test_rows_of_padding_may_lack_and_never_be_more():
+    own = {"a": torch.zeros(4, 2)}
+    weights.compare({"a": torch.zeros(3, 2)}, own, "place", padded=["a"])
+    for held, padded in ((torch.zeros(5, 2), ["a"]), (torch.zeros(3, 3), ["a"]), (torch.zeros(3, 2), [])):
+        with pytest.raises(DataError, match=r"other shapes a \[\d, \d\], not \[4, 2\]"):
+            weights.compare({"a": held}, own, "place", padded=padded)
+
+
 def test_a_pickle_with_code_is_not_run(tmp_path):
     class Bad:
         def __reduce__(self):
