@@ -17,6 +17,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.evaluation import compared
 from ordsmed.evaluation.evaluate import Means, check, evaluate
+from ordsmed.likelihood.probe import Judged
 from ordsmed.probes import bits, cloze, minimal_pairs
 from ordsmed.score.paired import clustered, sign_test
 
@@ -126,6 +127,17 @@ def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: l
     assert compared.compare([replace(one, probe=lab) for one in asked(models[:2], probe, tmp_path)]) == []
     with pytest.raises(RecipeError, match="--each: found with several probes"):
         check(models, [probe, probe], "each.jsonl")
+
+
+def test_each_paradigm_and_all_of_them() -> None:
+    """Six that the second alone has right: 2 / 2^6; of two such tests it is twice as much."""
+    pairs = [(Judged(str(n), "a", {"x": 0.0}), Judged(str(n), "a", {"x": 100.0})) for n in range(6)]
+    pairs += [
+        (Judged(str(n), "b", {"x": 100.0 * (n > 6)}), Judged(str(n), "b", {"x": 100.0 * (n < 7)})) for n in (6, 7)
+    ]
+    one, other = compared._paradigms(pairs, "x")
+    assert (one.name, one.more, one.less, one.p, one.p_of_all) == ("a", 6, 0, 2 / 64, 4 / 64)
+    assert (other.name, other.more, other.less, other.p, other.p_of_all) == ("b", 1, 1, 1.0, 1.0)
 
 
 def test_last_words_and_windows_are_compared(

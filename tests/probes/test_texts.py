@@ -163,6 +163,23 @@ def test_models_are_compared_by_passages_and_windows() -> None:
         assert one.key != other.key
 
 
+def test_lines_that_are_not_empty() -> None:
+    """Whatever blocks they come in."""
+    assert list(documents.lines(["a b\n\n", " \nc", " d\n\t\n", "e"])) == ["a b", "c d", "e"]
+    assert list(documents.lines(["\n \n"])) == []
+
+
+def test_a_drawn_window_of_one_asked_token_is_kept(gpt2: Any, tmp_path: Path) -> None:
+    """However many tokens are left for the last window, each is asked once."""
+    counts = []
+    for size in range(4, 9):
+        path = tmp_path / f"{size}.jsonl"
+        path.write_text(json.dumps({"text": "the " * size}) + "\n")
+        items = drawn.items(ways.scorer(gpt2), [str(path)], "text", 4, None, 0)
+        counts.append(sum(item.asked for item in items))
+    assert np.diff(counts).tolist() == [1] * 4
+
+
 def test_records_from_before_are_told() -> None:
     """They were of passages that were not cut."""
     rows = [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]]
