@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from kit.absent import wanted
 from kit.machine import no_gain_by_16_bits
 from kit.makers import invented_text, make_store
 
@@ -46,6 +47,27 @@ def pytest_collection_finish() -> None:
     """What is imported stays: it is not looked through again for what could be let go of."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """What a test's fixtures need and is not installed is a reason to skip it."""
+    return (yield from skipped_for_want())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """So is what it needs itself."""
+    return (yield from skipped_for_want())
+
+
+def skipped_for_want() -> Iterator[None]:
+    try:
+        return (yield)
+    except Exception as error:
+        if package := wanted(error):
+            pytest.skip(f"`{package}` is not installed")
+        raise
 
 
 @pytest.fixture(scope="session", autouse=True)

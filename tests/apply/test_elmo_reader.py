@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import h5py
 import numpy as np
 import pytest
 
 from kit import elmo_files
+from kit.absent import Lazy
 from ordsmed.apply import elmo_reader
 from ordsmed.apply.elmo_reader import ElmoReader
 from ordsmed.apply.embed import Form, embed
@@ -17,6 +17,7 @@ from ordsmed.apply.trained import open_model
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
+h5py = Lazy("h5py")
 LINES = ["the newts ran up the hill", "", "naïve 🙂🙂🙂🙂 unquestionably", "up", "the the newts"]
 
 

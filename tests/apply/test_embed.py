@@ -7,13 +7,12 @@ import io
 import json
 import re
 
-import h5py
 import numpy as np
-import pyarrow.parquet as parquet
 import pytest
 import torch
 from tokenizers import pre_tokenizers
 
+from kit.absent import Lazy
 from kit.families import shaken
 from ordsmed import cli
 from ordsmed.apply import embed as verb
@@ -27,6 +26,7 @@ from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
+h5py, parquet = Lazy("h5py"), Lazy("pyarrow.parquet")
 TEXTS = [
     "The smith mends  a gate.",
     "",

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
 
+from kit.absent import Lazy
 from ordsmed.base import hdf5
 from ordsmed.base.errors import RecipeError
+
+h5py = Lazy("h5py")
 
 
 @pytest.mark.long

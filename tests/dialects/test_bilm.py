@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from kit import elmo_files
+from kit.absent import Lazy
 from kit.dialects import called, differences, resolved
 from kit.processes import PATIENT
 from ordsmed.base import files, settings
@@ -30,7 +30,7 @@ from ordsmed.train import loop
 from ordsmed.translate import install, perform
 from ordsmed.translate.program import find
 
-CODE = "bilm"
+h5py, CODE = Lazy("h5py"), "bilm"
 LEAST = ["--train_prefix", "t/*", "--vocab_file", "v", "--save_dir", "o"]
 P, C, T = "pretrain: ", "corpus: ", "tokenizer: tokenizer."
 PHASE, MODEL = P + "phase[1].", P + "model."

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kit.absent import Lazy
 from ordsmed.binary import bundle
 
+h5py = Lazy("h5py")
 Arrays = dict[str, NDArray[Any]]
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"
 SETS = {

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lxml.html
 import pytest
-import trafilatura
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.absent import Lazy
 from ordsmed.base.errors import RecipeError
 from ordsmed.markup import html
 from ordsmed.text import read
 
+lxml_html, trafilatura = Lazy("lxml.html"), Lazy("trafilatura")
 PROSE = [
     f"The ferry left the {quay} quay at dawn, and nobody who stood there with a lantern waved to those on board; "
     "the water was grey, the wind had turned in the night, and the bell rang twice before the fog took it."
@@ -290,9 +290,9 @@ def test_a_charset_counts_in_the_first_four_kilobytes() -> None:
     ],
 )
 def test_loose_text_becomes_paragraphs(body: str, made: str) -> None:
-    tree = lxml.html.fromstring(f"<html><body>{body}</body></html>")
+    tree = lxml_html.fromstring(f"<html><body>{body}</body></html>")
     html.make_paragraphs(tree)
-    assert lxml.html.tostring(tree, encoding="unicode") == f"<html><body>{made}</body></html>"
+    assert lxml_html.tostring(tree, encoding="unicode") == f"<html><body>{made}</body></html>"
 
 
 def test_what_a_page_calls_itself() -> None:
@@ -300,11 +300,11 @@ def test_what_a_page_calls_itself() -> None:
     metas = "<meta property='og:title' content='One, two'><meta name=twitter:title content='Three!'>"
     metas += "<meta name=author content='Nobody'><meta property='og:title'>"
     heads = "".join(f"<h1>{text}</h1>" for text in ("A Ferry", "Boats", "", "one <b>two</b> three", "a ferry in"))
-    tree = lxml.html.fromstring(page(heads + "<h1>in the fog</h1>", head="<title>A ferry in the fog</title>" + metas))
+    tree = lxml_html.fromstring(page(heads + "<h1>in the fog</h1>", head="<title>A ferry in the fog</title>" + metas))
     assert html._headlines(tree) == {
         "a ferry in the fog", "one two", "three", "a ferry", "one two three", "a ferry in"
     }  # fmt: skip
-    assert html._headlines(lxml.html.fromstring(page("<h1>A Ferry</h1>", head=""))) == set()
+    assert html._headlines(lxml_html.fromstring(page("<h1>A Ferry</h1>", head=""))) == set()
 
 
 def test_a_headline_goes_from_the_first_four_lines_alone() -> None:
@@ -332,7 +332,7 @@ class Library:
 
     def load_html(self, page: str) -> Any:
         self.page = page
-        return lxml.html.fromstring(page) if page.strip() else None
+        return lxml_html.fromstring(page) if page.strip() else None
 
     def extract(self, tree: Any, *, fast: bool, include_comments: bool) -> str | None:
         assert not include_comments
@@ -343,6 +343,7 @@ class Library:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    pytest.importorskip("lxml.html")
     found = Library({True: "plain", False: "greedy"})
     monkeypatch.setattr(html, "_trafilatura", lambda: found)
     return found
@@ -362,7 +363,7 @@ def test_a_page_is_looked_through_again_where_less_than_half_was_found(library: 
         assert library.asked == asked
     library.found[False] = "g" * 90
     assert html.main_text(whole) == "g" * 90
-    tree = lxml.html.tostring(library.tree, encoding="unicode")
+    tree = lxml_html.tostring(library.tree, encoding="unicode")
     assert 'class="body"' not in tree
     assert "<article" not in tree
     assert 'id="comment-text"' in tree

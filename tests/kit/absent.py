@@ -1,0 +1,41 @@
+"""Optional packages that are not here: a test that ends for want of one is skipped, whoever wanted it.
+
+python tests/measure/without.py ftfy h5py ...   # all tests as if these were not installed: none may fail
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from ordsmed.base.errors import RecipeError
+
+OPTIONAL = (
+    "blingfire", "dask", "distributed", "ftfy", "furo", "h5py", "hatchling", "lxml", "lxml_html_clean",
+    "mwparserfromhell", "myst_parser", "protego", "py3langid", "pyarrow", "scipy", "sentencepiece", "seqeval",
+    "sklearn", "sphinx", "tensorboard", "trafilatura", "transformers", "triton", "yaml",
+)  # fmt: skip
+ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
+SAID = re.compile(r"`?\b(\w+)`?,?(?: which)? (?:is not installed|cannot be imported)")
+
+
+class Lazy:
+    """A module that is imported by whoever uses something of it."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.module), name)
+
+
+def wanted(error: BaseException) -> str:
+    """The optional package for want of which this was raised; "" where it is another error, or the package is here."""
+    if isinstance(error, ModuleNotFoundError):
+        name = (error.name or "").partition(".")[0]
+    else:
+        said = SAID.search(str(error)) if isinstance(error, RecipeError) else None
+        name = said[1] if said else ""
+    return name if name in ABSENT else ""
