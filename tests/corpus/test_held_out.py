@@ -110,6 +110,8 @@ def test_spaces_between_forms_follow_the_file(tmp_path: Path) -> None:
     forms = [("1", "Nine", "_"), ("2", "-", "SpaceAfter=No"), ("3", "teen", "_")]
     rows = "\n".join(f"{n}\t{form}" + "\t_" * 7 + f"\t{misc}" for n, form, misc in forms)
     assert list(held_out._conll(write(tmp_path / "a.conllu", rows))) == ["Nine -teen "]
+    eleven = "\n".join(f"{word}\t{n}" + "\t_" * 9 for n, word in enumerate(("Nine", "teen")))
+    assert list(held_out._conll(write(tmp_path / "b.conll", eleven))) == ["Nine teen "], "eleven columns are no CoNLL-U"
 
 
 def write(path: Path, text: str) -> Path:
