@@ -226,6 +226,12 @@ def test_runs_are_not_looked_for_where_runs_keep_their_files(tmp_path: Path) -> 
     assert folders.find([str(tmp_path / "weights")]) == [tmp_path / "weights/run"], "unless it is named"
 
 
+def test_runs_are_looked_for_so_deep(tmp_path: Path) -> None:
+    for place in ("one", "a/two", "b/c/three", "d/e/f/four"):
+        plant(tmp_path / place, [3.0])
+    assert sorted(path.name for path in folders.find([str(tmp_path)])) == ["one", "three", "two"]
+
+
 def test_processes_of_steps_stand_in_their_order() -> None:
     layouts = [{"from": 8, "processes": 4}, {"from": 0, "processes": 1}, {"from": 3}, {"processes": 9}]
     assert folders._processes({"layouts": layouts}) == [(0, 1), (8, 4)]
