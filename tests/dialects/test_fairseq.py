@@ -260,6 +260,8 @@ def test_a_configuration_is_what_its_flags_are(configured: Path) -> None:
     by_file = called(CODE, HYDRA, *words, "hydra.run.dir=x")
     assert by_file.recipes == called(CODE, TRAIN, *flags).recipes
     assert by_file.recipes["pretrain"]["phase"][0]["batch"] == 128
+    without = called(CODE, HYDRA, *words, "common.fp16=false").recipes["pretrain"]
+    assert without["layout"]["precision"] == "fp32", "a switch that is off"
     assert by_file.verb == "pretrain"
     assert len(by_file.after) == 1
 
