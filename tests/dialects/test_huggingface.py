@@ -295,7 +295,8 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
     found = resolved(CODE, OLD, *OLD_BASE[:1], "--train_data_files=t*.txt", *OLD_BASE[2:])
     assert (found[C + "source.path"], found[C + "validation"]) == (["t.txt", "t2.txt"], 0.0)
     assert (found[PHASE + "batch"], found[PHASE + "epochs"], found[P + "save"], found[P + "validate"]) == (8, 3, 500, 0)
-    assert (found[P + "objective.kind"], found[P + "objective.swap_from"]) == ("mlm", "all")
+    masks = {"kind": "mlm", "swap_from": "all", "rounding": "chance"}
+    assert {key: found[P + f"objective.{key}"] for key in masks} == masks
     gpt2 = [*OLD_BASE[:2], "--model_name_or_path=gpt2", "--block_size=64", "--line_by_line", "--whole_word_mask"]
     call = called(CODE, OLD, *gpt2)
     assert call.recipes["pretrain"]["objective"] == {"kind": "clm", "separate": True}
