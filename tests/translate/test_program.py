@@ -88,6 +88,12 @@ def test_a_flag_that_is_neither_read_nor_noted_is_told() -> None:
     unused = "--rate, --width, --log, --table key, --noted: not used by this call"
     assert noted(lambda values, call: call.recipes.clear(), every) == [quiet, unused]
     assert noted(lambda values, call: call.recipes.clear(), "") == []
+
+    def tells(values: Values, call: Call) -> None:
+        call.recipes.clear()
+        call.notes.append("--table key: as it is")
+
+    assert noted(tells, '--table={"key":5}') == ["--table key: as it is"]
     assert noted(lambda values, call: call.put("rate", 9), "--rate=3") == ["--rate: not used by this call"]
 
 
