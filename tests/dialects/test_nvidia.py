@@ -145,7 +145,8 @@ def test_a_training_begins_with_the_model_and_not_with_the_checkpoint_that_is_as
 
 # what get_generator_config of their modeling.py gives: share -> numbers a token of base and of large, then its heads
 GENERATORS = {
-    "0.0841": (128, 2, 128, 2), "0.125": (128, 2, 128, 2), "0.25": (192, 3, 256, 4), "0.3": (256, 4, 320, 5), "0.3333333": (256, 4, 384, 6),
+    "0.0841": (128, 2, 128, 2),
+    "0.125": (128, 2, 128, 2), "0.25": (192, 3, 256, 4), "0.3": (256, 4, 320, 5), "0.3333333": (256, 4, 384, 6),
     "0.05": (64, 1, 64, 1), "0.5": (384, 6, 512, 8), "0.6667": (512, 8, 704, 11), "1": (768, 12, 1024, 16),
     "1.5": (1152, 18, 1536, 24),
 }  # fmt: skip
