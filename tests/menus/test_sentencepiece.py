@@ -213,6 +213,7 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path) -> None:
         "no whole SentencePiece model": b"\x80\x02}q\x00.",
         "has the piece 's' twice": model_bytes([*PIECES, ("s", -1.0)]),
         "puts the sign of a blank behind words": model_bytes(PIECES, suffix=1),
+        "has 2 pieces for what is unknown; wanted one": model_bytes([*PIECES, ("<what>", 0.0, 2)]),
         "writes no sign for a blank": model_bytes(PIECES, normalizer={5: 0}),
     }
     for said, data in cases.items():

@@ -189,3 +189,9 @@ def test_counts_belong_to_their_vocabulary(tmp_path: Path) -> None:
         for path in (tmp_path, tmp_path / "tokenizer.json"):
             with pytest.raises(DataError, match=r"vocab-counts\.tsv: lists other words than the tokenizer"):
                 Tokenizer.load(path)
+
+
+def test_a_list_with_counts_for_some_words_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("<S>\t3\n</S>\t3\n<UNK>\t0\nnewt\t2\nsmith\n")
+    with pytest.raises(DataError, match="4 counts for 5 words; wanted a count for every word, or for none"):
+        Tokenizer.load(tmp_path / "vocab.txt")
