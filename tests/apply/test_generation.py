@@ -328,6 +328,12 @@ def test_without_a_sign_a_text_is_needed() -> None:
     assert generate(made, "ab", SamplingOptions(tokens=2)).continuation == "xx"
 
 
+def test_of_several_stop_strings_the_first_in_the_text_ends_it() -> None:
+    for stop in (("b", "a"), ("a", "b")):
+        assert SamplingOptions(stop=stop).stopped("xaxb") == "x"
+    assert SamplingOptions(stop=("c",)).stopped("xaxb") is None
+
+
 def test_a_prompt_stands_behind_the_sign_or_not() -> None:
     """Never behind two; not where its folder says so; and an empty one needs it."""
     made, how = model_of("gpt2"), SamplingOptions(temperature=0)
