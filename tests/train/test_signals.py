@@ -5,6 +5,7 @@ torchrun, `timeout`, systemd, PBS and Slurm signal a whole process group: proces
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -92,18 +93,33 @@ def perform(command: list[str], folder: Path, ask: Callable[[subprocess.Popen[st
     log = folder.parent / "said.txt"
     with log.open("w") as said:
         process = subprocess.Popen(command, env=env, stdout=said, stderr=said, text=True, start_new_session=True)
+    started: list[int] = []
     try:
         until = time.monotonic() + PATIENT
         while not (folder / "metrics.jsonl").exists():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < until, log.read_text()
             time.sleep(0.02)
+        started = below(process.pid)
         ask(process)
         assert process.wait(PATIENT) != 0
     finally:
         process.kill()
         process.wait()
+        for pid in started:  # none is left running by a launcher that ended alone
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     return log.read_text()
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process started, and theirs."""
+    words = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split()
+    parents = dict(zip(map(int, words[::2]), map(int, words[1::2]), strict=True))
+    inner = {pid}
+    for _ in range(4):  # generations
+        inner |= {child for child, parent in parents.items() if parent in inner}
+    return sorted(inner - {pid})
 
 
 def ours(recipe: Recipe, workers: int) -> list[str]:
@@ -117,9 +133,8 @@ def ours(recipe: Recipe, workers: int) -> list[str]:
 def test_torchrun(recipe: Recipe, tmp_path: Path, name: str, workers: int) -> None:
     """It passes a signal on to the group of each process; of SIGUSR1 it has to be told."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    heard = {"TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(NAMES)}
-    command = [*torchrun, *ours(recipe, workers)]
-    said = perform(command, tmp_path / "run", lambda run: os.killpg(run.pid, signal.Signals[name]), **heard)
+    command = [*torchrun, "--signals-to-handle", ",".join(NAMES), *ours(recipe, workers)]
+    said = perform(command, tmp_path / "run", lambda run: os.killpg(run.pid, signal.Signals[name]))
     check_saved(tmp_path / "run", said)
 
 
