@@ -114,8 +114,10 @@ def perform(command: list[str], folder: Path, ask: Callable[[subprocess.Popen[st
 
 def below(pid: int) -> list[int]:
     """The processes that a process started, and theirs."""
-    words = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split()
-    parents = dict(zip(map(int, words[::2]), map(int, words[1::2]), strict=True))
+    parents = dict[int, int]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     inner = {pid}
     for _ in range(4):  # generations
         inner |= {child for child, parent in parents.items() if parent in inner}
