@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -169,7 +170,7 @@ def test_what_is_generated_is_its_seeds():
     """The same seed says the same again, another one another thing; the likeliest is said whatever the seed."""
     tokenizer, settings = roberta(), gpt2.Settings(width=32, layers=2, heads=2, positions=48)
     torch.manual_seed(4)
-    trained = Trained(shaken(clm.Settings().build(settings, tokenizer)), tokenizer, settings, "model")
+    trained = Trained(shaken(clm.Settings().build(settings, tokenizer)), tokenizer, settings, Path("model"))
 
     def said(seed, temperature=3.0):
         return generate(trained, "the", SamplingOptions(tokens=12, temperature=temperature, seed=seed))

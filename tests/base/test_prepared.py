@@ -146,7 +146,9 @@ class Client:
 
     def get_executor(self, *, pure: bool) -> Any:
         Client.asked["pure"] = pure
-        submitted = lambda function, *task: SimpleNamespace(result=lambda: function(*task), cancel=lambda: None)  # noqa: E731
+        submitted = lambda function, *task: SimpleNamespace(  # noqa: E731
+            result=lambda: function(*task), done=lambda: True, cancel=lambda: None
+        )
         return SimpleNamespace(submit=submitted)
 
 

@@ -62,16 +62,6 @@ def test_as_many_processes_as_a_machine_takes(monkeypatch: pytest.MonkeyPatch) -
         pass
 
 
-def heeds_ctrl_c() -> bool:
-    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-
-
-def test_ctrl_c_is_for_the_first_process() -> None:
-    assert heeds_ctrl_c()
-    with worker_pool(2) as spread:
-        assert list(spread(heeds_ctrl_c, [()])) == [False]
-
-
 def test_a_killed_worker_is_told() -> None:
     with pytest.raises(RunError, match="a worker process: ended without a word"), worker_pool(2) as spread:
         list(spread(die, ((n,) for n in range(9))))
@@ -154,18 +144,18 @@ class Counted(Executor):
             future.set_exception(error)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_few_more_tasks_are_given_than_there_are_workers(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_few_more_tasks_are_given_than_there_are_workers(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that nobody waits behind a slow one, and no more, so that memory stays small."""
     executor = Counted()
     monkeypatch.setattr(workers, "wait", executor.wait)
     monkeypatch.setattr(
         Future, "result", lambda future, inner=Future.result: (finish(executor, future), inner(future))[1]
     )
-    spread = _in_order(executor, operator.mul, ((n, 2) for n in range(200)), workers)
+    spread = _in_order(executor, operator.mul, ((n, 2) for n in range(200)), count)
     assert list(spread) == [2 * n for n in range(200)]
-    assert executor.most == 2 * workers + 1
-    assert executor.first_at == workers.AHEAD * workers + 1, "the first is slow: so much is ready behind it"
+    assert executor.most == 2 * count + 1
+    assert executor.first_at == workers.AHEAD * count + 1, "the first is slow: so much is ready behind it"
 
 
 def test_what_is_ready_is_given_at_once() -> None:

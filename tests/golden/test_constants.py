@@ -31,7 +31,7 @@ FREE = """
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | show/stats: BLOCK TOP
     markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
     train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | mesh/replicas: BUCKET_BYTES | train/saving: SLOW
-    show/show: SAID | show/state: LAST | train/several: LOOK | finetune/compared: SHOWN | train/watch: BEAT ANSWER
+    finetune/trials: SAID | show/state: LAST | train/several: LOOK | finetune/compared: SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
 MAKES_NUMBERS = ("np.uint64", "range", "timedelta")
 

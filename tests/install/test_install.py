@@ -267,7 +267,14 @@ def test_each_generation_of_easybuild_has_what_the_project_wants(year: str) -> N
     text = next(text for name, text in made.items() if name.endswith(".eb"))
     named = {name.lower().replace("_", "-"): version for name, version in re.findall(r"\('([\w-]+)', '([\d.]+)'", text)}
     assert {"scipy-bundle": has.scipy, "python-bundle-pypi": has.packages}.items() <= named.items()
-    held = {**named, "torch": named["pytorch"], "numpy": has.numpy, "filelock": has.filelock, "rich": has.rich}
+    held = {
+        **named,
+        "torch": named["pytorch"],
+        "numpy": has.numpy,
+        "filelock": has.filelock,
+        "rich": has.rich,
+        "idna": has.idna,
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert within(held["python"], project["requires-python"])
     for wanted in project["dependencies"]:

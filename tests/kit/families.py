@@ -29,6 +29,7 @@ class Signs:
     start: int | None = 2
     stop: int | None = 3
     end: int | None = 5
+    separator: int | None = 5
 
 
 def shaken(module: Any, spread: float = 0.15) -> Any:

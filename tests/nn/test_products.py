@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.base import machine
+from ordsmed.base.ranks import Ranks
 from ordsmed.mesh.layout import Layout
 from ordsmed.nn import loss, products
 from ordsmed.nn.adapters import Adapted, Adapters
@@ -193,7 +194,7 @@ def test_which_cpus_are_wider_by_onednn(told, level, wanted, tmp_path: Path, mon
 
 
 def test_the_start_tells_of_them_where_they_are_taken() -> None:
-    cpu = torch.device("cpu")
-    assert job._begin_kernels(Layout(precision="fp32"), cpu).startswith("products: oneDNN's")
-    assert job._begin_kernels(Layout(precision="bf16"), cpu) == ""
-    assert job._begin_kernels(Layout(precision="fp32", kernels="plain"), cpu) == ""
+    cpu, network = Ranks(torch.device("cpu")), torch.nn.Linear(2, 2)
+    assert job._begin_kernels(Layout(precision="fp32"), cpu, network).startswith("products: oneDNN's")  # type: ignore[arg-type]
+    assert job._begin_kernels(Layout(precision="bf16"), cpu, network) == ""  # type: ignore[arg-type]
+    assert job._begin_kernels(Layout(precision="fp32", kernels="plain"), cpu, network) == ""  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from ordsmed.api.run import TrainingRun
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.files import in_a_line
+from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import seconds
 from ordsmed.finetune import finetune as finetuning
@@ -87,7 +88,7 @@ def _by_processes(
     kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: SessionOptions
 ) -> Path:
     """Its folder, once all of them are done."""
-    folder = folder_of(read(kind.recipes, name, words, site=how["site"]), name)
+    folder = Path(name) if kind_of_folder(name).made else folder_of(read(kind.recipes, name, words), name)
     until = [f"--deadline={how['deadline']}s"] if how["deadline"] else []
     named = [f"--{key}={how[key]}" for key in ("layout", "site") if how[key]]
     flags = [*until, *(["--anew"] if how["anew"] else []), *named]

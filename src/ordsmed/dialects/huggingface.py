@@ -368,7 +368,9 @@ def _family(kind: str) -> str:
 def _overridden(values: Values) -> dict[str, Any]:
     """A family's usual network with some of its config's keys changed, as `update_from_string` reads them."""
     family = _family(values.model_type)
-    usual = menu.load("models", family)().hugging_face(1, SimpleNamespace(pad=None, start=None, stop=None, end=None))
+    usual = menu.load("models", family)().hugging_face(
+        1, SimpleNamespace(pad=None, start=None, stop=None, end=None, separator=None)
+    )
     usual = {key: value for key, value in usual.items() if not key.endswith("_token_id") and key != "vocab_size"}
     for pair in (values.of.get("config_overrides") or "").split(","):
         key, equals, text = pair.partition("=")
