@@ -135,6 +135,16 @@ def test_a_flag_arrives(flag: str) -> None:
     assert got == {key: pytest.approx(value) if isinstance(value, float) else value for key, value in wanted.items()}
 
 
+@pytest.mark.parametrize("words", ["--layernorm-epsilon 1e-6", "--intermediate-size 96"])
+def test_a_gpt2_of_theirs_knows_no_epsilon_and_no_inner_width(words: str) -> None:
+    """Its checkpoint, which ORDSMED_EXPORT writes at the end, could not hold them either."""
+    flag = words.split()[0]
+    assert changes(CODE, "pretrain_gpt2.py", BASE, *words.split()) == {}
+    note = next(note for note in called(CODE, "pretrain_gpt2.py", *BASE, *words.split()).notes if flag in note)
+    assert "as in their code" in note
+    assert "behind the flags" in note
+
+
 def test_layers_are_split_over_processes_that_are_there() -> None:
     got = changes(CODE, "pretrain_bert.py", BASE, "--model-parallel-size", "2", world=4)
     assert got == {P + "layout.tensor": 2, P + "phase[1].batch": 8, P + "validation_rows": 800}

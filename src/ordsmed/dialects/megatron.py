@@ -138,6 +138,8 @@ DATA = (
 def pretrain_bert(values: Values, call: Call) -> None:
     """BERT with pairs; norms stand after what a block adds, as in the code of 2019."""
     call.put("model.kind", "bert")
+    if values.intermediate_size:
+        call.put("model.inner", values.intermediate_size)
     call.put("objective.kind", "mlm_nsp")
     call.put("objective.short", 0.01)
     call.put("phase.pack", False)
@@ -178,8 +180,6 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     call.put("optimizer.kind", "adamw")
     call.put("phase.batch", values.batch_size * copies)
     call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
-    if values.intermediate_size:
-        call.put("model.inner", values.intermediate_size)
     if "USE_TORCH_DDP" in values.given:
         call.put("layout.overlap", values.USE_TORCH_DDP)
     if "DDP_impl" in values.given:
@@ -724,6 +724,12 @@ OTHERS = (  # which its one parser takes for every program
         ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
 )  # fmt: skip
 PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OTHERS)
+OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # which GPT-2's code reads nowhere
+WRITING = tuple(
+    replace(flag, goes="", joint=False,
+            nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags")
+    if flag.name in OF_BERT else flag for flag in PRETRAINING
+)  # fmt: skip
 PRESPLIT = (
     Flag("input", str, "FILE", joint=True, required=True),
     Flag("output", str, "OUT", joint=True, required=True),
@@ -757,7 +763,7 @@ def split(values: Values, call: Call) -> None:
 
 PROGRAMS = (
     Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain"),
-    Program("pretrain_gpt2.py", "pretrain a GPT-2", PRETRAINING, pretrain_gpt2, "pretrain"),
+    Program("pretrain_gpt2.py", "pretrain a GPT-2", WRITING, pretrain_gpt2, "pretrain"),
     Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
             "scripts/run_gpt2_eval.py"),
     Program("evaluate_gpt2.py", "WikiText or LAMBADA, as run_gpt2_eval.py calls it", DIRECTLY, directly, "evaluate"),
