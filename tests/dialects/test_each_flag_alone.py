@@ -30,6 +30,7 @@ MEANT: dict[str, Any] = {  # of what takes not any word
     "--max-tokens": 4096, "--lr-scheduler": "fixed", "--activation-fn": "relu", "--arch": "roberta_large",
     "--sample-break-mode": "eos", "--task_name": "rte", "--optim": "stable_adamw", "--lr_scheduler_type": "cosine",
     "--language": "sw", "--train_language": "sw", "--vocab_file": "vocab.txt", "--ddp-backend": "fully_sharded",
+    "--vocab-file": "c.txt",
 }  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("c.json").write_text(json.dumps(dict.fromkeys(SIZES, 8)))
     Path("t.csv").write_text("sentence1,sentence2,label\na,b,1\n")
     Path("n.json").write_text('{"tokens": ["a"], "ner_tags": ["O"]}\n')
-    Path("vocab.txt").write_text("a\nb\n")
+    Path("vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     Path("x/XNLI-1.0").mkdir(parents=True)
     for name in ("dev", "test"):
         Path(f"x/XNLI-1.0/xnli.{name}.tsv").write_text("language\tgold_label\tsentence1\tsentence2\n")

@@ -269,9 +269,44 @@ def test_a_flag_of_records_arrives(flag: str) -> None:
     call = called(CODE, "build_pretraining_dataset.py", *least, flag, word)
     assert " ".join(call.words) == f"<encode> {words or 'o rtd --length 128 --files 1000 --seed 1314'} --anew"
     known = {one.name for one in find(CODE, "build_pretraining_dataset.py").flags if one.goes}
-    assert known == {*BUILT, "--blanks-separate-docs"}
+    assert known == {*BUILT, "--blanks-separate-docs", "--do-lower-case", "--no-lower-case"}
     with pytest.raises(UsageError, match="--blanks-separate-docs: found False; wanted True"):
         called(CODE, "build_pretraining_dataset.py", *least, "--blanks-separate-docs", "False")
+
+
+CASED = [  # pieces, what is said, and of the tokenizer whether it has its own case, else which
+    ("cat", "--no-lower-case", False),
+    ("cat", "--do-lower-case", None),
+    ("Cat", "--do-lower-case", True),
+    ("Cat", "--no-lower-case", None),
+    ("cat", "", None),
+]
+
+
+@pytest.mark.parametrize(("piece", "flag", "lowercase"), CASED)
+def test_the_case_of_records_is_what_is_said(piece: str, flag: str, lowercase: bool | None, tmp_path: Path) -> None:
+    """A vocabulary whose pieces have it is taken as it is: stores that stand are of its name."""
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", piece, ""]))
+    listed = str(tmp_path / "vocab.txt")
+    words = ["--corpus-dir", "c", "--vocab-file", listed, "--output-dir", "o", *flag.split()]
+    number = {"--no-lower-case": ["--do_lower_case=0"], "--do-lower-case": ["--do_lower_case=1"], "": []}[flag]
+    whole = ["--action", "create_tfrecord_files", "--dataset", "bookscorpus", "--vocab_file", listed, *number]
+    for name, own in (("build_pretraining_dataset.py", words), ("dataPrep.py", whole)):
+        call = called(CODE, name, *own)
+        for one in (call, *call.then):
+            if lowercase is None:
+                assert (one.recipes["encode"]["tokenizer"], one.recipes.get("tokenizer")) == (listed, None)
+            else:
+                assert one.recipes["encode"]["tokenizer"] == "<tokenizer>"
+                table = {"kind": "wordpiece", "file": listed, "lowercase": lowercase}
+                assert one.recipes["tokenizer"]["tokenizer"] == table
+    assert [note for note in call.notes if "capitals are lost" in note] == call.notes[: not flag]
+
+
+def test_two_cases_are_one_too_many() -> None:
+    words = ["--corpus-dir", "c", "--vocab-file", "v", "--output-dir", "o", "--do-lower-case", "--no-lower-case"]
+    with pytest.raises(UsageError, match="--no-lower-case: found with --do-lower-case; wanted one of the two"):
+        called(CODE, "build_pretraining_dataset.py", *words)
 
 
 def test_records_are_of_the_store_that_the_call_makes() -> None:

@@ -382,6 +382,19 @@ def test_records_of_two_lengths_are_of_one_store() -> None:
     assert [path.name for path in short] == ["corpus.toml", "encode.toml"]
 
 
+def test_records_of_two_lengths_are_of_one_store_in_a_case_of_their_own(tmp_path: Path) -> None:
+    """Whose tokenizer is one as well, of both sides."""
+    (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nCat\n")
+    program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--do_lower_case=1"]
+    calls = [called(CODE, program.name, *words, "--vocab_file", f"{tmp_path}/v.txt", "--max_seq_length", length)
+             for length in ("128", "512")]  # fmt: skip
+    short, long = (perform.recipes(program, call, ()) for call in calls)
+    assert short == long
+    tokenizers = {path for call in calls for one in (call, *call.then) for path in perform.recipes(program, one, ())
+                  if path.name == "tokenizer.toml"}  # fmt: skip
+    assert len(tokenizers) == 1
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_step_of_data(action: str) -> None:
     commands, settings = ACTIONS[action]

@@ -17,6 +17,7 @@ from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
+from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
 from ordsmed.translate import dllogger, perform
 from ordsmed.translate.dllogger import Logged, Window
 from ordsmed.translate.lengths import check_length
@@ -532,7 +533,8 @@ BUILDING = (
     Flag("--num-processes", 1, "encode: processes"),
     Flag("--num-out-files", 1000, "--files", joint=True),
     Flag("--blanks-separate-docs", True, "corpus: source", joint=True, valued=True),
-    Flag("--do-lower-case", False, nothing="the vocabulary's tokenizer says it", also=("--no-lower-case",)),
+    Flag("--do-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
+    Flag("--no-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
     Flag("--seed", SEED, "--seed", joint=True),
 )
 
@@ -544,19 +546,35 @@ def building(values: Values, call: Call) -> None:
             raise UsageError("build_pretraining_dataset.py", f"no --{name.replace('_', '-')}", "a folder or file")
     if not values.blanks_separate_docs:
         raise UsageError("--blanks-separate-docs", "found False", "True", "write a blank line between documents")
+    if values.do_lower_case and values.no_lower_case:
+        raise UsageError("--no-lower-case", "found with --do-lower-case", "one of the two")
+    lowercase = values.do_lower_case if values.do_lower_case or values.no_lower_case else None
     call.writes = values.output_dir
-    _records(call, values.corpus_dir, values.vocab_file, values.output_dir, values.max_seq_length,
-             values.num_out_files, values.seed)  # fmt: skip
+    _records(call, values.corpus_dir, values.output_dir, values.max_seq_length, values.num_out_files, values.seed)
+    call.put("encode: tokenizer", _cased(call, values.vocab_file, lowercase, "--no-lower-case"))
 
 
-def _records(call: Call, corpus: str, vocabulary: str, out: str, length: int, parts: int, seed: int) -> None:
+def _cased(call: Call, vocabulary: str, lowercase: bool | None, otherwise: str) -> str:
+    """A vocabulary, as it stands where its pieces have the case that is said, else read in that case.
+
+    Theirs leaves capitals where nothing is said, of which a vocabulary without any knows no word.
+    """
+    own = read_tokenizer(vocabulary).lowercase if is_tokenizer(vocabulary) else None
+    if own and lowercase is None:
+        call.notes.append(f"{vocabulary}: capitals are lost, as in its pieces; {otherwise} leaves them, as theirs does")
+    if own is None or lowercase in (None, own):
+        return vocabulary
+    call.put("tokenizer: tokenizer", {"kind": "wordpiece", "file": vocabulary, "lowercase": lowercase})
+    return "<tokenizer>"
+
+
+def _records(call: Call, corpus: str, out: str, length: int, parts: int, seed: int) -> None:
     """TFRecords of ELECTRA's examples, which the training masks itself; what stands is replaced, as theirs does."""
     call.put("corpus: source", {"kind": "text", "path": corpus})
     call.put("corpus: sentences", "lines")
     call.put("corpus: duplicates", "keep")
     call.put("corpus: validation", 0.0)
     call.put("encode: corpus", "<corpus>")
-    call.put("encode: tokenizer", vocabulary)
     call.words = ["<encode>", out, "rtd", "--length", str(length), "--files", str(parts), "--seed", str(seed), "--anew"]
 
 
@@ -576,7 +594,7 @@ PREPARATION = (
     Flag("--fraction_test_set", 0.1, "--fraction", joint=True),
     Flag("--max_seq_length", 512, "--length", joint=True),
     Flag("--vocab_file", str, "encode: tokenizer", joint=True),
-    Flag("--do_lower_case", 0, "the folder's name", joint=True),
+    Flag("--do_lower_case", 0, "the folder's name, tokenizer: tokenizer.lowercase", joint=True),
     Flag("--random_seed", 12345, "the folder's name", joint=True),
     Flag("--skip_wikiextractor", 0, "corpus: source.path", joint=True),
     Flag("DATA_PREP_WORKING_DIR", "data", "the folder of all of them", joint=True),
@@ -685,15 +703,18 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
     """Of both sides; what encodes them is kept, for records of another length."""
     case = f"lower_case_{values.do_lower_case}"
     out = home / f"tfrecord_{case}_seq_len_{values.max_seq_length}_random_seed_{values.random_seed}" / values.dataset
-    shards = _sharded(values, home)
+    shards, vocabulary = _sharded(values, home), values.vocab_file or str(home / "vocab.txt")
+    lowercase = bool(values.do_lower_case) if "do_lower_case" in values.given else None
     for side, parts in (("train", values.n_training_shards), ("test", values.n_test_shards)):
         one = call if side == "train" else Call("encode records")
         one.verb, one.writes = "encode records", str(out / side)
-        _records(one, str(shards / side), values.vocab_file or str(home / "vocab.txt"), str(out / side),
-                 values.max_seq_length, parts, SEED)  # fmt: skip
-        for name, own in (("corpus", shards / "corpus" / side), ("encode", shards / f"encoded_{case}" / side)):
-            one.put(f"{name}: out", str(own))
-            one.kept[name] = perform.folder_for(own)  # one recipe, whatever the length of the records
+        _records(one, str(shards / side), str(out / side), values.max_seq_length, parts, SEED)
+        one.put("encode: tokenizer", _cased(one, vocabulary, lowercase, "--do_lower_case=0"))
+        encoded = shards / f"encoded_{case}"
+        kept = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
+        for name in kept.keys() & one.recipes.keys():
+            one.put(f"{name}: out", str(kept[name]))
+            one.kept[name] = perform.folder_for(kept[name])  # one recipe, whatever the length of the records
         if side == "test" and parts:
             call.then.append(one)
 
