@@ -240,6 +240,23 @@ def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
     assert called(CODE, "run_squad.py", *squad).words[0] == str(tiny_run.gpt2)
 
 
+def test_xnli_is_chinese(folder: Path) -> None:
+    """As in their code; files are where theirs looks, or as they were published."""
+    words = [*CLASS_BASE, "--task_name=XNLI", "--do_eval"]
+    got = resolved(CODE, "run_classifier.py", *words)
+    wanted = {"name": "xnli", "language": "zh", "train": "d/multinli/multinli.train.zh.tsv", "dev": "d/xnli.dev.tsv"}
+    assert {key: got[f"{F}task.{key}"] for key in wanted} == wanted
+    for name in ("XNLI-MT-1.0/multinli/multinli.train.zh.tsv", "XNLI-1.0/xnli.dev.tsv"):
+        (folder / "d" / name).parent.mkdir(parents=True)
+        (folder / "d" / name).touch()
+    got = resolved(CODE, "run_classifier.py", *words)
+    assert [got[f"{F}task.{key}"] for key in ("train", "dev")] == [
+        "d/XNLI-MT-1.0/multinli/multinli.train.zh.tsv", "d/XNLI-1.0/xnli.dev.tsv"]  # fmt: skip
+    asked = called(CODE, "run_classifier.py", *words[1:]).words
+    assert asked == ["i", "d/XNLI-1.0/xnli.dev.tsv", "o/judged", "--anew", "task.length=128", 'task.name="xnli"',
+                     'task.language="zh"', "--scores"]  # fmt: skip
+
+
 def test_a_model_that_stands_is_asked_as_the_flags_say() -> None:
     """So its second call of a SQuAD 2.0, with the threshold that the first one told; and settings behind the words."""
     squad = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
@@ -294,7 +311,8 @@ def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
     [
         ("run_pretraining.py", BASE[:3], "no --output_dir"),
         ("run_pretraining.py", [*BASE, "--do_train=perhaps"], "found perhaps; wanted True or False"),
-        ("run_classifier.py", [*CLASS_BASE, "--task_name=XNLI"], "found XNLI; wanted cola"),
+        ("run_classifier.py", [*CLASS_BASE, "--task_name=SST-3"], "found SST-3; wanted cola"),
+        ("run_classifier.py", [*CLASS_BASE, "--task_name=XNLI", "--do_predict"], "--do_predict: found with XNLI"),
         ("run_pretraining.py", BASE[1:], "--do_train: missing, and --do_eval"),
         ("run_pretraining.py", [*BASE[1:], "--do_eval"], "--do_eval: found without --do_train"),
         ("run_classifier.py", CLASS_BASE[1:], "--do_train: missing"),

@@ -14,6 +14,7 @@ from typing import Any
 from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.labelled import glue
 from ordsmed.nn import foreign, google
 from ordsmed.translate import perform
 from ordsmed.translate.lengths import check_length
@@ -21,7 +22,8 @@ from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, check_tokenizer, put_start, run_of
 
 TPU = "which devices there are is seen"
-TASKS = {"cola": "cola", "mnli": "mnli", "mrpc": "mrpc", "sst-2": "sst-2", "qqp": "qqp", "qnli": "qnli", "rte": "rte"}
+TASKS = ("cola", "mnli", "mrpc", "sst-2", "qqp", "qnli", "rte", "xnli")
+CHINESE = "zh"  # of XNLI, as in their code
 STEPS = "checkpoints are judged as the recipe says"
 
 MACHINES = (
@@ -217,19 +219,20 @@ def classes(values: Values, call: Call) -> None:
     name, out = values.task_name.lower(), Path(values.output_dir)
     if name not in TASKS:
         raise UsageError("--task_name", f"found {values.task_name}", ", ".join(TASKS))
-    ends = {"mnli": ("dev_matched.tsv", "test_matched.tsv")}
-    dev, test = (f"{values.data_dir}/{end}" for end in ends.get(name, ("dev.tsv", "test.tsv")))
+    train, dev, test = (f"{values.data_dir}/{end}" for end in _splits(name, values))
     if not (values.do_train or values.do_eval or values.do_predict):
         raise UsageError("--do_train", "missing, and every other --do_ flag", "one of them at least")
     calls = [call] if values.do_train else []
     call.put("task.kind", "classify")
-    call.put("task.name", TASKS[name])
+    call.put("task.name", name)
+    if name == "xnli":
+        call.put("task.language", CHINESE)
     asked = [] if values.do_train else asked_by(call.recipes["finetune"]["task"])
     if values.do_train:
         _learning(values, call)
         if name == "mrpc":
             call.put("task.unordered", False)
-        call.put("task.train", f"{values.data_dir}/train.tsv")
+        call.put("task.train", train)
         if values.do_eval:
             call.put("task.dev", dev)
             call.after.append(lambda: leave_scores(out, out / "scores.json"))
@@ -242,6 +245,19 @@ def classes(values: Values, call: Call) -> None:
         predicted.after.append(lambda: leave_classes(out))
         calls.append(predicted)
     _in_turn(calls, call)
+
+
+def _splits(name: str, values: Values) -> tuple[str, ...]:
+    """The files of a task to learn from, to judge by and to predict."""
+    if name != "xnli":
+        return "train.tsv", *(("dev_matched.tsv", "test_matched.tsv") if name == "mnli" else ("dev.tsv", "test.tsv"))
+    if values.do_predict:
+        raise UsageError("--do_predict", "found with XNLI", "--do_eval", "theirs has no test texts of it either")
+    place, known = Path(values.data_dir), glue.named(name).files
+    usual = {"train": "multinli/multinli.train.{}.tsv", "dev": "xnli.dev.tsv"}
+    ends = [next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), theirs)
+            for split, theirs in usual.items()]  # fmt: skip
+    return *(end.format(CHINESE) for end in ends), ""
 
 
 def leave_scores(folder: Path, path: Path) -> None:
