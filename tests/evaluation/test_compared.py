@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from ordsmed.cli import main
 from ordsmed.evaluation import compared
 from ordsmed.evaluation.evaluate import Means, check, evaluate
 from ordsmed.likelihood.probe import Judged
-from ordsmed.probes import bits, cloze, minimal_pairs
+from ordsmed.probes import bits, cloze, minimal_pairs, perplexity
 from ordsmed.score.paired import clustered, sign_test
 
 CPU = Means(device="cpu", threads=1)
@@ -163,4 +164,26 @@ def test_last_words_and_windows_are_compared(
     assert one.over.mean == pytest.approx((logs[1] - logs[0]) / scored)
     results[1].records[0][-1] += 1
     assert compared.compare(results) == []
-    assert "reads bits-x in other pieces than" in capsys.readouterr().err
+    assert "reads bits-x in other windows than" in capsys.readouterr().err
+
+
+def test_windows_that_are_drawn_are_pairs_where_texts_are_cut_alike(
+    models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many of as many tokens tell nothing: of other pieces they are other texts."""
+    text = tmp_path / "x.jsonl"
+    text.write_text("".join(json.dumps({"text": one}) + "\n" for one in SENTENCES * 9))
+    other = tmp_path / "strange"
+    shutil.copytree(models[1], other)
+    table = json.loads((other / "tokenizer.json").read_text())
+    known = table["model"]["vocab"]
+    known["the"], known["cat"] = known["cat"], known["the"]
+    (other / "tokenizer.json").write_text(json.dumps(table))
+    probe = perplexity.Settings(files=(str(text),), window=8, iterations=1, batch=3)
+    first, second, third = asked([*models[:2], str(other)], probe, tmp_path)
+    assert [[one.key for one in each.probe.compared(each.records)] for each in (first, third)] == [
+        [f"{n}:8" for n in range(3)]
+    ] * 2
+    [found] = compared.compare([first, second, third])
+    assert found.second == "other"
+    assert "reads perplexity-x in other pieces than" in capsys.readouterr().err

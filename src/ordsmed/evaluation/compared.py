@@ -94,8 +94,10 @@ def compare(results: Sequence[Result]) -> list[Compared]:
 
 def _compared(first: Result, second: Result) -> Iterator[Compared]:
     judged = [{one.key: one for one in result.probe.compared(result.records)} for result in (first, second)]
-    if judged[0].keys() != judged[1].keys():
-        say(f"{second.model}: reads {second.name} in other pieces than {first.model}: no pairs of these to compare")
+    alike = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
+    if not alike or judged[0].keys() != judged[1].keys():
+        how = "windows" if alike else "pieces"
+        say(f"{second.model}: reads {second.name} in other {how} than {first.model}: no pairs of these to compare")
         return
     pairs = [(one, judged[1][key]) for key, one in judged[0].items()]
     for score in pairs[0][0].values:

@@ -177,7 +177,8 @@ def _findings(
             line = "; ".join(filter(None, (line, finding.how)))
             files = [*probe.files] if stored else [str(path) for path in paths]
             yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
-                         replace(finding, how=line), records, means.precision, learned_from)  # fmt: skip
+                         replace(finding, how=line), records, means.precision, learned_from,
+                         trained.tokenizer.cutting)  # fmt: skip
 
 
 @dataclass(frozen=True)

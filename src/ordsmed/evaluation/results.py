@@ -43,6 +43,7 @@ class Result:
     records: list[Record]
     precision: str = "fp32"
     seen: dict[str, int] = field(default_factory=dict)  # tokens, and words where they are known, up to this step
+    cutting: str = ""  # of its tokenizer: the same where texts are cut alike
 
     def plain(self) -> dict[str, Any]:
         """The facts first, then of what they are."""

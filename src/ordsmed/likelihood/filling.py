@@ -28,6 +28,7 @@ class FillingProbe:
     key: str
     window: int
     best: ClassVar[bool] = False
+    by_windows: ClassVar[bool] = True  # of tokens: they are the same of models whose texts are cut alike
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
     ways: ClassVar[tuple[str, ...]] = ("masked",)
     LEAST: ClassVar[dict[str, int]] = {"window": 0}

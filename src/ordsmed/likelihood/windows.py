@@ -79,6 +79,7 @@ class WindowedProbe:
     overlap: int
     window: int
     best: ClassVar[bool] = False
+    by_windows: ClassVar[bool] = True  # of tokens: they are the same of models whose texts are cut alike
     prefers: ClassVar[tuple[str, ...]] = ("causal",)
     LEAST: ClassVar[dict[str, int]] = {"overlap": 0, "window": 0}
 

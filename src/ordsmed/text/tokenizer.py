@@ -142,6 +142,12 @@ class Tokenizer:
         known = {k: v for k, v in self.about.items() if k not in ("version", "truncation", "padding")}
         return value_key(_said(known), 16, any_order=True)
 
+    @functools.cached_property
+    def cutting(self) -> str:
+        """16 hexadecimal digits: equal where every text is cut into equal pieces, whatever signs stand round them."""
+        parts = [self.about[part] for part in ("normalizer", "pre_tokenizer", "model")]
+        return value_key(_said(parts), 16, any_order=True)
+
     @property
     def lowercase(self) -> bool:
         """Are capitals lost?"""
