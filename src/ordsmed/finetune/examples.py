@@ -51,11 +51,10 @@ class TaskData:
     @staticmethod
     def of(task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, seed: int, cache: str) -> TaskData:
         """Read the files of a task; its labels are those of the training data where the recipe names none."""
-        learning = task.records(task.paths("train"), learning=True)
-        task = task.settled(learning)
+        task, learning, judging = records_of(task)
         make = functools.partial(_split, task, network, tokenizer, cache)
         train = make("train", learning)
-        dev = make("dev", task.records(task.paths("dev"))) if task.paths("dev") else None
+        dev = None if judging is None else make("dev", judging)
         if not len(train.features):
             raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
         return TaskData(task, tokenizer, packing(tokenizer, network), seed, train, dev)
@@ -120,6 +119,13 @@ class TaskData:
             }
             for name, split in splits.items() if split is not None
         }  # fmt: skip
+
+
+def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
+    """A task settled by what it learns from, that, and what it is validated on."""
+    learning = task.records(task.paths("train"), learning=True)
+    task = task.settled(learning)
+    return task, learning, task.records(task.paths("dev")) if task.paths("dev") else None
 
 
 def _split(

@@ -18,7 +18,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import in_words, many, say, size
 from ordsmed.data.tokenizer_training import is_tokenizer
-from ordsmed.finetune.examples import TaskData
+from ordsmed.finetune.examples import TaskData, records_of
 from ordsmed.finetune.finish import finish
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.finetune.start import Begun, Start, prepared, start
@@ -56,6 +56,8 @@ class FinetuningPlan(Plan):
     def _from(self, begun: Start | None) -> Self:
         """With what it starts from."""
         if begun is None:
+            if self.recipe.init is None:  # the network is the recipe's own, whatever tokenizer will be made
+                check(self.recipe, self.recipe.model, self.ranks)
             return self
         check(self.recipe, begun.network, self.ranks)
         return dataclasses.replace(self, begun=begun, network=begun.network, tokenizer=begun.tokenizer)
@@ -69,7 +71,7 @@ class FinetuningPlan(Plan):
 
     def completed(self, *, make: bool, here: bool = True) -> Self:
         if make and not self.begun:
-            self.recipe.stamp()  # refuses files that are missing before a tokenizer is made
+            records_of(self.recipe.task)  # refuses them before a tokenizer is made
         plan = self._started() if make and not self.begun else self
         recipe = plan.recipe
         if plan.begun is None:
@@ -89,7 +91,11 @@ class FinetuningPlan(Plan):
         """With the examples of its files, read and checked."""
         recipe = self.recipe
         self.network.fits(self.tokenizer)
-        data = TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache)
+        return self._with(TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache))
+
+    def _with(self, data: TaskData) -> Self:
+        """With examples that are read, of which the recipe's steps and score are refused or right."""
+        recipe = self.recipe
         records = len(data.train.records) if recipe.epoch_steps == "records" else 0
         counts = {"examples": len(data.train.features), "records": records}
         counted = dataclasses.replace(recipe, task=data.task, **counts, warmup=None)  # type: ignore[arg-type]
@@ -105,6 +111,12 @@ class FinetuningPlan(Plan):
             f"{often:.3g} epochs",
         )
         return dataclasses.replace(self, recipe=counted, data=data, notes=(*self.notes, *notes))
+
+    def check(self, recipe: Finetuning) -> None:
+        """Refuse what is wrong in another recipe that starts from the same and reads the same."""
+        plan = dataclasses.replace(self, recipe=recipe)._from(self.begun)
+        if self.data is not None:
+            plan.by(recipe.fill_defaults(self.network))._with(self.data)
 
     @functools.cached_property
     def task(self) -> Task:

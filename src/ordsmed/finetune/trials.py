@@ -29,13 +29,14 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import logged, remembered, say
 from ordsmed.finetune.compared import best_of, compared, table
 from ordsmed.finetune.grid import Trial, plan
-from ordsmed.finetune.plan import FinetuningPlan, check
+from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.train import picture, session, several
 from ordsmed.train.fastest import chosen_once
 from ordsmed.train.request import Request, folder_of, read
 
 SAID = 3  # trials that are named
+READ = ("init", "step", "fresh", "fresh_head", "model", "tokenizer", "task")  # settings by which all is read
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
 
 
@@ -101,20 +102,29 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
 
 
 def rehearse(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) -> list[str]:
-    """What `perform` would do, in lines, and what it refuses; making is switched off. Of the trials the first that is
-    not done is planned whole."""
+    """What `perform` would do, in lines, and what it or any of its trials refuses; making is switched off."""
     trials = plan(recipe, folder, name)
     _check_folder(folder, recipe, anew=anew)
     left = trials if anew else [trial for trial in trials if not trial.done]
     for trial in [] if anew else trials:
         several.check(trial, "trial")
-    if not left:
-        return told(trials)
-    words = [str(left[0].path)]
-    first = session.rehearsed(FinetuningPlan, Request(left[0].recipe, left[0].folder, False, 0, ""), words, anew=anew)
-    for trial in left[1:]:
-        check(trial.recipe, first.network, first.ranks)
-    return [*told(trials), *first.lines()]
+    return [*told(trials), *(_rehearsed(left, anew=anew).lines() if left else [])]
+
+
+def _rehearsed(trials: Sequence[Trial], *, anew: bool) -> FinetuningPlan:
+    """The plan of the first. Of trials that start from the same and read the same, one is planned whole for all."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(repr([getattr(trial.recipe, key) for key in READ]), []).append(trial)
+    first = None
+    for one, *others in groups.values():
+        request = Request(one.recipe, one.folder, False, 0, "")
+        planned = session.rehearsed(FinetuningPlan, request, [str(one.path)], anew=anew)
+        for other in others:
+            planned.check(other.recipe)
+        first = first or planned
+    assert first is not None
+    return first
 
 
 def told(trials: Sequence[Trial]) -> list[str]:

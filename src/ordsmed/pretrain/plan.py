@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from ordsmed.train.job import Job, assemble
 from ordsmed.train.plan import Plan
 from ordsmed.train.start import check_same
 from ordsmed.train.training import Training
+
+WORDS = "wordlevel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +84,18 @@ class PretrainingPlan(Plan):
         """Refuse a network that cannot learn this before data are made, which may take hours."""
         if not self.makes():
             return
+        if named := self.recipe.tokenizer:
+            with run.nothing_made():
+                run.checked(lambda: read_tokenizer(named))
         try:
             tokenizer = _inputs(self.recipe, make=False)[1]
         except OrdsmedError:  # what making them will tell
             return
+        if hasattr(tokenizer, "kind"):  # one of somebody's own that is not made yet may be of any
+            with contextlib.suppress(AttributeError):  # and a family may ask for what only a made one tells
+                self.network.fits(tokenizer)
+            if tokenizer.kind == WORDS:
+                check_words(self.network, next(iter(self.recipe.sources)))
         try:
             plan = dataclasses.replace(self, tokenizer=tokenizer)
             plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
@@ -244,8 +255,14 @@ def check_data(data: TextData, network: ModelSettings) -> None:
     """Refuse data that this network cannot read."""
     network.fits(data.tokenizer)
     wordy = next((own.folder for own in data.encoded if own.train.lexicon is not None), None)
-    if wordy and not network.capabilities.state:
-        raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
+    if wordy:
+        check_words(network, wordy)
+
+
+def check_words(network: ModelSettings, place: object) -> None:
+    """Refuse whole words where pieces of them are read."""
+    if not network.capabilities.state:
+        raise RecipeError(place, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
 
 
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
@@ -290,5 +307,7 @@ def _expected(name: str) -> Tokenizer:
     if not hasattr(recipe.tokenizer, "size"):  # one of somebody's own, which learns as many as it likes
         raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
                           f"`{command('tokenizer', name)}` makes it")  # fmt: skip
-    expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=0, mask=0)
+    expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
+    if hasattr(recipe.tokenizer, "learns"):
+        expected.kind = recipe.tokenizer.learns
     return cast(Tokenizer, expected)  # as much of one as sizes are told by

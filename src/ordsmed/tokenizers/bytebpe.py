@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
@@ -32,6 +32,8 @@ class Settings:
     file: str | list[str] | None = None
     "vocab.json and merges.txt (or encoder.json and vocab.bpe), a tokenizer.json, or a folder: read, not learned"
 
+    learns: ClassVar[str] = "bpe"  # the kind of its tokenizer, before it is made
+
     def __post_init__(self) -> None:
         signs = self.signs()
         if len({*signs, *self.special}) != len(signs) + len(self.special):
@@ -46,6 +48,11 @@ class Settings:
             raise ValueError(f"least: found {self.least}; wanted at least 1; raise it")
         if self.prefix_space and self.order == "roberta":
             raise ValueError('prefix_space: found true; wanted false with order = "roberta"')
+
+    @property
+    def pad(self) -> int:
+        """The number of the padding token, where there is one."""
+        return int(self.order == "roberta")
 
     def signs(self) -> tuple[str, ...]:
         """The special tokens of this order."""

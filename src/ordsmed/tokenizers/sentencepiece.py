@@ -59,6 +59,16 @@ class Settings:
         if not 0.98 <= self.coverage <= 1.0:
             raise ValueError(f"coverage: found {self.coverage}; wanted 0.98 to 1.0, as SentencePiece does")
 
+    @property
+    def learns(self) -> str:
+        """The kind of its tokenizer, before it is made."""
+        return self.model or "unigram"
+
+    @property
+    def pad(self) -> int:
+        """The number of the padding token, where there is one."""
+        return int(self.order == "roberta")
+
     def signs(self) -> tuple[str, ...]:
         """The special tokens of this order."""
         orders = {

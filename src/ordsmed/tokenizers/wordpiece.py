@@ -6,6 +6,7 @@ import functools
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class Settings:
     "entries [unused0], [unused1]... kept free behind the special tokens"
     file: str | None = None
     "a vocab.txt, a tokenizer.json, or a folder with one: read, not learned"
+
+    learns: ClassVar[str] = "wordpiece"  # the kind of its tokenizer, before it is made
 
     def __post_init__(self) -> None:
         for name, least in (

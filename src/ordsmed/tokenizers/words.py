@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.text import vocabulary
@@ -32,6 +32,8 @@ class Settings:
     "are capitals lost?"
     file: str | None = None
     "a vocab.txt (.gz), perhaps with counts, a tokenizer.json, cut as that says, or a folder: read, not learned"
+
+    learns: ClassVar[str] = "wordlevel"  # the kind of its tokenizer, before it is made
 
     def __post_init__(self) -> None:
         for name, least in (("size", len(vocabulary.SIGNS) + 1), ("least", 1)):
