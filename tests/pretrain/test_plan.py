@@ -54,7 +54,7 @@ def test_a_tokenizer_that_will_be_made() -> None:
     assert plans._expected("store/vocab.txt").vocabulary == own.vocabulary
     assert plans._expected("store/tokenizer").vocabulary == own.vocabulary
     Path("t.toml").write_text('corpus = "stdlib"\nout = "made"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
-    assert vars(plans._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0}
+    assert vars(plans._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0, "kind": "wordpiece"}
     Path("made").mkdir()
     Run(Path("made")).set(verb="tokenizer", state="running")
     (Path("made") / "recipe.toml").write_text(Path("t.toml").read_text().replace("77", "78"))
