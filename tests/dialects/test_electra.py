@@ -211,6 +211,18 @@ def test_a_warmup_that_is_longer_than_the_training_rises_as_far_as_it_gets() -> 
     assert any("10,000 steps of warm-up are not reached in 100" in note for note in call.notes)
 
 
+@pytest.mark.parametrize("joint", [True, False])
+def test_only_questions_have_a_joint_head(joint: bool) -> None:
+    """For another task the key does nothing, as in theirs, and is told."""
+    how = hparams(do_train=False, task_names=["cola"], joint_prediction=joint)
+    call = called(CODE, "run_finetuning.py", *LEAST, *how)
+    assert not [word for word in call.words if word.startswith("task.head")]
+    assert "--hparams joint_prediction: not used by this call" in call.notes
+    how = hparams(do_train=False, task_names=["squad"], joint_prediction=joint)
+    said = f'task.head="{"joint" if joint else "independent"}"'
+    assert said in called(CODE, "run_finetuning.py", *LEAST, *how).words
+
+
 def test_a_model_that_was_trained_is_judged_alone() -> None:
     call = called(CODE, "run_finetuning.py", *LEAST, *hparams(do_train=False, task_names=["mnli"]))
     own = perform.words(find(CODE, "run_finetuning.py"), call)

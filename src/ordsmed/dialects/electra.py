@@ -336,7 +336,7 @@ def finetuning(values: Values, call: Call) -> None:
     dev = str(folder / f"{'dev_matched' if task == 'mnli' else 'dev'}.{ending}")
     if not values.do_train:
         head = ["head"] if "joint_prediction" in values.given else []
-        how = asked_by({"head": "joint"} | _task(values, task), *head)
+        how = asked_by(_task(values, task), *head)
         _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *how])
         return
     if values.init_checkpoint:
