@@ -533,7 +533,7 @@ def test_names_and_what_they_stand_for() -> None:
             find(wrong)
     lines = listing()
     assert [line.split()[0] for line in lines] == [
-        "books", "glue", "lambada", "openwebtext", "squad", "wikipedia-XX", "wikitext",
+        "books", "glue", "lambada", "openwebtext", "squad", "wikipedia-XX", "wikitext", "xnli",
     ]  # fmt: skip
     assert lines[3].split()[1:3] == ["12.9", "GB"]
     assert lines[4].split()[1:5] == ["81.6", "MB", "and", "more"]

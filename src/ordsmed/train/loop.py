@@ -282,7 +282,7 @@ def find_trouble(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
     sums = job.ranks.total(torch.stack(list(seen.values())))
     seen.update(zip(seen, sums, strict=True))
     loss = float(sum(weight * seen[term] for term, weight in job.objective.weights.items()))
-    over = bool(job.scaler.window) and math.isfinite(loss)  # fp16 has its own answer to a gradient that runs over
+    over = job.scaler.window >= 0 and math.isfinite(loss)  # fp16 has its own answer to a gradient that runs over
     return job.state.losses.trouble(loss, 0.0 if over else float(norm))
 
 
