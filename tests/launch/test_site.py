@@ -138,6 +138,8 @@ def test_a_file_that_cannot_be_read_costs_the_others_nothing(
     shutil.copytree(site.SHIPPED, tmp_path / "sites")
     (tmp_path / "sites" / "broken.toml").write_text('title = "x"\nstate = "gone"\n')
     (tmp_path / "sites" / "half.toml").write_text("title = ")
+    (tmp_path / "sites" / "folder.toml").mkdir()
+    (tmp_path / "sites" / "gone.toml").symlink_to("nowhere")
     monkeypatch.setattr(site, "SHIPPED", tmp_path / "sites")
     lines = describe.overview()
     assert [line.split()[0] for line in lines[1:-2]].count("saga") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,10 @@ def home(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         ("e-learned", "c.toml", "t-gone.toml"), ("e-none", "c.toml", "no-such-tokenizer"),
     ):  # fmt: skip
         (tmp_path / f"{name}.toml").write_text(ENCODE.format(corpus=corpus, tokenizer=tokenizer))
+    (tmp_path / "e-out.toml").write_text(ENCODE.format(corpus="c.toml", tokenizer="t.toml") + 'out = "r.toml/x"\n')
+    (tmp_path / "closed").mkdir()
+    access = os.access  # root may do everything
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed" and access(path, mode))
     (tmp_path / "circle.toml").write_text('like = "circle.toml"\n')
     Run(tmp_path / "encoded").path.mkdir()
     Run(tmp_path / "encoded").set(verb="encode", state="done")
@@ -176,6 +181,10 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     (["out=encoded"], {}, "is the folder of a `encode`"),
     (["data=e.toml", "out=foreign"], {}, "holds files that no `ordsmed` command made"),
     (["data=e.toml", "out=encoded"], {}, "is the folder of a `encode`"),
+    (["out=r.toml/x"], {}, "r.toml/x: cannot write: Not a directory"),
+    (["data=e.toml", "out=r.toml/x"], {}, "r.toml/x: cannot write: Not a directory"),
+    (["data=e-out.toml"], {}, "r.toml/x: cannot write: Not a directory"),
+    (["data=e.toml", "out=closed/x/y"], {}, "closed/x/y: cannot write: Permission denied"),
     (["model.width=100000000"], {}, "parameters, which take"),
     ([], {"layout": "2x1x1"}, "layout"),
     ([], {"layout": "x"}, "layout"),
@@ -222,6 +231,7 @@ TUNED: list[tuple[list[str], dict[str, Any], str]] = [
     (["seeds=[1,2]"], {}, GOES),
     (["seeds=[1,1]"], {}, "wanted different ones"),
     (["seeds=[1,2]", "out=foreign"], {}, "no `ordsmed` command made"),
+    (["seeds=[1,2]", "out=f.toml/x"], {}, "f.toml/x: cannot write: Not a directory"),
     (["seeds=[1,2]", "out=encoded"], {}, "is the folder of a `encode`"),
     (["grid.rate=[1e-4,1e-4]"], {}, "the same trial"),
     (["grid.task.length=[16,999]"], {}, "task.length"),

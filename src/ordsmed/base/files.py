@@ -223,6 +223,16 @@ def survive_disk(path: Path) -> Iterator[None]:
         raise RunError(path, f"cannot write: {problem}", "", remedy) from error
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """What the system would raise if something were written into a folder, which may be still to make."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not os.access(there, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(number, os.strerror(number))
+
+
 def _refused(error: Exception) -> OSError | None:
     """What the system refused; libraries in Rust (tokenizers, safetensors) tell it in the words of their own errors."""
     if isinstance(error, OSError):

@@ -109,7 +109,7 @@ class Run:
 
     def begin(self, recipe: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
-        self.refuse_foreign()
+        self.check_place()
         known = {"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
         with files.survive_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -117,9 +117,11 @@ class Run:
         files.write_text(self.path / RECIPE, settings.write(recipe))
         files.write_json(self.path / "environment.json", environment())
 
-    def refuse_foreign(self) -> None:
-        """Refuse a folder with files in which no command of ours ever worked."""
+    def check_place(self) -> None:
+        """Refuse a folder that cannot be made or written to, and one with files in which no command of ours worked."""
         with files.survive_disk(self.path):
+            if self.status.get("state") != "done":  # what is done may be only read
+                files.refuse_unwritable(self.path)
             if self.path.is_dir() and not self.status and any(p.name != STEPS for p in self.path.iterdir()):
                 problem = "holds files that no `ordsmed` command made"
                 raise RecipeError(self.path, problem, "a new or empty folder", "name another `out=`")
@@ -323,6 +325,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
     if only_checks():
         return _checked(folder, recipe, name, overrides, anew)
     if anew or not finished(folder, verb):
+        Run(folder).check_place()
         with nothing_made():  # one input may take hours to make before another is found to be missing
             _check_inputs(recipe)
     with locked(folder, anew=anew):
@@ -359,7 +362,7 @@ def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]
         if not fitting:
             raise misfit(folder, recipe, name, overrides)
         return folder
-    Run(folder).refuse_foreign()
+    Run(folder).check_place()
     _check_inputs(recipe)
     raise NotMade(folder)
 

@@ -75,6 +75,7 @@ def is_put_away(folder: Path) -> bool:
 
 def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) -> Path:
     """Make the trials that are not made yet, and the table of all; the folder then stands for the best of them."""
+    Run(folder).check_place()
     with run.locked(folder):
         trials = plan(recipe, folder, name)
         if not anew and _stands_for_good(folder, recipe, trials):
@@ -136,6 +137,7 @@ def told(trials: Sequence[Trial]) -> list[str]:
 
 def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, int]) -> Path:
     """Make every so-many-th trial, as a job of an array does; who finds all of them done tells of all."""
+    Run(folder).check_place()
     trials = plan(recipe, folder, name)
     with run.locked(folder):
         if _stands_for_good(folder, recipe, trials):
@@ -206,7 +208,7 @@ def _begin(folder: Path, recipe: Finetuning, trials: Sequence[Trial], *, anew: b
 
 def _check_folder(folder: Path, recipe: Finetuning, *, anew: bool) -> bool:
     """Do trials of this recipe stand here, to go on with? What is in the way is refused, or was never trained."""
-    Run(folder).refuse_foreign()
+    Run(folder).check_place()
     status = Run(folder).status
     if not status:
         return False

@@ -198,7 +198,7 @@ class Destination:
 
 def names() -> list[str]:
     """The sites that are shipped."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+    return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
 
 
 def path_of(name: str, place: str = "--site") -> Path:
