@@ -300,7 +300,8 @@ for line in open("/proc/self/smaps"):
     elif here and line.startswith("VmFlags"):
         told = "hg" in line.split()
 counts = [faults() for _ in range(12)]
-assert counts[-1] - counts[1] < 200, f"fresh memory is handed out: {counts}"  # 10 times 32 pages of 2 MB, 16,384 small
+more = sorted(after - before for before, after in zip(counts[1:], counts[2:]))
+assert more[5] < 20, f"fresh memory is handed out: {counts}"  # 32 pages of 2 MB or 16,384 small; the kernel moves some
 print(told, bool(machine._spacious()))
 """
 

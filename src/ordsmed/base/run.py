@@ -62,6 +62,11 @@ _only_checks = ContextVar("only_checks", default=False)
 _under_way: list[Path] = []  # folders that are being made, each for the one before
 
 
+def _is_foreign(name: str) -> bool:
+    """Is it none of what a folder holds before it has a status?"""
+    return name != STEPS and not name.startswith(f".{STATUS}.")
+
+
 class NotMade(Exception):
     """A folder is missing that would be made now, while making is switched off."""
 
@@ -122,7 +127,7 @@ class Run:
         with files.survive_disk(self.path):
             if self.status.get("state") != "done":  # what is done may be only read
                 files.refuse_unwritable(self.path)
-            if self.path.is_dir() and not self.status and any(p.name != STEPS for p in self.path.iterdir()):
+            if self.path.is_dir() and not self.status and any(_is_foreign(p.name) for p in self.path.iterdir()):
                 problem = "holds files that no `ordsmed` command made"
                 raise RecipeError(self.path, problem, "a new or empty folder", "name another `out=`")
 
@@ -325,7 +330,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
     if only_checks():
         return _checked(folder, recipe, name, overrides, anew)
     if anew or not finished(folder, verb):
-        Run(folder).check_place()
+        check_free(folder)
         with nothing_made():  # one input may take hours to make before another is found to be missing
             _check_inputs(recipe)
     with locked(folder, anew=anew):
@@ -362,9 +367,15 @@ def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]
         if not fitting:
             raise misfit(folder, recipe, name, overrides)
         return folder
-    Run(folder).check_place()
+    check_free(folder)
     _check_inputs(recipe)
     raise NotMade(folder)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that cannot be worked in, before its lock is taken; where another process works, it can."""
+    if not is_held(folder):
+        Run(folder).check_place()
 
 
 def _check_inputs(recipe: Runnable) -> None:

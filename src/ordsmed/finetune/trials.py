@@ -75,7 +75,7 @@ def is_put_away(folder: Path) -> bool:
 
 def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) -> Path:
     """Make the trials that are not made yet, and the table of all; the folder then stands for the best of them."""
-    Run(folder).check_place()
+    run.check_free(folder)
     with run.locked(folder):
         trials = plan(recipe, folder, name)
         if not anew and _stands_for_good(folder, recipe, trials):
@@ -137,7 +137,7 @@ def told(trials: Sequence[Trial]) -> list[str]:
 
 def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, int]) -> Path:
     """Make every so-many-th trial, as a job of an array does; who finds all of them done tells of all."""
-    Run(folder).check_place()
+    run.check_free(folder)
     trials = plan(recipe, folder, name)
     with run.locked(folder):
         if _stands_for_good(folder, recipe, trials):
@@ -208,12 +208,13 @@ def _begin(folder: Path, recipe: Finetuning, trials: Sequence[Trial], *, anew: b
 
 def _check_folder(folder: Path, recipe: Finetuning, *, anew: bool) -> bool:
     """Do trials of this recipe stand here, to go on with? What is in the way is refused, or was never trained."""
-    Run(folder).check_place()
-    status = Run(folder).status
+    if run.only_checks():
+        run.check_free(folder)
+    status, mark = Run(folder).status, _fingerprint(recipe)
     if not status:
         return False
     run.finished(folder, recipe.verb)
-    other = status.get("fingerprint") != _fingerprint(recipe)
+    other = status.get("fingerprint") != mark
     if other and not anew and any(folder.rglob(WEIGHTS)):
         problem = "holds trials of another recipe or other data, or one run"
         raise RecipeError(folder, problem, "only `seeds` and `grid` may change", "name another `out=`, or add --anew")

@@ -175,7 +175,7 @@ def _planned(
     """
     plan = kind.of(request.recipe, ranks, request.folder)
     place = Run(request.folder)
-    place.check_place()
+    run.check_free(request.folder)
     run.finished(request.folder, request.recipe.verb)
     other = place.status.get("recipe_key") not in (None, run.recipe_key(request.recipe))
     if other and not (anew or request.stands) and plan.makes() and checkpoint.steps(request.folder / "checkpoints"):
