@@ -2,7 +2,7 @@
 
     results/measurements.jsonl   lines of `ordsmed bench NAME --keep docs/results/measurements.jsonl`
     results/figures.json         what else was measured, with date and command; the log has the circumstances
-    results/published.json       others' figures; and src/ordsmed/bench/published.toml, which the bench shows too
+    results/published.json       others' figures; src/ordsmed/measure/bench/published.toml too, for the bench
 
 Another page from another folder: `python docs/results.py FOLDER PAGE`.
 """
@@ -23,7 +23,7 @@ from ordsmed.base.measurements import Measurement
 from ordsmed.base.screen import markdown
 
 HERE = Path(__file__).parent
-RATES = Path(ordsmed.__file__).parent / "bench/published.toml"
+RATES = Path(ordsmed.__file__).parent / "measure/bench/published.toml"
 HEAD = """\
 # Results
 

@@ -184,7 +184,7 @@ class TinyRuns:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRuns:
     """A BERT and a GPT-2 of two layers, trained a few steps through corpus, tokenizer, encode and pretrain."""
-    from ordsmed.pretrain.pretrain import pretrain
+    from ordsmed.train.pretrain.pretrain import pretrain
 
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "texts.txt").write_text(invented_text(60), encoding="utf-8")

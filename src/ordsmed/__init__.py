@@ -9,24 +9,26 @@ What stands behind these names is imported when it is first asked for; docs/pyth
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+
+from ordsmed.base.moved import Moved
 
 __version__ = "0.1.0"
 
 FACE = {  # a name -> where it stands
-    "open": "api.model", "OpenModel": "api.model", "Filled": "apply.fill", "Guess": "apply.fill",
-    "Generated": "apply.generation.options", "Embedded": "apply.embed", "Answered": "score.answers",
-    "Classified": "apply.predict", "Tagged": "apply.predict", "Predicted": "apply.predict",
-    "Evaluated": "apply.predict", "TrainingRun": "api.run", "Stopped": "base.ending",
+    "open": "api.model", "OpenModel": "api.model", "pretrain": "api.training", "finetune": "api.training",
+    "Filled": "use.fill", "Guess": "use.fill", "Generated": "use.generation.options", "Embedded": "use.embed",
+    "Answered": "learn.score.answers",
+    "Classified": "use.predict", "Tagged": "use.predict", "Predicted": "use.predict",
+    "Evaluated": "use.predict", "TrainingRun": "api.run", "Stopped": "base.ending",
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip
-VERBS = ("pretrain", "finetune")  # packages that can be called
-__all__ = ["__version__", *FACE, *VERBS]
+__all__ = ["__version__", *FACE]
+sys.meta_path.insert(0, Moved())
 
 
 def __getattr__(name: str) -> object:
-    if name in VERBS:
-        return import_module(f"ordsmed.{name}")
     if name in FACE:
         return getattr(import_module(f"ordsmed.{FACE[name]}"), name)
     raise AttributeError(f"module 'ordsmed' has no attribute {name!r}")

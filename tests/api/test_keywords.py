@@ -13,9 +13,9 @@ import ordsmed
 from ordsmed.api.keywords import words_of
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.finetune.plan import FinetuningPlan
-from ordsmed.models import bert
-from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.nn.models import bert
+from ordsmed.train.finetune.plan import FinetuningPlan
+from ordsmed.train.pretrain.plan import PretrainingPlan
 
 ONE = """
 data = "there"

@@ -16,17 +16,18 @@ import ordsmed
 from kit.families import shaken
 from kit.task_files import LABELS, task_files
 from ordsmed import cli
-from ordsmed.apply.export import export
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.folder import SETTINGS, WEIGHTS
-from ordsmed.evaluation.kept import Kept
 from ordsmed.learn.objective import fresh
-from ordsmed.models import bert
-from ordsmed.nn import weights
-from ordsmed.nn.foreign import Networks
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.measure.evaluation.kept import Kept
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import weights
+from ordsmed.weights.export import export
+from ordsmed.weights.foreign import Networks
 
 TEXT = "w7 w80 w90 w3"
 
@@ -51,7 +52,7 @@ def tasks(data: Path) -> dict[str, Path]:
     for name, task in made.items():
         folder = data / name
         folder.mkdir()
-        weights.write(folder / WEIGHTS, weights.own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
+        weights.write(folder / WEIGHTS, own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
         files.write_text(folder / SETTINGS, settings.write(Networks(model=model, task=task)))
         tokenizer.save(folder / "tokenizer")
     return {name: data / name for name in made}

@@ -57,7 +57,9 @@ def test_what_is_no_number_of_processes_is_refused(started: list[Any], devices: 
 
 def test_one_of_several_processes_trains(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr("ordsmed.pretrain.pretrain.pretrain", lambda name, words, **how: Path(f"{name} {words} {how}"))
+    monkeypatch.setattr(
+        "ordsmed.train.pretrain.pretrain.pretrain", lambda name, words, **how: Path(f"{name} {words} {how}")
+    )
     how = {"deadline": None, "anew": False, "site": "", "layout": ""}
     assert ordsmed.pretrain("tiny/bert", devices=2, seed=1).folder == Path(f"tiny/bert {['seed=1']} {how}")
     assert started == [0]

@@ -12,21 +12,22 @@ import pytest
 from kit.families import shaken
 from kit.makers import SPECIAL
 from ordsmed import cli
-from ordsmed.apply import answer as verb
-from ordsmed.apply.predict import _lines, open_task
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.base.menu import load
-from ordsmed.labelled.questions import Question
 from ordsmed.learn.objective import fresh
-from ordsmed.nn import weights
-from ordsmed.nn.foreign import Networks
-from ordsmed.objectives import mlm
-from ordsmed.tasks import squad
+from ordsmed.learn.objectives import mlm
+from ordsmed.learn.tasks import squad
+from ordsmed.nn.model import own_tensors
 from ordsmed.text.edges import whole
+from ordsmed.text.labelled.questions import Question
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe
+from ordsmed.text.tokenizers import bytebpe
+from ordsmed.use import answer as verb
+from ordsmed.use.predict import _lines, open_task
+from ordsmed.weights import weights
+from ordsmed.weights.foreign import Networks
 
 TEXT = "It is wet , for rain falls in Bergen ."
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -46,7 +47,7 @@ def model_of(folder: Any, family: str = "bert", task: Any = None) -> Any:
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 64}
     model = load("models", family)(**shape)
     role = "task" if hasattr(task, "role") else "objective"
-    weights.write(folder / WEIGHTS, weights.own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
+    weights.write(folder / WEIGHTS, own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
     files.write_text(folder / SETTINGS, settings.write(Networks(**{"model": model, role: task})))
     tokenizer.save(folder / TOKENIZER)
     return folder

@@ -9,15 +9,16 @@ import torch
 
 from kit import elmo_files
 from kit.makers import make_store
-from ordsmed.apply.export import export
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError
-from ordsmed.models import bert
-from ordsmed.nn import weights
-from ordsmed.objectives import mlm
+from ordsmed.learn.objectives import mlm
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import weights
+from ordsmed.weights.export import export
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 TEXTS = ["[1]", "null", "", "{", "7", '"x"', "[[1]]", "[" * 100_000]
 RECIPE = """
@@ -37,7 +38,7 @@ def run(tmp_path):
     model = bert.Settings(width=16, layers=1, heads=2, positions=32)
     objective = mlm.Settings().build(model, tokenizer)
     (folder / "weights").mkdir(parents=True)
-    weights.write(folder / "weights/model.safetensors", weights.own_tensors(objective))
+    weights.write(folder / "weights/model.safetensors", own_tensors(objective))
     files.write_text(folder / "weights/settings.toml", settings.write({"model": model, "objective": mlm.Settings()}))
     tokenizer.save(folder / "weights/tokenizer")
     files.write_text(folder / "recipe.toml", RECIPE)

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from kit.makers import PAD_SECOND, make_store
-from ordsmed.apply import card
-from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.run import Run
-from ordsmed.models import bert, electra
-from ordsmed.objectives import mlm, mlm_nsp, rtd
-from ordsmed.pretrain.finish import beside
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.score.metrics import share_guessed
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.learn.objectives import mlm, mlm_nsp, rtd
+from ordsmed.learn.score.metrics import share_guessed
+from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.nn.models import bert, electra
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.pretrain.finish import beside
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.weights import card
+from ordsmed.weights.trained import Trained, open_model
 
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}
 RECIPE = """
@@ -152,8 +152,8 @@ def labels(found: Trained, store: Path, count: int) -> Any:
     """The pairs that the validation asks about, read anew."""
     from ordsmed.base import run
     from ordsmed.data.encode import Encoded
-    from ordsmed.pretrain.recipe import Pretraining
-    from ordsmed.pretrain.texts import TextData
+    from ordsmed.train.pretrain.recipe import Pretraining
+    from ordsmed.train.pretrain.texts import TextData
 
     recipe = run.read_recipe(Pretraining, found.folder)
     rows = TextData.of(recipe, [Encoded(store)]).validation(0)

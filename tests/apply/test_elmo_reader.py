@@ -9,13 +9,13 @@ import pytest
 
 from kit import elmo_files
 from kit.absent import Lazy
-from ordsmed.apply import elmo_reader
-from ordsmed.apply.elmo_reader import ElmoReader
-from ordsmed.apply.embed import Form, embed
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.trained import open_model
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use import elmo_reader
+from ordsmed.use.elmo_reader import ElmoReader
+from ordsmed.use.embed import Form, embed
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 h5py = Lazy("h5py")
 LINES = ["the newts ran up the hill", "", "naïve 🙂🙂🙂🙂 unquestionably", "up", "the the newts"]

@@ -15,15 +15,15 @@ from tokenizers import pre_tokenizers
 from kit.absent import Lazy
 from kit.families import shaken
 from ordsmed import cli
-from ordsmed.apply import embed as verb
-from ordsmed.apply.embed import Form, embed, entries, lines_of, reader_of
-from ordsmed.apply.readers import Read, TransformerReader, WordShares, layers_of, windows
-from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.models import gpt2
-from ordsmed.objectives import hybrid
+from ordsmed.learn.objectives import hybrid
+from ordsmed.nn.models import gpt2
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use import embed as verb
+from ordsmed.use.embed import Form, embed, entries, lines_of, reader_of
+from ordsmed.use.readers import Read, TransformerReader, WordShares, layers_of, windows
+from ordsmed.weights.trained import Trained, open_model
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 h5py, parquet = Lazy("h5py"), Lazy("pyarrow.parquet")

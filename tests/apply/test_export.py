@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordsmed.apply.export import export
-from ordsmed.apply.fill import fill
-from ordsmed.apply.generate import generate
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
+from ordsmed.use.fill import fill
+from ordsmed.use.generate import generate
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.export import export
+from ordsmed.weights.trained import open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 TEXT = "The old smith mends the iron gate, and my sister forgets a bell."
@@ -266,7 +266,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_earlier_export(tiny_run, tmp_pat
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ordsmed.apply.card.write", fail)
+    monkeypatch.setattr("ordsmed.weights.card.write", fail)
     with pytest.raises(KeyboardInterrupt):
         export(tiny_run.gpt2, out)
     assert (out / "README.md").read_bytes() == before

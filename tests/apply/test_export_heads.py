@@ -9,12 +9,13 @@ import torch
 
 from kit.families import close, shaken
 from kit.makers import SPECIAL
-from ordsmed.apply.export import export
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.nn import foreign, weights
+from ordsmed.nn.model import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.export import export
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 WORDS = 60
@@ -90,7 +91,7 @@ def test_a_pooler_that_nobody_asks_is_told(tmp_path, capsys, name, said):
 
 
 def test_of_what_begins_a_task_the_heads_that_stay_behind_are_told(tmp_path, capsys):
-    from ordsmed.tasks import tag
+    from ordsmed.learn.tasks import tag
 
     theirs(tmp_path / "hub", "BertForPreTraining")
     task = tag.Settings(labels=("a", "b")).build(foreign.settings(tmp_path / "hub"), Tokenizer.load(tmp_path / "hub"))
@@ -101,7 +102,7 @@ def test_of_what_begins_a_task_the_heads_that_stay_behind_are_told(tmp_path, cap
 
 
 def test_an_import_with_two_heads_begins_what_asks_for_one(tmp_path, capsys):
-    from ordsmed.objectives import mlm
+    from ordsmed.learn.objectives import mlm
 
     theirs(tmp_path / "hub", "BertForPreTraining")
     take_over(tmp_path / "hub", tmp_path / "ours")
@@ -110,7 +111,7 @@ def test_an_import_with_two_heads_begins_what_asks_for_one(tmp_path, capsys):
     foreign.load_into(objective, tmp_path / "ours", tokenizer)
     assert "ours: left out, being of heads that are not asked for: pair\n" in capsys.readouterr().err
     held = weights.read(tmp_path / "ours/model.safetensors")
-    assert all(torch.equal(tensor, held[name]) for name, tensor in weights.own_tensors(objective).items())
+    assert all(torch.equal(tensor, held[name]) for name, tensor in own_tensors(objective).items())
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,24 @@ import torch
 
 from kit.families import shaken
 from kit.makers import PAD_SECOND, SPECIAL
-from ordsmed.apply.export import export, export_all
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.predict import open_task
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.base.menu import load
-from ordsmed.finetune.finetune import finetune
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.objectives import mlm
+from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
-from ordsmed.nn import foreign, weights
-from ordsmed.nn.foreign import Networks
-from ordsmed.objectives import mlm
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.nn.model import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe, words
+from ordsmed.text.tokenizers import bytebpe, words
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.use.predict import open_task
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.export import export, export_all
+from ordsmed.weights.foreign import Networks
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 48, "positions": 64}
@@ -60,7 +61,7 @@ def learned(folder: Any, family: str, task: Any, tokenizer: Tokenizer | None = N
     model = load("models", family)(**(SHAPE | shape))
     objective = shaken(fresh(task, model, tokenizer, 0))
     folder.mkdir(parents=True)
-    weights.write(folder / WEIGHTS, weights.own_tensors(objective))
+    weights.write(folder / WEIGHTS, own_tensors(objective))
     role = "task" if hasattr(task, "role") else "objective"
     files.write_text(folder / SETTINGS, settings.write(Networks(**{"model": model, role: task})))
     tokenizer.save(folder / TOKENIZER)
@@ -239,7 +240,7 @@ def test_a_fine_tuning_begins_with_an_export(tmp_path):
     left = foreign.begin(task.networks()[""], out, Tokenizer.load(out))
     assert {name.partition(".")[0] for name in left} == {"tag"}
     held = weights.read(tmp_path / "own" / WEIGHTS)
-    assert all(torch.equal(held[f"model.{n}"], t) for n, t in weights.own_tensors(task.model).items())
+    assert all(torch.equal(held[f"model.{n}"], t) for n, t in own_tensors(task.model).items())
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ def test_what_no_class_has_is_refused_before_anything_is_written(family, task, f
         objective = shaken(fresh(task, model, tokenizer, 0))
         own = tmp_path / "own"
         own.mkdir()
-        weights.write(own / WEIGHTS, weights.own_tensors(objective))
+        weights.write(own / WEIGHTS, own_tensors(objective))
         files.write_text(own / SETTINGS, settings.write(Networks(model=model, task=task)))
         tokenizer.save(own / TOKENIZER)
     else:

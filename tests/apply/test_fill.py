@@ -12,15 +12,15 @@ import torch
 from kit.families import shaken
 from ordsmed import cli
 from ordsmed.api.model import open
-from ordsmed.apply.fill import fill, lines
-from ordsmed.apply.generate import generate
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.models import bert, gpt2
-from ordsmed.objectives import clm, hybrid, mlm
+from ordsmed.learn.objectives import clm, hybrid, mlm
+from ordsmed.nn.models import bert, gpt2
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.fill import fill, lines
+from ordsmed.use.generate import generate
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.trained import Trained, open_model
 
 
 @pytest.fixture(scope="module")

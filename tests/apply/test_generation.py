@@ -14,19 +14,19 @@ import torch
 
 from kit.families import shaken
 from kit.makers import SPECIAL
-from ordsmed.apply.generate import generate, generate_all, stream
-from ordsmed.apply.generation import continuing
-from ordsmed.apply.generation.choosing import choose, penalized
-from ordsmed.apply.generation.continuing import settled
-from ordsmed.apply.generation.network import WritingNetwork, together, writing
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.trained import Trained
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
-from ordsmed.models import bert, elmo, gpt2, modern
-from ordsmed.objectives import clm, hybrid, mlm
+from ordsmed.learn.objectives import clm, hybrid, mlm
+from ordsmed.nn.models import bert, elmo, gpt2, modern
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.generate import generate, generate_all, stream
+from ordsmed.use.generation import continuing
+from ordsmed.use.generation.choosing import choose, penalized
+from ordsmed.use.generation.continuing import settled
+from ordsmed.use.generation.network import WritingNetwork, together, writing
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.trained import Trained
 
 SCORES = torch.tensor([0.15, 0.5, 0.05, 0.3]).log()
 

@@ -13,20 +13,20 @@ import torch
 from kit.families import close, shaken
 from kit.makers import make_store
 from kit.task_files import task_files
-from ordsmed.apply import card
-from ordsmed.apply.export import export
-from ordsmed.apply.fill import fill
-from ordsmed.apply.generate import generate
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.readers import TransformerReader
-from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
-from ordsmed.finetune.finetune import finetune
-from ordsmed.formats import huggingface
-from ordsmed.models import gpt2, modern
-from ordsmed.objectives import hybrid
+from ordsmed.learn.objectives import hybrid
+from ordsmed.nn.models import gpt2, modern
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.use.fill import fill
+from ordsmed.use.generate import generate
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.use.readers import TransformerReader
+from ordsmed.weights import card
+from ordsmed.weights.export import export
+from ordsmed.weights.formats import huggingface
+from ordsmed.weights.trained import Trained, open_model
 
 FAMILIES = {
     "modern": modern.Settings(width=32, layers=4, heads=2, positions=40, window=6, spread=0.2),

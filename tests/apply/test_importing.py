@@ -9,13 +9,13 @@ import torch
 
 from kit import elmo_files
 from ordsmed import cli
-from ordsmed.apply.export import export
-from ordsmed.apply.fill import fill
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.nn import weights
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.nn.model import own_tensors
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.use.fill import fill
+from ordsmed.weights.export import export
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 CORPUS = 'validation = 0.1\nout = "{folder}/corpus"\n[source]\nkind = "text"\npath = "{folder}/texts.txt"\n'
 TOKENIZER = 'corpus = "{folder}/corpus.toml"\nout = "{folder}/tokenizer"\n[tokenizer]\nkind = "words"\nsize = 25\n'
@@ -122,7 +122,7 @@ def test_hugging_face_folders_as_well(tiny_run, tmp_path):
     for run in (tiny_run.bert, tiny_run.gpt2):
         out = export(run, tmp_path / run.name)
         take_over(out, tmp_path / "ours", anew=True)
-        found, was = (weights.own_tensors(open_model(path).objective) for path in (tmp_path / "ours", run))
+        found, was = (own_tensors(open_model(path).objective) for path in (tmp_path / "ours", run))
         assert found.keys() == was.keys()
         assert all(torch.equal(found[name], was[name]) for name in was)
 
@@ -140,8 +140,8 @@ def test_a_training_starts_from_it(theirs, tmp_path, capsys):
     told = capsys.readouterr().err
     assert f"{tmp_path}/ours: has no head: it starts from random weights\n" in told
     assert f"weights from {tmp_path}/ours (imported)\n" in told
-    began, ours = (weights.own_tensors(open_model(*path).objective) for path in ((run, 0), (tmp_path / "ours",)))
-    same = weights.own_tensors(direct.objective)
+    began, ours = (own_tensors(open_model(*path).objective) for path in ((run, 0), (tmp_path / "ours",)))
+    same = own_tensors(direct.objective)
     assert all(torch.equal(same[name], began[name]) for name in began)
     assert began.keys() - ours.keys() == {"head.table.weight", "head.bias"}
     assert all(torch.equal(began[name], ours[name]) for name in ours)
@@ -150,7 +150,7 @@ def test_a_training_starts_from_it(theirs, tmp_path, capsys):
     assert (out / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
     assert "softmax over words stays behind" in capsys.readouterr().err
     take_over(out, tmp_path / "back")
-    trained, back = (weights.own_tensors(open_model(path).objective) for path in (run, tmp_path / "back"))
+    trained, back = (own_tensors(open_model(path).objective) for path in (run, tmp_path / "back"))
     assert all(torch.equal(trained[name], back[name]) for name in back)
     other = ["model.kind=elmo", "model.width=5", "model.cells=13", f"out={tmp_path}/other"]
     with pytest.raises(RecipeError, match=r"model: found cells 13, .*wanted cells \d+, .* has; leave \[model\] out"):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ordsmed.apply.generation import leading
-from ordsmed.apply.generation.options import SamplingOptions
 from ordsmed.base.errors import RecipeError
+from ordsmed.use.generation import leading
+from ordsmed.use.generation.options import SamplingOptions
 
 NETWORK: Any = SimpleNamespace(ranks=SimpleNamespace(world=2))
 HOW = SamplingOptions(stop=("x",), seed=4)

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from ordsmed.apply.export import export
-from ordsmed.apply.origin import Origin
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import fresh
-from ordsmed.nn import weights
+from ordsmed.nn.model import own_tensors
+from ordsmed.weights import weights
+from ordsmed.weights.export import export
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.trained import open_model
 
 
 @pytest.fixture
@@ -37,9 +38,9 @@ def test_wherever_it_stands_network_tokenizer_and_weights_are_the_same(
     assert origin.network() == run.settings
     assert origin.tokenizer().fingerprint == run.tokenizer.fingerprint
     objective = fresh(run.learned, run.settings, run.tokenizer, 5)
-    assert weights.digest(weights.own_tensors(objective)) != weights.digest(weights.own_tensors(run.objective))
+    assert weights.digest(own_tensors(objective)) != weights.digest(own_tensors(run.objective))
     start = origin.load_into(objective, run.tokenizer)
-    assert weights.digest(weights.own_tensors(objective)) == weights.digest(weights.own_tensors(run.objective))
+    assert weights.digest(own_tensors(objective)) == weights.digest(own_tensors(run.objective))
     assert (start[0].name if start else None) == ("step-000000012" if place == "run" else None)
 
 

@@ -12,18 +12,19 @@ import torch
 
 from kit.makers import SPECIAL, WORDS
 from kit.task_files import LABELS, task_files
-from ordsmed.apply import predict as predicts
-from ordsmed.apply.predict import evaluate, open_task, predict
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.learn.objective import fresh
-from ordsmed.models import bert
-from ordsmed.nn import weights
-from ordsmed.nn.foreign import Networks
-from ordsmed.objectives import mlm
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.learn.objectives import mlm
+from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use import predict as predicts
+from ordsmed.use.predict import evaluate, open_task, predict
+from ordsmed.weights import weights
+from ordsmed.weights.foreign import Networks
 
 
 def model_of(folder: Path, **learned: Any) -> Path:
@@ -33,7 +34,7 @@ def model_of(folder: Path, **learned: Any) -> Path:
     tokenizer = Tokenizer.load(folder / "vocab.txt")
     network = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
     (what,) = learned.values()
-    weights.write(folder / WEIGHTS, weights.own_tensors(fresh(what, network, tokenizer, 3)))
+    weights.write(folder / WEIGHTS, own_tensors(fresh(what, network, tokenizer, 3)))
     files.write_text(folder / SETTINGS, settings.write(Networks(model=network, **learned)))
     tokenizer.save(folder / TOKENIZER)
     return folder
@@ -145,7 +146,7 @@ def test_who_waits_for_16_bits_is_told(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = {"bf16": 61.7}
-    monkeypatch.setattr("ordsmed.apply.trained.slower_in", lambda precision, device: slow.get(precision))
+    monkeypatch.setattr("ordsmed.weights.trained.slower_in", lambda precision, device: slow.get(precision))
     open_task(model, device="cpu", precision="bf16")
     assert "--precision: products in bf16 take 61.7 times as long as in fp32 here" in capsys.readouterr().err
     open_task(model, device="cpu")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ordsmed.apply import probed
 from ordsmed.base.errors import DataError
+from ordsmed.weights import probed
 
 WHOLE: dict[str, Any] = {
     "accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["a/w.txt", "b.txt"], "key": "k", "model": "x/m",

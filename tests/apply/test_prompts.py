@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ordsmed.apply.generation import prompts as way
-from ordsmed.apply.generation.options import Generated
-from ordsmed.apply.generation.prompts import Prompt, agreed, as_json, as_line, given, of_file, shown, taken
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
+from ordsmed.use.generation import prompts as way
+from ordsmed.use.generation.options import Generated
+from ordsmed.use.generation.prompts import Prompt, agreed, as_json, as_line, given, of_file, shown, taken
 
 
 def test_prompts_of_lines(tmp_path: Path) -> None:

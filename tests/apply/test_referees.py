@@ -24,18 +24,18 @@ import torch
 
 from kit.families import shaken
 from kit.language_models import LEARNED, SIZE, elmo_made, made, tokenizer
-from ordsmed.apply.embed import Form, embedded
-from ordsmed.apply.generate import generate
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.trained import Trained, open_model
-from ordsmed.formats import elmo as elmo_files
-from ordsmed.formats.huggingface import Settings as HuggingFace
-from ordsmed.likelihood import ways
-from ordsmed.likelihood.items import Item
-from ordsmed.models import bert, megatron_bert, roberta
-from ordsmed.objectives import mlm, mlm_nsp
-from ordsmed.probes import cloze, wikitext
-from ordsmed.tokenizers import bytebpe
+from ordsmed.learn.objectives import mlm, mlm_nsp
+from ordsmed.measure.likelihood import ways
+from ordsmed.measure.likelihood.items import Item
+from ordsmed.measure.probes import cloze, wikitext
+from ordsmed.nn.models import bert, megatron_bert, roberta
+from ordsmed.text.tokenizers import bytebpe
+from ordsmed.use.embed import Form, embedded
+from ordsmed.use.generate import generate
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.formats import elmo as elmo_files
+from ordsmed.weights.formats.huggingface import Settings as HuggingFace
+from ordsmed.weights.trained import Trained, open_model
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 CAUSAL = ["gpt2", "gpt2 of bytes", "gpt2 of roberta's bytes", "hybrid", "hybrid-modern"]

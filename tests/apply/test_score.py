@@ -9,9 +9,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from ordsmed.apply.score import score
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.score import spans
+from ordsmed.learn.score import spans
+from ordsmed.use.score import score
 
 GOLD = "Rome\tB-LOC\nsees\tO\nAnn\tB-PER\nLee\tI-PER\n\n"
 

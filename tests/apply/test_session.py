@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.generation.session import Session
 from ordsmed.base.ending import Ended
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.use.generation.session import Session
 
 SEEN: list[tuple[str, SamplingOptions, int]] = []
 

@@ -10,15 +10,16 @@ import torch
 
 from kit.makers import make_store
 from ordsmed.api.model import open
-from ordsmed.apply.export import export, export_all
-from ordsmed.apply.fill import Filled
-from ordsmed.apply.origin import Origin
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
-from ordsmed.nn import weights
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.nn.model import own_tensors
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.use.fill import Filled
+from ordsmed.weights import weights
+from ordsmed.weights.export import export, export_all
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.trained import open_model
 
 pytestmark = pytest.mark.long
 
@@ -55,7 +56,7 @@ def guesses(folder: Path | str) -> Filled:
 
 
 def tensors(path: Path, step: int | None = None) -> dict[str, torch.Tensor]:
-    return {k: v.detach().clone() for k, v in weights.own_tensors(open_model(path, step).objective).items()}
+    return {k: v.detach().clone() for k, v in own_tensors(open_model(path, step).objective).items()}
 
 
 def test_revisions_are_kept_without_moments_and_all_are_exported(recipe: Write, tmp_path: Path) -> None:

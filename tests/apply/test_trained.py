@@ -11,17 +11,18 @@ import pytest
 import torch
 
 from kit.language_models import LEARNED, SENTENCES, elmo_made, made
-from ordsmed.apply.embed import Form, embedded
-from ordsmed.apply.export import export, export_all
-from ordsmed.apply.fill import fill
-from ordsmed.apply.generation.network import writing
-from ordsmed.apply.trained import Trained, can_multiply, open_model, opened
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.nn import weights
 from ordsmed.nn.attention import Cache
+from ordsmed.nn.model import own_tensors
 from ordsmed.nn.packed import lacks_int8
+from ordsmed.use.embed import Form, embedded
+from ordsmed.use.fill import fill
+from ordsmed.use.generation.network import writing
+from ordsmed.weights import weights
+from ordsmed.weights.export import export, export_all
+from ordsmed.weights.trained import Trained, can_multiply, open_model, opened
 
 WITH_INT8 = pytest.mark.skipif(bool(lacks_int8(torch.device("cpu"))), reason="no exact products of 8 bits here")
 
@@ -33,14 +34,14 @@ def run(tiny_run, tmp_path):
 
 
 def same(one, other):
-    a, b = (weights.own_tensors(t.objective) for t in (one, other))
+    a, b = (own_tensors(t.objective) for t in (one, other))
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def test_a_finished_run_opens_with_its_last_weights(tiny_run):
     found = open_model(tiny_run.bert)
     saved = weights.read(tiny_run.bert / "weights" / "model.safetensors")
-    own = weights.own_tensors(found.objective)
+    own = own_tensors(found.objective)
     assert found.step == 12
     assert found.kind == "bert"
     assert not found.objective.training
@@ -191,7 +192,7 @@ def test_a_first_step_whose_init_is_gone_is_left_out_of_all(run, tmp_path, capsy
 def test_in_16_bits_a_model_is_as_near_as_by_autocast(family, tmp_path, monkeypatch):
     """To that of 32 bits; the second time it tells the same; its own weights stay."""
     trained = elmo_made(tmp_path) if family == "elmo" else made(family, tmp_path)
-    before = {name: tensor.clone() for name, tensor in weights.own_tensors(trained.objective).items()}
+    before = {name: tensor.clone() for name, tensor in own_tensors(trained.objective).items()}
     half = replace(trained, precision="bf16")
 
     def vectors(trained):
@@ -204,7 +205,7 @@ def test_in_16_bits_a_model_is_as_near_as_by_autocast(family, tmp_path, monkeypa
     far, by_autocast = (float(np.abs(one - whole).mean()) for one in (once, vectors(half)))
     assert 0 < far <= 1.25 * by_autocast
     assert by_autocast < 0.05 * float(np.abs(whole).mean())
-    after = weights.own_tensors(trained.objective)
+    after = own_tensors(trained.objective)
     assert all(after[name].dtype == torch.float32 and torch.equal(after[name], before[name]) for name in before)
 
 
@@ -226,7 +227,7 @@ def test_in_16_bits_on_a_gpu_attention_is_not_cudnns(tensor, tmp_path, monkeypat
 def test_in_8_bits_a_model_tells_about_the_same(family, tmp_path):
     """Batches or texts alone, the second time the same; its own weights stay."""
     trained = made(family, tmp_path)
-    before = {name: tensor.clone() for name, tensor in weights.own_tensors(trained.objective).items()}
+    before = {name: tensor.clone() for name, tensor in own_tensors(trained.objective).items()}
     small = replace(trained, precision="int8")
 
     def vectors(trained, texts):
@@ -238,7 +239,7 @@ def test_in_8_bits_a_model_tells_about_the_same(family, tmp_path):
     assert np.array_equal(once, again)
     assert 0 < float(np.abs(once - whole).mean()) < 0.03 * spread
     assert float(np.abs(apart - whole).mean()) < 0.03 * spread
-    after = weights.own_tensors(trained.objective)
+    after = own_tensors(trained.objective)
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert np.array_equal(vectors(trained, SENTENCES), whole)
 
@@ -266,10 +267,10 @@ def test_who_cannot_multiply_in_8_bits_is_told_what_can(tmp_path, monkeypatch, c
     trained, cpu = made("bert", tmp_path / "bert"), torch.device("cpu")
     with pytest.raises(RecipeError, match=r"found int8, which is for CPUs, and the model is on cuda; use bf16$"):
         can_multiply(trained, "int8", torch.device("cuda"))
-    monkeypatch.setattr("ordsmed.apply.trained.lacks_int8", lambda device: "this CPU, without VNNI, lacks")
+    monkeypatch.setattr("ordsmed.weights.trained.lacks_int8", lambda device: "this CPU, without VNNI, lacks")
     with pytest.raises(RecipeError, match=r"--precision: found int8, which this CPU, without .*; use fp32 or bf16$"):
         can_multiply(trained, "int8", cpu)
-    monkeypatch.setattr("ordsmed.apply.trained.lacks_int8", lambda device: "")
+    monkeypatch.setattr("ordsmed.weights.trained.lacks_int8", lambda device: "")
     with pytest.raises(RecipeError, match=r"found int8 with layers split over 2 processes; use fp32 or bf16$"):
         can_multiply(trained, "int8", cpu, 2)
     with pytest.raises(RecipeError, match=r"found int8, but .* \(elmo\) is not made of blocks of linear layers; use"):

@@ -13,17 +13,16 @@ from torch import Tensor
 
 from kit.families import shaken
 from kit.language_models import WORDS, hub_folder, made, tokenizer
-from ordsmed.apply import transplant
-from ordsmed.apply.origin import Origin
-from ordsmed.apply.transplant import Beginning, Vocabulary, begin, tables_of
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.learn.objective import fresh
-from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
-from ordsmed.nn import weights
-from ordsmed.nn.weights import own_tensors
-from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.learn.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.text.extension import extended
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import transplant, weights
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.transplant import Beginning, Vocabulary, begin, tables_of
 
 SIZE = {"width": 16, "layers": 1, "heads": 2, "positions": 16}
 MODERN = modern.Settings(**SIZE, inner=24, window=4)  # type: ignore[arg-type]

@@ -11,16 +11,16 @@ import torch
 
 from kit.families import shaken
 from kit.makers import SPECIAL
-from ordsmed.apply.generate import generate, generate_all, steps, stream
-from ordsmed.apply.generation.network import writing
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.generation.unmasking import behind, fill_all, filled, put_in, unmasked
-from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
-from ordsmed.models import bert, gpt2, modern
-from ordsmed.objectives import clm, diffusion, hybrid, mlm
+from ordsmed.learn.objectives import clm, diffusion, hybrid, mlm
+from ordsmed.nn.models import bert, gpt2, modern
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.generate import generate, generate_all, steps, stream
+from ordsmed.use.generation.network import writing
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.use.generation.unmasking import behind, fill_all, filled, put_in, unmasked
+from ordsmed.weights.trained import Trained
 
 WORDS = 40
 MODELS = {

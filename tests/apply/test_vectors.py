@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from ordsmed.apply import readers, vectors
-from ordsmed.apply.embed import Form, _buffers, _split, numbers
-from ordsmed.apply.readers import Row, TransformerReader
 from ordsmed.base.errors import RecipeError
-from ordsmed.bench.plain import PlainBiLm
+from ordsmed.measure.bench.plain import PlainBiLm
+from ordsmed.use import readers, vectors
+from ordsmed.use.embed import Form, _buffers, _split, numbers
+from ordsmed.use.readers import Row, TransformerReader
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".h5", ".parquet"])
@@ -77,8 +77,8 @@ def test_rows_that_are_read_at_once() -> None:
 
 def test_lines_that_wait_are_bounded_by_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Any = SimpleNamespace(layers=2, width=4)
-    monkeypatch.setattr("ordsmed.apply.embed.HELD_LINES", 4)
-    monkeypatch.setattr("ordsmed.apply.embed.HELD_BYTES", 3 * 32)  # of three words
+    monkeypatch.setattr("ordsmed.use.embed.HELD_LINES", 4)
+    monkeypatch.setattr("ordsmed.use.embed.HELD_BYTES", 3 * 32)  # of three words
     lines = ["a", "b c", "d e f g", "", "", "", "", "x"]
     assert list(_buffers(lines, reader, Form())) == [["a", "b c"], ["d e f g"], ["", "", "", ""], ["x"]]
     assert list(_buffers(lines, reader, Form(carry=True, batch=3))) == [lines[:3], lines[3:6], lines[6:]]

@@ -14,7 +14,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
-from ordsmed.models import bert
+from ordsmed.nn.models import bert
 
 SAMPLE = '''"""A head line
 over two lines.
@@ -145,11 +145,11 @@ def test_tables_within_settings_follow_from_annotations(lab: str, tmp_path: Path
 
 
 def test_tables_of_a_menu_name_the_kinds_that_have_them() -> None:
-    found = {one.key: one for one in menu.nested("ordsmed.pretrain.recipe", "Pretraining")}
+    found = {one.key: one for one in menu.nested("ordsmed.train.pretrain.recipe", "Pretraining")}
     assert found["objective.generator"].kinds == ("rtd",)
     assert found["objective.hide"].kinds == ("hybrid", "mlm")
     assert found["phase.schedule"].kinds == ()
-    assert {one.key: one.kinds for one in menu.nested("ordsmed.finetune.recipe", "Finetuning")}["task.top"] == ()
+    assert {one.key: one.kinds for one in menu.nested("ordsmed.train.finetune.recipe", "Finetuning")}["task.top"] == ()
 
 
 def test_a_source_that_changed_is_read_again(lab: str, tmp_path: Path) -> None:
@@ -187,13 +187,15 @@ def test_kind_of() -> None:
 
 
 def test_reading_help_imports_nothing_heavy() -> None:
-    code = "from ordsmed.base import menu; menu.lines('ordsmed.models.bert'); import sys; print('torch' in sys.modules)"
+    code = (
+        "from ordsmed.base import menu; menu.lines('ordsmed.nn.models.bert'); import sys; print('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_settings_of_a_base_class_come_first_as_the_class_has_them() -> None:
     """Those that it changes stay at their place, in its own words."""
-    found = {line.name: line for line in menu.lines("ordsmed.finetune.recipe", "Finetuning")}
+    found = {line.name: line for line in menu.lines("ordsmed.train.finetune.recipe", "Finetuning")}
     assert list(found)[:2] == ["model", "optimizer"]
     assert list(found).index("layer_decay") < list(found).index("task")
     assert (found["layer_decay"].type, found["layer_decay"].default) == ("float | None", "None")
@@ -218,8 +220,8 @@ def test_a_kind_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(RecipeError, match=said):
             menu.load("models", kind, place=place)
-    assert menu.module_of("models", "bert") == "ordsmed.models.bert"
+    assert menu.module_of("models", "bert") == "ordsmed.nn.models.bert"
     assert menu.module_of("models", "my.own") == "my.own"
-    assert menu.kind_of(type("X", (), {"__module__": "ordsmed.models.deep.bert"})()) == "ordsmed.models.deep.bert"
-    assert menu.kind_of(type("X", (), {"__module__": "ordsmed.mesh.layout"})()) == "ordsmed.mesh.layout"
+    assert menu.kind_of(type("X", (), {"__module__": "ordsmed.nn.models.deep.bert"})()) == "ordsmed.nn.models.deep.bert"
+    assert menu.kind_of(type("X", (), {"__module__": "ordsmed.train.mesh.layout"})()) == "ordsmed.train.mesh.layout"
     assert not [name for name in menu.MENUS for kind in menu.entries(name) if kind.startswith("_")]

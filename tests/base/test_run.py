@@ -342,7 +342,7 @@ def test_titles_of_recipes(deeds: Any, tmp_path: Path) -> None:
     (tmp_path / "deep" / "b.toml").write_text('text = "x"\n')
     for name in ("deep/b.toml", str(tmp_path / "deep" / "b.toml")):
         assert run.load(deeds.Deed, name)[1] == "b"
-    from ordsmed.pretrain.recipe import Pretraining
+    from ordsmed.train.pretrain.recipe import Pretraining
 
     assert run.load(Pretraining, "tiny/bert")[1] == "tiny-bert"
     shipped = str(run.find_recipe("tiny/bert", ""))

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from ordsmed.base import menu, run, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import Menu
-from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.finetune.recipe import Finetuning
+from ordsmed.learn.objectives import clm, mlm
+from ordsmed.learn.optimizers import adamw
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert, gpt2
-from ordsmed.objectives import clm, mlm
-from ordsmed.optimizers import adamw
-from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.measure.bench.bench import Bench
+from ordsmed.nn.models import bert, gpt2
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain.recipe import Pretraining
 
 GOOD = """
 data = "somewhere"
@@ -409,7 +409,7 @@ class Outer:
         ({"kind_of_cut": 1.1}, lambda o: o.kind_of_cut == "1.1"),
         ({"both": 2.0}, lambda o: o.both == "2.0"),
         ({"noted": 4}, lambda o: o.noted == 4),
-        ({"part": {"kind": "ordsmed.models.bert"}}, lambda o: isinstance(o.part, bert.Settings)),
+        ({"part": {"kind": "ordsmed.nn.models.bert"}}, lambda o: isinstance(o.part, bert.Settings)),
     ],
 )
 def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.bench.bench import bench
-from ordsmed.bench.plain import PlainBiLm
-from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.measure.bench.bench import bench
+from ordsmed.measure.bench.plain import PlainBiLm
+from ordsmed.train.pretrain.plan import PretrainingPlan
 
 
 @pytest.fixture(autouse=True)

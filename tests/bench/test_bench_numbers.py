@@ -16,17 +16,17 @@ import pytest
 from kit.makers import invented_text
 from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
-from ordsmed.bench import bench as benches
-from ordsmed.bench import rounds as bench_rounds
-from ordsmed.bench import synthetic as made_up
-from ordsmed.bench import tasks as bench_tasks
-from ordsmed.bench import training
-from ordsmed.bench.bench import Bench, bench
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.data.encode import Encoded
-from ordsmed.models import bert
-from ordsmed.objectives import clm, mlm
-from ordsmed.tasks import squad
+from ordsmed.learn.objectives import clm, mlm
+from ordsmed.learn.tasks import squad
+from ordsmed.measure.bench import bench as benches
+from ordsmed.measure.bench import rounds as bench_rounds
+from ordsmed.measure.bench import synthetic as made_up
+from ordsmed.measure.bench import tasks as bench_tasks
+from ordsmed.measure.bench import training
+from ordsmed.measure.bench.bench import Bench, bench
+from ordsmed.nn.models import bert
 
 BERT = ["model.width=32", "model.layers=1", "model.heads=2", "vocabulary=300", "tokens=5000", "length=16", "batch=4",
         "layout.device=cpu", "layout.threads=1"]  # fmt: skip
@@ -78,7 +78,7 @@ def test_training_is_told_by_its_median_step(
     clock: Any, stepped: list[tuple[int, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that warm up do not count; rates and the share of the peak follow from the median."""
-    monkeypatch.setattr("ordsmed.bench.training.measured_peak", lambda *_: 5e8)
+    monkeypatch.setattr("ordsmed.measure.bench.training.measured_peak", lambda *_: 5e8)
     clock([9.0, 0.5, 0.1, 0.4])  # the clock is read when the second, which warms up as the first does, is done
     found = measured("bench/bert-mini", *BERT, "steps=3")
     assert stepped == [(5, 5e8)]
@@ -299,7 +299,7 @@ def test_numbers_are_told_with_their_names() -> None:
 
 
 def test_dropout_everywhere_or_the_network_s_own() -> None:
-    from ordsmed.models import bert, elmo
+    from ordsmed.nn.models import bert, elmo
 
     own = bert.Settings(dropout=0.3, attention_dropout=0.4)
     assert bench_tasks.with_dropout(own, None) == own

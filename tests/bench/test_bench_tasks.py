@@ -14,15 +14,15 @@ import torch
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.bench import synthetic as made_up
-from ordsmed.bench import tasks as bench_tasks
-from ordsmed.bench.bench import Bench, bench
 from ordsmed.data.features import Features
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert
+from ordsmed.learn.optimizers import adamw
+from ordsmed.learn.tasks import squad
+from ordsmed.measure.bench import synthetic as made_up
+from ordsmed.measure.bench import tasks as bench_tasks
+from ordsmed.measure.bench.bench import Bench, bench
 from ordsmed.nn.kernels import switch
-from ordsmed.optimizers import adamw
-from ordsmed.tasks import squad
+from ordsmed.nn.models import bert
+from ordsmed.train.mesh.layout import Layout
 
 SMALL = ["model.size=tiny", "model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300",
          "layout.device=cpu", "layout.threads=1"]  # fmt: skip

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from ordsmed.base import machine
-from ordsmed.bench import energy, profile, rounds
-from ordsmed.bench.profile import Profile, Wide, kind_of, sorted_out
-from ordsmed.bench.rounds import Rounds, RowsWatch, Spread
+from ordsmed.measure.bench import energy, profile, rounds
+from ordsmed.measure.bench.profile import Profile, Wide, kind_of, sorted_out
+from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
 from ordsmed.nn.loss import sampled_loss
 
 CPU = torch.device("cpu")

@@ -13,10 +13,10 @@ from kit.measurements import measurement
 from ordsmed.base import measurements, run, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.measurements import Measurement
-from ordsmed.bench import bench as benches
-from ordsmed.bench import published, table
-from ordsmed.bench.bench import Bench, bench
-from ordsmed.bench.table import Axes, CellResult
+from ordsmed.measure.bench import bench as benches
+from ordsmed.measure.bench import published, table
+from ordsmed.measure.bench.bench import Bench, bench
+from ordsmed.measure.bench.table import Axes, CellResult
 
 
 @pytest.fixture(autouse=True)

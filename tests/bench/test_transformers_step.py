@@ -11,9 +11,9 @@ import torch
 
 from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
-from ordsmed.bench.bench import bench
-from ordsmed.bench.transformers_step import TransformersStep
-from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.measure.bench.bench import bench
+from ordsmed.measure.bench.transformers_step import TransformersStep
+from ordsmed.train.pretrain.plan import PretrainingPlan
 
 SMALL = ["model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300", "tokens=5000",
          "length=16", "batch=4", "layout.micro=2", "steps=2", "layout.device=cpu", "layout.threads=1", "dropout=0.0",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ordsmed.base.binary import bundle, proto, sstable
+from ordsmed.base.binary.crc32c import crc32c, masked
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.binary import bundle, proto, sstable
-from ordsmed.binary.crc32c import crc32c, masked
 
 REAL = Path(__file__).parent / "tensorflow"  # made by tests/measure/tensorflow_files.py
 KINDS = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ordsmed.binary.crc32c import BLOCK, FOLD, ROW, crc32c, crc32c_many, masked
+from ordsmed.base.binary.crc32c import BLOCK, FOLD, ROW, crc32c, crc32c_many, masked
 
 
 def plain(data: bytes) -> int:

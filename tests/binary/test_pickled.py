@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from kit.foreign_files import everything
+from ordsmed.base.binary import pickled
+from ordsmed.base.binary.pickled import Pickled, Strided, Stub, is_pickled
 from ordsmed.base.errors import DataError
-from ordsmed.binary import pickled
-from ordsmed.binary.pickled import Pickled, Strided, Stub, is_pickled
 
 
 class Hostile:

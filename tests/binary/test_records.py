@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ordsmed.base.binary import examples, proto, records
+from ordsmed.base.binary.crc32c import crc32c, masked
 from ordsmed.base.errors import DataError
-from ordsmed.binary import examples, proto, records
-from ordsmed.binary.crc32c import crc32c, masked
 
 REAL = Path(__file__).parent / "tensorflow/records.tfrecord"  # made by tests/measure/tensorflow_files.py
 WANTED = {"input_ids": examples.INTS, "masked_lm_weights": examples.FLOATS}

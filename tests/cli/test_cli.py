@@ -19,8 +19,8 @@ from ordsmed import __version__, cli
 from ordsmed.base import ending, menu, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.files import REMEDIES
-from ordsmed.command import flags
-from ordsmed.command import verb as verbs
+from ordsmed.cli import flags
+from ordsmed.cli import verb as verbs
 
 
 @pytest.fixture(autouse=True)
@@ -89,14 +89,14 @@ def test_alone_it_tells_first_steps_and_verbs(ordsmed: Any) -> None:
         verbs.find(words[1]).parser().read(words[2:])  # such a command there is
 
 
-LAYOUT = {"layout": ("ordsmed.mesh.layout", "Layout")}
+LAYOUT = {"layout": ("ordsmed.train.mesh.layout", "Layout")}
 SCHEDULE = ("ordsmed.learn.schedules", "Schedule")
 MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard"), **LAYOUT}
 TABLES = {  # verb -> tables within its recipe's settings, which help tells of
     "corpus": {"near": ("ordsmed.corpus.near", "Near"), "held_out": ("ordsmed.corpus.held_out", "Decontaminate"),
                "given": ("ordsmed.corpus.pipeline", "GivenSplits")},
     "pretrain": {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": SCHEDULE, **MORE,
-                 "objective.generator (rtd)": ("ordsmed.objectives.rtd", "Generator")},
+                 "objective.generator (rtd)": ("ordsmed.learn.objectives.rtd", "Generator")},
     "finetune": {"schedule": SCHEDULE, "adapters": ("ordsmed.nn.adapters", "Adapters"), **MORE,
                  "task.top": ("ordsmed.learn.upper_layers", "Top")},
     "bench": LAYOUT,
@@ -129,7 +129,7 @@ def test_menus(ordsmed: Any) -> None:
     assert "      hide (float | Ramp, 0.15)\n          share of a row's tokens that are predicted" in told
     assert "      unit ('token' | 'word' | 'span', 'token')\n" in told
     for kind in menu.entries("objectives"):
-        for line in menu.lines(f"ordsmed.objectives.{kind}"):
+        for line in menu.lines(f"ordsmed.learn.objectives.{kind}"):
             assert f"{line.name} ({line.type}, {line.default})" in told
             assert line.doc in " ".join(told.split())
     one = ordsmed("menus", "models", "bert").out
@@ -316,7 +316,7 @@ def test_overrides_stand_anywhere(ordsmed: Any) -> None:
 
 def test_words_behind_an_option_of_fill(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from ordsmed.api import model
-    from ordsmed.apply.fill import Filled
+    from ordsmed.use.fill import Filled
 
     class Asked(model.OpenModel):
         def check(self, method: str) -> None:
@@ -535,7 +535,7 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
 
     from kit.makers import build
     from ordsmed.base.ranks import Ranks
-    from ordsmed.pretrain.recipe import Pretraining
+    from ordsmed.train.pretrain.recipe import Pretraining
 
     folder = getattr(tiny_run, kind)
     for step, phase, inner in ((1, 1, 1), (8, 1, 8), (12, 2, 4)):

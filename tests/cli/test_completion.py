@@ -12,7 +12,7 @@ import pytest
 
 from ordsmed.base import menu, run
 from ordsmed.base.arguments import FILES
-from ordsmed.command import completion, verb
+from ordsmed.cli import completion, verb
 
 BASH = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))

@@ -20,7 +20,7 @@ import pytest
 from kit.processes import PATIENT, run_born
 from ordsmed import cli
 from ordsmed.api.model import open as open_model
-from ordsmed.verbs import generate as verb
+from ordsmed.cli.verbs import generate as verb
 
 COMMAND = [sys.executable, "-m", "ordsmed", "generate"]
 

@@ -19,11 +19,12 @@ from ordsmed import cli
 from ordsmed.base import files, machine, settings
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.learn.objective import fresh
-from ordsmed.models import bert
-from ordsmed.nn import weights
-from ordsmed.nn.foreign import Networks
-from ordsmed.tasks import squad
+from ordsmed.learn.tasks import squad
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import weights
+from ordsmed.weights.foreign import Networks
 
 WORDS = ["what", "?", "it", "is", "wet", "."]
 NETWORK = ["model.kind=bert", "model.width=16", "model.layers=1", "model.heads=2", "model.inner=16"]
@@ -63,7 +64,7 @@ def model_of(folder: Path) -> Path:
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
     tokenizer, task = Tokenizer.load(folder / "vocab.txt"), squad.Settings(length=48)
     network = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
-    weights.write(folder / WEIGHTS, weights.own_tensors(fresh(task, network, tokenizer, 3)))
+    weights.write(folder / WEIGHTS, own_tensors(fresh(task, network, tokenizer, 3)))
     files.write_text(folder / SETTINGS, settings.write(Networks(model=network, task=task)))
     tokenizer.save(folder / TOKENIZER)
     return folder
@@ -204,7 +205,7 @@ def test_more_processes_than_a_machine_bears_are_not_started(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr("ordsmed.launch.local._once", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("ordsmed.base.launch.local._once", lambda *_: pytest.fail("started"))
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["pretrain", "tiny/bert", "--devices", "100000"])
     assert capsys.readouterr().err.startswith("ordsmed: --devices: found 100,000 processes; wanted at most ")
@@ -216,7 +217,7 @@ def test_the_trained_folder_is_untouched(made: dict[str, list[str]]) -> None:
 
 def test_who_was_started_side_by_side_is_told_to_go_on_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from ordsmed.base.ending import GOES_ON, stopped
-    from ordsmed.launch import local
+    from ordsmed.base.launch import local
 
     assert stopped("pretrain", ["a b", "--anew"], GOES_ON).endswith("go on with: ordsmed pretrain 'a b'")
     begun: list[dict[str, str]] = []

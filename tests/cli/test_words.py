@@ -13,14 +13,14 @@ import pytest
 
 from ordsmed import cli
 from ordsmed.api.model import OpenModel
-from ordsmed.apply.embed import Form
-from ordsmed.apply.predict import Evaluated, Predicted
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ending import Stopped
 from ordsmed.base.run import Run
-from ordsmed.command import flags, recipes
-from ordsmed.command import verb as verbs
-from ordsmed.web.urls import Rules
+from ordsmed.cli import flags, recipes
+from ordsmed.cli import verb as verbs
+from ordsmed.text.web.urls import Rules
+from ordsmed.use.embed import Form
+from ordsmed.use.predict import Evaluated, Predicted
 
 LINES, BOTH = ["made"], Evaluated({"f1": 1.5}, ["made"])
 PREDICTED = Predicted(Path("out"), {}, LINES)

@@ -14,12 +14,12 @@ from kit.makers import make_store
 from kit.measurements import measurement
 from ordsmed.base import machine, measurements
 from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.launch import gpus
 from ordsmed.cli import main
-from ordsmed.cluster import claims
-from ordsmed.cluster import estimate as machinery
-from ordsmed.cluster.estimate import Estimate, Margin, estimate
-from ordsmed.launch import gpus
-from ordsmed.show import survey
+from ordsmed.machines.cluster import claims
+from ordsmed.machines.cluster import estimate as machinery
+from ordsmed.machines.cluster.estimate import Estimate, Margin, estimate
+from ordsmed.tell.show import survey
 from ordsmed.train.job import Job
 
 PEAK = 1e12

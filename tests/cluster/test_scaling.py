@@ -11,8 +11,8 @@ from kit.measurements import measurement
 from ordsmed.base import measurements
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.cli import main
-from ordsmed.cluster import claims, scaling
-from ordsmed.cluster.scaling import Point, Series
+from ordsmed.machines.cluster import claims, scaling
+from ordsmed.machines.cluster.scaling import Point, Series
 
 STRONG = """
 [[series]]

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.launch import site, slurm
 from ordsmed.cli import main
-from ordsmed.cluster import submit
-from ordsmed.cluster.submit import Wish, prepare
-from ordsmed.launch import site, slurm
-from ordsmed.show.show import read
+from ordsmed.machines.cluster import submit
+from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.tell.show.show import read
 
 ROOT = Path(__file__).parents[2]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]

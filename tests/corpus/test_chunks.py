@@ -15,9 +15,9 @@ import pytest
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import obtain
 from ordsmed.base.workers import worker_pool
-from ordsmed.cleaners import length
 from ordsmed.corpus import chunks
 from ordsmed.corpus.chunks import CorpusSource, Reading, Work
+from ordsmed.corpus.cleaners import length
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.held_out import grams
 from ordsmed.corpus.pipeline import Corpus, partly

@@ -18,7 +18,7 @@ from ordsmed.corpus.presplit import presplit
 from ordsmed.corpus.shards import shards
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.show.stats import stats
+from ordsmed.tell.show.stats import stats
 
 RECIPE = 'out = "{0}/c"\nshard = 2000\nvalidation = 0.2\n[source]\nkind = "text"\npath = "{0}/a.txt"\n'
 TOKENIZER = '{0}[tokenizer]\nkind = "wordpiece"\nsize = 200\n'

@@ -16,9 +16,9 @@ import pytest
 from ordsmed.base import menu, run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, load, obtain
-from ordsmed.corpora import text as text_files
 from ordsmed.corpus import chunks, pipeline
 from ordsmed.corpus import folder as folders
+from ordsmed.corpus.corpora import text as text_files
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.pipeline import Corpus, partly

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kit.makers import invented_text
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
-from ordsmed.corpora import jsonl
 from ordsmed.corpus import presplit as deed
+from ordsmed.corpus.corpora import jsonl
 from ordsmed.corpus.folder import PartWriter, documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.presplit import presplit

@@ -54,7 +54,7 @@ def facts(tmp_path: Path) -> dict[str, Any]:
     matched = Matched(exact=11, near=2, groups=groups)
 
     class Ratios:
-        __module__ = "ordsmed.cleaners.ratios"
+        __module__ = "ordsmed.corpus.cleaners.ratios"
 
     return report.facts(Work(clean=(Ratios(),), near=Near()), chunks, sources, matched, writers(tmp_path))
 

@@ -12,8 +12,8 @@ import pytest
 
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.corpora import text
 from ordsmed.corpus import shards as deed
+from ordsmed.corpus.corpora import text
 from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.shards import shards
 from ordsmed.text.document import Document

@@ -22,7 +22,7 @@ from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.data.words import WholeWords
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers.words import Settings
+from ordsmed.text.tokenizers.words import Settings
 
 KNOWN = ["<S>", "</S>", "<UNK>", "the", "blåbær"]
 FILES = ("train.bin", "train.idx", "train.counts.npy", "validation.bin", "validation.idx", "lexicon.bin", "lexicon.idx")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from kit.makers import SPECIAL, make_store
-from ordsmed.apply.records import write_records
 from ordsmed.base import run
+from ordsmed.base.binary import examples, records
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.binary import examples, records
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.records import MASKS, TEXT
+from ordsmed.learn.objectives import mlm, mlm_nsp, rtd
 from ordsmed.learn.phases import Phase
-from ordsmed.objectives import mlm, mlm_nsp, rtd
+from ordsmed.use.records import write_records
 
 KINDS = {"bert": {**TEXT, **MASKS}, "electra": TEXT}
 PHASE = Phase(steps=1, length=24, batch=4, rate=1e-3, pack=False)

@@ -14,7 +14,7 @@ from ordsmed.base.run import Run
 from ordsmed.data import tokenizer_training as module
 from ordsmed.data.tokenizer_training import TokenizerTraining, TrainingTexts, is_tokenizer, measure, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe, words
+from ordsmed.text.tokenizers import bytebpe, words
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "newt", "##s", "å"]
 

@@ -12,8 +12,8 @@ import pytest
 from ordsmed.data import words as module
 from ordsmed.data.words import WholeWords, Words, cut_of
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe, wordpiece
-from ordsmed.tokenizers import words as whole_words
+from ordsmed.text.tokenizers import bytebpe, wordpiece
+from ordsmed.text.tokenizers import words as whole_words
 
 TEXTS = [
     "The newts ran, and the newts won: 42 of them!", "", " two  blanks ", "\n", " ", "\nline\n\n ends \n", "a\tb  c",

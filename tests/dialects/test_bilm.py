@@ -26,9 +26,9 @@ from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
+from ordsmed.others.translate import install, perform
+from ordsmed.others.translate.program import find
 from ordsmed.train import loop
-from ordsmed.translate import install, perform
-from ordsmed.translate.program import find
 
 h5py, CODE = Lazy("h5py"), "bilm"
 LEAST = ["--train_prefix", "t/*", "--vocab_file", "v", "--save_dir", "o"]

@@ -18,7 +18,7 @@ from kit import elmo_files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.ranks import Place
 from ordsmed.base.settings import read as read_table
-from ordsmed.translate.program import Call, Flag, Program, find, names, programs
+from ordsmed.others.translate.program import Call, Flag, Program, find, names, programs
 
 UNUSED = ": not used by this call"
 WORD = "word9"

@@ -15,8 +15,8 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.translate import page, perform
-from ordsmed.translate.program import find
+from ordsmed.others.translate import page, perform
+from ordsmed.others.translate.program import find
 
 CODE = "electra"
 LEAST = ["--data-dir", "d", "--model-name", "m"]

@@ -13,12 +13,12 @@ import pytest
 
 from kit.dialects import called, changes, resolved
 from kit.foreign_files import byte_pieces
-from ordsmed.apply.trained import open_model
 from ordsmed.base import machine
 from ordsmed.base.arguments import UsageError
 from ordsmed.cli import main
-from ordsmed.translate import install, perform
-from ordsmed.translate.program import find
+from ordsmed.others.translate import install, perform
+from ordsmed.others.translate.program import find
+from ordsmed.weights.trained import open_model
 
 CODE = "fairseq"
 TRAIN, PREPROCESS, HYDRA, BPE = (

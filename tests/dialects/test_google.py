@@ -16,9 +16,9 @@ from kit.dialects import called, changes, resolved
 from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
-from ordsmed.dialects.google import leave_classes, leave_records, leave_scores, leave_validation
-from ordsmed.translate import perform
-from ordsmed.translate.program import find
+from ordsmed.others.dialects.google import leave_classes, leave_records, leave_scores, leave_validation
+from ordsmed.others.translate import perform
+from ordsmed.others.translate.program import find
 
 CODE = "google"
 CONFIG = {

@@ -18,10 +18,10 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.base.ranks import Place
 from ordsmed.cli import main
-from ordsmed.dialects import huggingface
 from ordsmed.learn.phases import Phase
-from ordsmed.translate import perform, trainer
-from ordsmed.translate.program import find
+from ordsmed.others.dialects import huggingface
+from ordsmed.others.translate import perform, trainer
+from ordsmed.others.translate.program import find
 
 CODE = "huggingface"
 MLM, CLM, GLUE, QA = "run_mlm.py", "run_clm.py", "run_glue.py", "run_qa.py"

@@ -12,8 +12,8 @@ from kit.dialects import called, changes, resolved
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.cli import main
-from ordsmed.translate import tagged
-from ordsmed.translate.program import find
+from ordsmed.others.translate import tagged
+from ordsmed.others.translate.program import find
 
 CODE, NER, F = "huggingface", "run_ner.py", "finetune: "
 BASE = ["--do_train", "--train_file=w.conll", "--model_name_or_path=b"]

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, changes, installed, resolved, words_of
-from ordsmed.apply.origin import Origin
 from ordsmed.base import run, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
-from ordsmed.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
-from ordsmed.translate import perform
-from ordsmed.translate.program import find
+from ordsmed.others.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
+from ordsmed.others.translate import perform
+from ordsmed.others.translate.program import find
+from ordsmed.weights.origin import Origin
 
 CODE, BASE = "megatron", ["--train-data", "a.json"]
 P, E, C = "pretrain: ", "encode: ", "corpus: "

@@ -19,9 +19,9 @@ import torch
 
 from kit.processes import PATIENT
 from ordsmed import cli
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files
-from ordsmed.translate import install
+from ordsmed.others.translate import install
+from ordsmed.weights.trained import open_model
 
 pytestmark = pytest.mark.long
 TEXT = "the cat sat on a mat while rain fell over old red roofs and no one came home"

@@ -13,9 +13,9 @@ from ordsmed.base import snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
-from ordsmed.dialects import nvidia
-from ordsmed.translate import install, perform
-from ordsmed.translate.program import find
+from ordsmed.others.dialects import nvidia
+from ordsmed.others.translate import install, perform
+from ordsmed.others.translate.program import find
 
 CODE = "nvidia"
 BASE = ["--model_name", "m", "--pretrain_tfrecords", "a*"]

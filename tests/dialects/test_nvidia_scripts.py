@@ -18,10 +18,10 @@ from kit.dialects import called, flat, resolved
 from kit.task_files import task_files
 from ordsmed.base import machine, snapshots
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.binary import examples, records
 from ordsmed.base.errors import RecipeError
-from ordsmed.binary import examples, records
-from ordsmed.translate import install, perform
-from ordsmed.translate.program import find
+from ordsmed.others.translate import install, perform
+from ordsmed.others.translate.program import find
 
 CODE = "nvidia"
 P, F, B = "pretrain: ", "finetune: ", "bench: "

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, resolved
-from ordsmed.apply.origin import planned
 from ordsmed.base import settings
-from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Phase
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.weights.origin import planned
 
 NUMBERS: dict[str, Any] = json.loads(Path(__file__).with_name("originals.json").read_text())
 PEAK = 1e-3

@@ -16,10 +16,10 @@ import pytest
 
 from kit.dialects import called
 from ordsmed.base import settings
-from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn import masking
+from ordsmed.learn.objectives import mlm_nsp
 from ordsmed.learn.phases import Phase
-from ordsmed.objectives import mlm_nsp
+from ordsmed.train.finetune.recipe import Finetuning
 
 RATES = json.loads(Path(__file__).with_name("rates.json").read_text(encoding="utf-8"))
 LEAST = {

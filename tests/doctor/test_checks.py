@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import RunError
+from ordsmed.base.launch.site import Destination, find
 from ordsmed.base.machine import gpus_of
-from ordsmed.doctor import disks, job, network, software, speed
-from ordsmed.doctor.doctor import CHECKS, Check, examine
-from ordsmed.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this, within
-from ordsmed.doctor.outcome import Outcome, worst
-from ordsmed.launch.site import Destination, find
+from ordsmed.machines.doctor import disks, job, network, software, speed
+from ordsmed.machines.doctor.doctor import CHECKS, Check, examine
+from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this, within
+from ordsmed.machines.doctor.outcome import Outcome, worst
 
 SINFO = "gpu|up|4|idle\ngpu|up|2|down*\nold|inact|1|idle\n"
 SITE = """

@@ -12,10 +12,10 @@ import torch
 
 from kit.processes import run_born
 from ordsmed.base.errors import RunError
-from ordsmed.doctor import together
-from ordsmed.doctor.doctor import others
-from ordsmed.doctor.outcome import Outcome, lines, worst
-from ordsmed.doctor.together import Member, alike, clocks, difference, expected, share, slower, sums
+from ordsmed.machines.doctor import together
+from ordsmed.machines.doctor.doctor import others
+from ordsmed.machines.doctor.outcome import Outcome, lines, worst
+from ordsmed.machines.doctor.together import Member, alike, clocks, difference, expected, share, slower, sums
 
 ALIKE = {"torch": "2.11.0", "NCCL_PROTO": "Simple"}
 
@@ -149,7 +149,7 @@ def test_the_command_ends_with_1_on_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     from ordsmed.cli import main
-    from ordsmed.doctor import doctor as room
+    from ordsmed.machines.doctor import doctor as room
 
     def bad(host: Any) -> list[Outcome]:
         raise RunError("here", "is wrong")

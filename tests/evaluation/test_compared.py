@@ -16,11 +16,11 @@ import pytest
 from kit.language_models import SENTENCES, hub_folder, pairs_file
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
-from ordsmed.evaluation import compared
-from ordsmed.evaluation.evaluate import Means, check, evaluate
-from ordsmed.likelihood.probe import Judged
-from ordsmed.probes import bits, cloze, minimal_pairs, perplexity
-from ordsmed.score.paired import clustered, sign_test
+from ordsmed.learn.score.paired import clustered, sign_test
+from ordsmed.measure.evaluation import compared
+from ordsmed.measure.evaluation.evaluate import Means, check, evaluate
+from ordsmed.measure.likelihood.probe import Judged
+from ordsmed.measure.probes import bits, cloze, minimal_pairs, perplexity
 
 CPU = Means(device="cpu", threads=1)
 

@@ -15,14 +15,14 @@ from kit.language_models import SENTENCES, elmo_made, hub_folder, pairs_file
 from kit.processes import run_born
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
-from ordsmed.evaluation import evaluate as evaluates
-from ordsmed.evaluation import results
-from ordsmed.evaluation.evaluate import Means, evaluate
-from ordsmed.evaluation.kept import Kept
-from ordsmed.evaluation.recipe import named
-from ordsmed.mesh.layout import Layout
+from ordsmed.measure.evaluation import evaluate as evaluates
+from ordsmed.measure.evaluation import results
+from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.kept import Kept
+from ordsmed.measure.evaluation.recipe import named
+from ordsmed.measure.probes import bits, minimal_pairs, perplexity
 from ordsmed.nn.packed import lacks_int8
-from ordsmed.probes import bits, minimal_pairs, perplexity
+from ordsmed.train.mesh.layout import Layout
 
 WITH_INT8 = pytest.mark.skipif(bool(lacks_int8(torch.device("cpu"))), reason="no exact products of 8 bits here")
 CPU = Means(device="cpu", threads=1)
@@ -227,9 +227,9 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
     """Each kept one is asked; drawn over steps; `show` and the card of a step tell of it."""
     import shutil
 
-    from ordsmed.apply import card
-    from ordsmed.apply.trained import open_model
-    from ordsmed.show import state
+    from ordsmed.tell.show import state
+    from ordsmed.weights import card
+    from ordsmed.weights.trained import open_model
 
     run = tmp_path / "run"
     shutil.copytree(tiny_run.gpt2, run)

@@ -31,19 +31,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.batch import Batch
 from ordsmed.learn.groups import groups
+from ordsmed.learn.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
+from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
-from ordsmed.mesh import parallel, precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.precision import Scaler
-from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import Block
-from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
-from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.train import job as jobs
 from ordsmed.train import loop
 from ordsmed.train.guard import Guard
+from ordsmed.train.mesh import parallel, precision
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.precision import Scaler
 
 CUDA = torch.device("cuda:0")
 modern._fresh = lambda weight, spread: None  # it draws until all lie within bounds, and here are no numbers

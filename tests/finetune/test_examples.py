@@ -15,18 +15,18 @@ from kit.makers import SPECIAL, change, job_of
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing
-from ordsmed.finetune import examples, finish
-from ordsmed.finetune.examples import TaskData, TaskSplit
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.finetune.start import prepared
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.phases import Stretch
-from ordsmed.models import bert
+from ordsmed.learn.tasks import classify
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.dropout import Dropout
-from ordsmed.pretrain.texts import TextData
-from ordsmed.tasks import classify
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.finetune import examples, finish
+from ordsmed.train.finetune.examples import TaskData, TaskSplit
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.start import prepared
+from ordsmed.train.pretrain.texts import TextData
 
 NETWORK = bert.Settings(width=16, layers=1, heads=2, positions=32, dropout=0.1, attention_dropout=0.1)
 

@@ -17,24 +17,26 @@ import torch
 
 from kit.processes import Process
 from kit.task_files import task_files
-from ordsmed.apply.export import export
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.predict import evaluate, predict
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.finetune.examples import TaskData
-from ordsmed.finetune.finetune import finetune
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import packing, reader
-from ordsmed.nn import adapters, boxes, weights
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.show.show import show
+from ordsmed.nn import adapters
+from ordsmed.nn.model import own_tensors
+from ordsmed.tell.show.show import show
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import average
+from ordsmed.train.finetune.examples import TaskData
+from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.use.predict import evaluate, predict
+from ordsmed.weights import boxes, weights
+from ordsmed.weights.export import export
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 NETWORK = {"kind": "bert", "width": 32, "layers": 2, "heads": 2, "positions": 64}
 LAYOUT = {"device": "cpu", "threads": 1}
@@ -179,13 +181,13 @@ def start(nursery: Callable[..., Any], tmp_path: Path) -> Iterator[Start]:
 
 ACCURACIES = [50.0, 80.0, 70.0, 60.0]  # with patience 2 that is all
 UPS_AND_DOWNS = f"""
-from ordsmed.finetune.examples import TaskData
+from ordsmed.train.finetune.examples import TaskData
 judge = TaskData.validate
 found = lambda job: {{"accuracy": {ACCURACIES}[len(job.state.validations)]}}
 TaskData.validate = lambda self, job, index: judge(self, job, index) | found(job)
 """
 KILLS = """
-from ordsmed.finetune import finish, plan
+from ordsmed.train.finetune import finish, plan
 kill = lambda moment: once(moment) and die()
 before(loop, "update", lambda job, batches, rate, index, inner, **_: inner in (1, 4, 10) and kill(f"step {inner + 1}"))
 before(saving.Saving, "save", lambda self, step, **_: step == 6 and kill("judged, not saved"))
@@ -338,7 +340,7 @@ def test_adapters_are_merged_into_what_is_left(recipe: Recipe, pretrained: Path)
     own = {name: value for name, value in adapted.items() if name.startswith("model.") and "adapter" not in name}
     assert equal(own, left(pretrained)), "the network itself does not learn"
     merged = open_model(folder)
-    assert equal(weights.own_tensors(merged.objective), left(folder))
+    assert equal(own_tensors(merged.objective), left(folder))
     task = merged.learned.build(merged.settings, merged.tokenizer)
     adapters.put_in(task.model, adapters.Adapters(rank=2, on=("gather", "up")))
     weights.load_into(task, adapted, "here")
@@ -395,7 +397,7 @@ def elsewhere(data: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFac
 def test_it_starts_from_whatever_holds_weights(recipe: Recipe, elsewhere: dict[str, Path], name: str) -> None:
     """Frozen, the network that is left is the one it started from."""
     folder = finetune(recipe("run", init=str(elsewhere[name]), freeze=True, steps=2))
-    began = weights.own_tensors(open_model(elsewhere[name], body=True).objective)
+    began = own_tensors(open_model(elsewhere[name], body=True).objective)
     assert equal(left(folder), began, only="model.")
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.finetune import finish
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.tasks import classify
+from ordsmed.learn.tasks import classify
+from ordsmed.train.finetune import finish
+from ordsmed.train.finetune.recipe import Finetuning
 
 JUDGED = ((4, 70.0), (8, 90.0), (12, 80.0), (16, None))  # step and accuracy
 

@@ -13,12 +13,12 @@ from kit.task_files import task_files
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.finetune import plan as plans
-from ordsmed.finetune.plan import FinetuningPlan
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import Layout, memory
-from ordsmed.models import bert
-from ordsmed.tasks import classify
+from ordsmed.learn.tasks import classify
+from ordsmed.nn.models import bert
+from ordsmed.train.finetune import plan as plans
+from ordsmed.train.finetune.plan import FinetuningPlan
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.mesh.layout import Layout, memory
 
 
 def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> None:

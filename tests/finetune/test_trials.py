@@ -21,18 +21,18 @@ import torch
 from kit.makers import SPECIAL, WORDS
 from kit.task_files import task_files
 from ordsmed import cli
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
-from ordsmed.finetune import compared, trials
-from ordsmed.finetune.finetune import finetune
-from ordsmed.finetune.grid import Trial
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.nn import weights
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.nn.model import own_tensors
 from ordsmed.train import several
+from ordsmed.train.finetune import compared, trials
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.finetune.grid import Trial
+from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.weights.trained import open_model
 
 pytestmark = pytest.mark.long
 
@@ -155,8 +155,8 @@ def test_the_folder_stands_for_the_best_trial(grid: Path) -> None:
     own, theirs = open_model(grid), open_model(grid / "trials" / best)
     assert own.step == theirs.step == Run(grid).status["step"]
     assert own.objective.labels == ("high", "low")
-    for name, tensor in weights.own_tensors(theirs.objective).items():
-        assert torch.equal(tensor, weights.own_tensors(own.objective)[name])
+    for name, tensor in own_tensors(theirs.objective).items():
+        assert torch.equal(tensor, own_tensors(own.objective)[name])
     predicted = "predictions/predictions.tsv"
     assert (grid / predicted).read_bytes() == (grid / "trials" / best / predicted).read_bytes()
     assert [name for name in NAMES if (grid / "trials" / name / "checkpoints").exists()] == [best]
@@ -296,8 +296,8 @@ def test_every_checkpoint_of_a_pretraining(recipe: Callable[..., Path], tmp_path
         {"step": 0}, {"step": 4}, {"step": 8}
     ]  # fmt: skip
     for step in (0, 4, 8):
-        began = weights.own_tensors(open_model(pretrained, step).objective)
-        left = weights.own_tensors(open_model(folder / "trials" / f"step-{step},seed-0").objective)
+        began = own_tensors(open_model(pretrained, step).objective)
+        left = own_tensors(open_model(folder / "trials" / f"step-{step},seed-0").objective)
         body = [name for name in left if name.startswith("model.")]
         assert len(body) > 10
         assert all(torch.equal(left[name], began[name]) for name in body)

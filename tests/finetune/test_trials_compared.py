@@ -19,13 +19,13 @@ from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
-from ordsmed.finetune import compared, finish, grid, trials
-from ordsmed.finetune.grid import Trial
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert
-from ordsmed.tasks import classify
+from ordsmed.learn.tasks import classify
+from ordsmed.nn.models import bert
 from ordsmed.train import request, several
+from ordsmed.train.finetune import compared, finish, grid, trials
+from ordsmed.train.finetune.grid import Trial
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.mesh.layout import Layout
 
 
 def recipe(folder: Path, **how: Any) -> Finetuning:

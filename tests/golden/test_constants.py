@@ -16,22 +16,23 @@ from pathlib import Path
 GOLDEN = Path(__file__).with_name("constants.json")
 HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
-    apply/answer: AT_ONCE AROUND | apply/elmo_reader: WINDOW WORDS | apply/embed: HELD_LINES HELD_BYTES
-    apply/readers: TOKENS | apply/vectors: GROUP | base/errors: MANY | web/http: BLOCK
-    apply/generate: BATCH | apply/generation/continuing: HELD | apply/generation/network: ROWS | nn/attention: ROOM FAR
-    base/machine: LOOK PATIENCE SHORT LEAST LARGEST | base/say: WIDE NARROW | corpora/parquet: PART BATCH
+    use/answer: AT_ONCE AROUND | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
+    use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | text/web/http: BLOCK
+    use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: ROOM FAR
+    base/machine: LOOK PATIENCE SHORT LEAST LARGEST | base/say: WIDE NARROW | corpus/corpora/parquet: PART BATCH
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
-    data/windows: BLOCK | data/words: FULL LONG | launch/local: GRACE LOOK | score/answers: BLOCK
+    data/windows: BLOCK | data/words: FULL LONG | base/launch/local: GRACE LOOK | learn/score/answers: BLOCK
     learn/inference: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/letters: CHUNK WIDE | nn/loss: CHUNK_SCORES
-    nn/loss: DEVICE_SCORES PITCH | mesh/compiler: LIMIT
-    tasks/squad: BLOCK | tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
-    web/crawl: WAITING KEPT | markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
+    nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
+    learn/tasks/squad: BLOCK | learn/tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
+    text/web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
     corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/signatures: BATCH | corpus/buckets: RUN PART
-    corpus/similar: PAIRS | web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
-    corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | show/stats: BLOCK TOP
-    markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
-    train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | mesh/replicas: BUCKET_BYTES | train/saving: SLOW
-    finetune/trials: SAID | show/state: LAST | train/several: LOOK | finetune/compared: SHOWN | train/watch: BEAT ANSWER
+    corpus/similar: PAIRS | text/web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
+    corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | tell/show/stats: BLOCK TOP
+    text/markup/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
+    train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
+    train/finetune/trials: SAID | tell/show/state: LAST
+    train/several: LOOK | train/finetune/compared: SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
 MAKES_NUMBERS = ("np.uint64", "range", "timedelta")
 

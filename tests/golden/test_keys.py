@@ -10,10 +10,10 @@ import pytest
 from ordsmed.base import files
 from ordsmed.base.run import Run, obtain
 from ordsmed.corpus.pipeline import Corpus
-from ordsmed.finetune import examples
-from ordsmed.models import bert
-from ordsmed.tasks import classify
+from ordsmed.learn.tasks import classify
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.finetune import examples
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 RECIPE = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base import run
-from ordsmed.suite import golden
+from ordsmed.machines.suite import golden
 
 pytestmark = pytest.mark.long
 GOLDEN = golden.of("losses")

@@ -23,8 +23,6 @@ import torch
 from torch.nn import functional
 
 from kit.makers import invented_text
-from ordsmed.apply.fill import fill
-from ordsmed.apply.trained import open_model
 from ordsmed.base import run
 from ordsmed.base.ending import Stopped
 from ordsmed.base.run import Run
@@ -32,11 +30,13 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.store import Store
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.finetune.finetune import finetune
-from ordsmed.nn import weights
-from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import loop
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.use.fill import fill
+from ordsmed.weights import weights
+from ordsmed.weights.trained import open_model
 
 ARCHIVE, TOLD = (Path(__file__).with_name(name) for name in ("old.tar.xz", "old.json"))
 WHEN = 1_700_000_000  # the time of all files: that of texts is part of what is made of them

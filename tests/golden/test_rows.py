@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.suite import golden
+from ordsmed.machines.suite import golden
 
 
 def test_rows_are_as_they_were(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ordsmed.command import verb
+from ordsmed.cli import verb
 
 GOLDEN = Path(__file__).with_name("verbs.json")
 TRIED = ("-1", "0", "1", "2", "1024", "1025", "1.5", "3h", "all", "", "1000000000000000")

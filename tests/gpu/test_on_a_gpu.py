@@ -22,22 +22,22 @@ from ordsmed.base import run
 from ordsmed.base.machine import measured_peak
 from ordsmed.base.ranks import Ranks, prepare, stand
 from ordsmed.base.run import Run
-from ordsmed.bench.bench import bench
 from ordsmed.data.loader import load
-from ordsmed.mesh import parallel, precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.parallel import Parallel
-from ordsmed.mesh.replicas import Replicas
+from ordsmed.measure.bench.bench import bench
 from ordsmed.nn.attention import SelfAttention, lower
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import Block
 from ordsmed.nn.varlen import EndToEnd, bounds
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import auto, checkpoint, loop
 from ordsmed.train.job import Job
+from ordsmed.train.mesh import parallel, precision
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.parallel import Parallel
+from ordsmed.train.mesh.replicas import Replicas
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
 
 DEVICE, BACKEND = "cuda", "cpu:gloo,cuda:nccl"
 KINDS = ("bert", "gpt2")
@@ -322,7 +322,7 @@ def test_fsdp_over_one_rank_equals_plain(
 def test_copies_sum_their_gradients(
     recipe: Recipe, group_of_one: Ranks, monkeypatch: pytest.MonkeyPatch, overlap: bool, reduce: str, bound: float
 ) -> None:
-    monkeypatch.setattr("ordsmed.mesh.replicas.BUCKET_BYTES", 4096)  # several buckets
+    monkeypatch.setattr("ordsmed.train.mesh.replicas.BUCKET_BYTES", 4096)  # several buckets
     plain = trained(recipe(), "layout.micro=4")
     job = job_of(recipe(), "layout.micro=4", ranks=group_of_one)
     job.parallel.replicas = Replicas(job.parts, group_of_one.data_group, overlap=overlap, reduce=reduce)

@@ -12,9 +12,9 @@ import pytest
 
 from kit.sources import offenders, text
 from ordsmed.base import run, settings
-from ordsmed.command import verb
-from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.cli import verb
 from ordsmed.train import picture
+from ordsmed.train.pretrain.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]
 WIDE = 120  # columns
@@ -52,9 +52,10 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_tree_of_the_design_is_the_tree() -> None:
     page = (ROOT / "docs/design/README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"(\w+)/", indented(page, "src/ordsmed/"))) - {"src", "ordsmed"}
-    folders = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")} | {"recipes", "sites"}
-    assert named == folders
+    picture = page[page.index("    cli  ") :].partition("\n\n")[0]
+    wings = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")}
+    assert set(re.findall(r"^ {4}(\w+)", picture, re.MULTILINE)) == wings
+    assert all(len((ROOT / "src/ordsmed" / wing / "README.md").read_text("utf-8").splitlines()) < 30 for wing in wings)
 
 
 def test_paths_in_the_readme_exist() -> None:

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.cli import main
-from ordsmed.command import verb
-from ordsmed.corpora import stdlib
+from ordsmed.cli import main, verb
+from ordsmed.corpus.corpora import stdlib
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]

@@ -7,8 +7,8 @@ from collections import defaultdict
 
 from kit.sources import FILES, nodes
 from ordsmed.base import menu
-from ordsmed.command import verb
-from ordsmed.translate import program
+from ordsmed.cli import verb
+from ordsmed.others.translate import program
 
 MENUS = ("models", "objectives", "tasks", "tokenizers", "optimizers", "formats")
 WORDS = {"words"}  # the name of an entry, and a word that is used everywhere
@@ -17,18 +17,18 @@ STYLE = "a way to make pairs, called as the model that began it"
 METHOD = "a method of Python, called as the task is"
 USUAL = "what is taken where a recipe names none"
 KNOWN = {  # these may only become fewer
-    "apply/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
+    "use/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "api/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},
-    "bench/bench.py": {"adamw": USUAL, "electra": STYLE},
+    "measure/bench/bench.py": {"adamw": USUAL, "electra": STYLE},
     "data/pairs.py": {"electra": STYLE},
-    "finetune/recipe.py": {"adamw": USUAL},
+    "train/finetune/recipe.py": {"adamw": USUAL},
     "nn/encoder.py": {"bert": "how names of weights begin in others' files", "classify": HEAD},
-    "nn/foreign.py": {"huggingface": "the format of a model of others", "classify": HEAD},
+    "weights/foreign.py": {"huggingface": "the format of a model of others", "classify": HEAD},
     "nn/model.py": {"classify": HEAD, "tag": HEAD},
     "text/tokenizer.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "train/training.py": {"adamw": USUAL},
-    "web/fetch.py": {"tag": "what a server calls a file's version"},
+    "text/web/fetch.py": {"tag": "what a server calls a file's version"},
 }
 
 
@@ -37,8 +37,7 @@ def test_no_machine_names_a_choice() -> None:
     entries = {entry for name in MENUS for entry in menu.entries(name)} - WORDS
     named = defaultdict(set)
     for path in FILES:
-        room = path.relative_to(menu.HOUSE).parts[0]
-        if room in (*menu.MENUS, verb.MENU, program.MENU):
+        if path.parent in map(menu.folder_of, (*menu.MENUS, verb.MENU, program.MENU)):
             continue
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in entries:

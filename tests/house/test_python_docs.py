@@ -15,11 +15,12 @@ from ordsmed.base import settings
 from ordsmed.base.files import write_text
 from ordsmed.base.folder import SETTINGS, WEIGHTS
 from ordsmed.learn.objective import fresh
-from ordsmed.models import bert
-from ordsmed.nn import weights
-from ordsmed.nn.foreign import Networks
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import weights
+from ordsmed.weights.foreign import Networks
 
 ROOT = Path(__file__).parents[2]
 PAGE, NOTEBOOK = ROOT / "docs/python.md", ROOT / "docs/python.ipynb"
@@ -60,7 +61,7 @@ def at_work(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     for name, task in tasks.items():
         folder = Path(f"work/finetune/tiny-{name}")
         folder.mkdir(parents=True)
-        weights.write(folder / WEIGHTS, weights.own_tensors(fresh(task, model, tokenizer, 3)))
+        weights.write(folder / WEIGHTS, own_tensors(fresh(task, model, tokenizer, 3)))
         write_text(folder / SETTINGS, settings.write(Networks(model=model, task=task)))
         tokenizer.save(folder / "tokenizer")
     return tmp_path

@@ -21,7 +21,7 @@ import pytest
 
 from kit.measurements import measurement
 from ordsmed.base import measurements, run
-from ordsmed.command import verb
+from ordsmed.cli import verb
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs/results"

@@ -69,9 +69,7 @@ def test_spelling_is_american(paths: list[Path]) -> None:
 def test_the_list_finds_them() -> None:
     assert british("A colour, two Neighbours; it is normalised, recognised and labelled") == [
         "colour", "Neighbours", "normalised", "recognised", "labelled"]  # fmt: skip
-    names = (
-        "`licence`, 'colour', labelled/glue.py, --licence, optimizer.flavour, {self.licence}, flavour=bert, licence_of"
-    )
+    names = "`licence`, 'colour', labelled/glue.py, --licence, optimizer.flavour, {self.licence}, flavour=b, licence_of"
     assert british(names) == []
     assert british("colors of neighbors, licensed, tokenized") == []
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.launch import site
 from ordsmed.cli import main
-from ordsmed.doctor.host import within
-from ordsmed.install import bundle, containers, easybuild, make
-from ordsmed.install.plan import FLAVORS, NVIDIA, InstallWish, decide
-from ordsmed.launch import site
-from ordsmed.verbs import install
+from ordsmed.cli.verbs import install
+from ordsmed.machines.doctor.host import within
+from ordsmed.machines.install import bundle, containers, easybuild, make
+from ordsmed.machines.install.plan import FLAVORS, NVIDIA, InstallWish, decide
 
 ROOT = Path(__file__).parents[2]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ordsmed.report import content, folders, page
-from ordsmed.report.markdown import markdown
+from ordsmed.tell.report import content, folders, page
+from ordsmed.tell.report.markdown import markdown
 
 OTHERS = [None, "x", -1, 1e400, 10**400, [], {"a": [1]}, [None], "\ud800"]
 

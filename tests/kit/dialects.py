@@ -11,15 +11,15 @@ from typing import Any
 
 from ordsmed.base import settings
 from ordsmed.base.ranks import Place
-from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.evaluation.recipe import Evaluation
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.translate import install, perform
-from ordsmed.translate.program import Call, Program, find
+from ordsmed.measure.bench.bench import Bench
+from ordsmed.measure.evaluation.recipe import Evaluation
+from ordsmed.others.translate import install, perform
+from ordsmed.others.translate.program import Call, Program, find
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.recipe import Pretraining
 
 CLASSES = {"corpus": Corpus, "encode": Encoding, "tokenizer": TokenizerTraining, "pretrain": Pretraining,
            "evaluate": Evaluation, "finetune": Finetuning, "bench": Bench}  # fmt: skip

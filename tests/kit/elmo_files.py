@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from kit.absent import Lazy
-from ordsmed.binary import bundle
+from ordsmed.base.binary import bundle
 
 h5py = Lazy("h5py")
 Arrays = dict[str, NDArray[Any]]

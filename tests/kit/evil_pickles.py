@@ -15,9 +15,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ordsmed.apply.taken_over import recognised
+from ordsmed.base.binary.pickled import Pickled
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.binary.pickled import Pickled
+from ordsmed.weights.taken_over import recognised
 
 SECONDS, MEGABYTES = 20, 300
 TENSOR = b"ctorch._utils\n_rebuild_tensor_v2\n"

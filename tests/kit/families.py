@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.formats.huggingface import config, tensors
-from ordsmed.nn import foreign, weights
-from ordsmed.objectives import mlm
+from ordsmed.learn.objectives import mlm
+from ordsmed.nn.model import own_tensors
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.formats.huggingface import config, tensors
 
 WORDS = 97
 LENGTHS = (5, 9, 3)  # of documents in a packed row, padding after them
@@ -63,7 +64,7 @@ def hub_folder(objective: Any, folder: Path) -> Path:
 
 
 def state(objective: nn.Module) -> dict[str, Tensor]:
-    return {k: v.clone() for k, v in weights.own_tensors(objective).items()}
+    return {k: v.clone() for k, v in own_tensors(objective).items()}
 
 
 def close(one: Tensor, other: Tensor, tolerance: float) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from kit.families import shaken
-from ordsmed.apply.trained import Trained, open_model
-from ordsmed.formats.huggingface import config, tensors
-from ordsmed.models import bert, electra, elmo, gpt2, modern
-from ordsmed.nn import weights
-from ordsmed.objectives import bilm, clm, hybrid, mlm, rtd
+from ordsmed.learn.objectives import bilm, clm, hybrid, mlm, rtd
+from ordsmed.nn.models import bert, electra, elmo, gpt2, modern
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import weights
+from ordsmed.weights.formats.huggingface import config, tensors
+from ordsmed.weights.trained import Trained, open_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
 WORDS = [

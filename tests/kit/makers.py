@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ordsmed.suite.drawn import (
+from ordsmed.machines.suite.drawn import (
     PAD_SECOND,
     SPECIAL,
     WORDS,

@@ -28,10 +28,10 @@ import torch.distributed.tensor.parallel
 import torch.utils.tensorboard
 
 import ordsmed.cli
-from ordsmed.launch import local
-from ordsmed.models import bert
-from ordsmed.objectives import mlm
-from ordsmed.optimizers import adamw
+from ordsmed.base.launch import local
+from ordsmed.learn.objectives import mlm
+from ordsmed.learn.optimizers import adamw
+from ordsmed.nn.models import bert
 from ordsmed.train import session
 
 session.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds

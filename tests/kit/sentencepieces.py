@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ordsmed.binary import proto
+from ordsmed.base.binary import proto
 
 CONTROL, OWN, UNUSED, BYTE = 3, 4, 5, 6
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.labelled import conll
+from ordsmed.text.labelled import conll
 
 TREE = """# sent_id = 1
 # text = Vi så  # no word

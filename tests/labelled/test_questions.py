@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.labelled import questions
-from ordsmed.labelled.questions import Answer, Question
+from ordsmed.text.labelled import questions
+from ordsmed.text.labelled.questions import Answer, Question
 
 LAKE = "Lake Nordvann 🏔 is deep. It freezes in May."
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from kit.makers import digest_of
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.labelled import glue, tables
-from ordsmed.labelled.tables import Table, table
 from ordsmed.text import read
+from ordsmed.text.labelled import glue, tables
+from ordsmed.text.labelled.tables import Table, table
 
 TWO = ("sentence1", "sentence2")
 BOTH = {"text": "sentence", "label": "label"}

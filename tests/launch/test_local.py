@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ordsmed.launch import local
+from ordsmed.base.launch import local
 
 pytestmark = pytest.mark.long
 

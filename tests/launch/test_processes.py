@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.launch import local
+from ordsmed.base.launch import local
 
 
 class Process:

@@ -19,15 +19,15 @@ from kit.makers import build, learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, connect, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
-from ordsmed.finetune import examples
-from ordsmed.finetune.plan import FinetuningPlan
-from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn import inference as asking
-from ordsmed.mesh import compiler
 from ordsmed.nn import attention
-from ordsmed.pretrain import texts
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint, loop
+from ordsmed.train.finetune import examples
+from ordsmed.train.finetune.plan import FinetuningPlan
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.mesh import compiler
+from ordsmed.train.pretrain import texts
+from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.saving import Saving
 
 

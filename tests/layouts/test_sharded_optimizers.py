@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from kit.processes import Process
 from ordsmed.learn.groups import groups
-from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
+from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
 
 CASES: dict[str, Any] = {
     "adamw": adamw.Settings(),

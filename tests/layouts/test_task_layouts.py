@@ -21,8 +21,8 @@ from kit.task_files import task_files
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.finetune.plan import FinetuningPlan
-from ordsmed.finetune.recipe import Finetuning
+from ordsmed.train.finetune.plan import FinetuningPlan
+from ordsmed.train.finetune.recipe import Finetuning
 
 pytestmark = pytest.mark.long
 

@@ -15,11 +15,11 @@ from kit.makers import job_of, learned, make_store, make_words
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.settings import decode
 from ordsmed.data.encode import Encoded
+from ordsmed.learn.objectives import bilm
 from ordsmed.learn.phases import Phase, Stretch
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert, elmo
-from ordsmed.objectives import bilm
-from ordsmed.pretrain import texts
+from ordsmed.nn.models import bert, elmo
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain import texts
 
 MODEL = elmo.Settings(width=16, cells=24, highways=1, filters=((1, 8), (3, 8)), dropout=0.0)
 BATCH, LENGTH = 4, 6

@@ -13,9 +13,9 @@ from kit.makers import make_store
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.data.encode import Encoded
+from ordsmed.learn.objectives import diffusion, mlm
 from ordsmed.learn.phases import OVER, Phase, Stretch
-from ordsmed.models import gpt2, modern
-from ordsmed.objectives import diffusion, mlm
+from ordsmed.nn.models import gpt2, modern
 
 MODEL = modern.Settings(width=32, layers=2, heads=2, positions=64, window=16)
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from ordsmed.learn.groups import Rule, groups, levels
-from ordsmed.models import bert, gpt2
-from ordsmed.objectives import clm, mlm
+from ordsmed.learn.objectives import clm, mlm
+from ordsmed.nn.models import bert, gpt2
 
 
 class Named:

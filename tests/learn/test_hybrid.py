@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from kit.makers import make_store
-from ordsmed.apply.fill import fill
-from ordsmed.apply.generate import generate
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.encode import Encoded
+from ordsmed.learn.objectives import clm, hybrid
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
-from ordsmed.models import bert, gpt2
-from ordsmed.objectives import clm, hybrid
+from ordsmed.nn.models import bert, gpt2
+from ordsmed.use.fill import fill
+from ordsmed.use.generate import generate
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.trained import Trained
 
 MODEL = gpt2.Settings(width=32, layers=2, heads=2, positions=64)
 PHASE = Phase(steps=100, length=32, batch=8, rate=1e-3)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from kit.families import close, shaken
 from ordsmed.learn.joint import NARROW, NEVER, Form, JointHead
-from ordsmed.score.answers import Decoding, beams
+from ordsmed.learn.score.answers import Decoding, beams
 
 EXAMPLES, LENGTH, WIDTH = 3, 7, 6
 FORMS = pytest.mark.parametrize("form", ["nvidia", "google"])

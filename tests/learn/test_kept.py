@@ -13,8 +13,8 @@ from kit.makers import SPECIAL
 from ordsmed.base.menu import load
 from ordsmed.learn.kept import keep
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
-from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 
 SHAPE = {"width": 16, "layers": 2, "heads": 2, "inner": 16, "positions": 32}

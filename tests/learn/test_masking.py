@@ -15,9 +15,9 @@ from hypothesis.extra.numpy import arrays
 from ordsmed.base import chance
 from ordsmed.learn import masking
 from ordsmed.learn.masking import amounts, choose, choose_spans, choose_words, corrupt, round_by_chance, slots
+from ordsmed.learn.objectives import mlm
 from ordsmed.learn.phases import Phase, Stretch
 from ordsmed.learn.schedules import Ramp
-from ordsmed.objectives import mlm
 
 MASK, SPECIAL, VOCABULARY = 4, 5, 1000  # ids below SPECIAL are special
 WORDS = np.arange(SPECIAL, VOCABULARY)

@@ -12,10 +12,10 @@ import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.store import Store, StoreWriter
+from ordsmed.learn.objectives import clm, diffusion, mlm
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Ramp
-from ordsmed.models import bert, gpt2
-from ordsmed.objectives import clm, diffusion, mlm
+from ordsmed.nn.models import bert, gpt2
 from ordsmed.text.tokenizer import Tokenizer
 
 PIECES = 60  # whole words w0.. and as many ##p0..

@@ -14,9 +14,9 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.data.loader import Share, load
 from ordsmed.data.store import Store, StoreWriter
+from ordsmed.learn.objectives import mlm_nsp
 from ordsmed.learn.phases import Phase
-from ordsmed.models import bert, gpt2, roberta
-from ordsmed.objectives import mlm_nsp
+from ordsmed.nn.models import bert, gpt2, roberta
 from ordsmed.text.tokenizer import Tokenizer
 
 BERT = bert.Settings(width=32, layers=2, heads=2, positions=128, dropout=0.0, attention_dropout=0.0)

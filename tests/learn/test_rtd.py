@@ -14,11 +14,12 @@ from kit.makers import job_of, learned, make_store
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.encode import Encoded
+from ordsmed.learn.objectives import rtd
 from ordsmed.learn.phases import Phase
-from ordsmed.models import bert, electra
-from ordsmed.nn import weights
-from ordsmed.objectives import rtd
-from ordsmed.pretrain import texts
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert, electra
+from ordsmed.train.pretrain import texts
+from ordsmed.weights import weights
 
 MODEL = electra.Settings(width=32, layers=2, heads=2, inner=48, positions=64, embedding=24)
 SMALL = rtd.Generator(width=16, layers=1)
@@ -213,13 +214,13 @@ def test_what_the_networks_share(encoded: Encoded, share: str) -> None:
     assert objective.generator.words.embedding_dim == (16 if share == "none" else 24)
     held = [id(p) for p in objective.parameters()]
     assert len(held) == len(set(held))
-    stored = weights.own_tensors(objective)
+    stored = own_tensors(objective)
     again = built(encoded, share=share, **alone)
     with torch.no_grad():
         for tensor in again.parameters():
             tensor.zero_()
     weights.load_into(again, stored, "test")
-    assert all(torch.equal(v, weights.own_tensors(again)[k]) for k, v in stored.items())
+    assert all(torch.equal(v, own_tensors(again)[k]) for k, v in stored.items())
 
 
 def test_a_wilder_generator_is_right_more_rarely(encoded: Encoded) -> None:

@@ -16,6 +16,7 @@ from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.learn.objective import Objective, at_places, built, fresh, need
+from ordsmed.learn.objectives import bilm, clm, mlm, mlm_nsp, rtd
 from ordsmed.learn.task import (
     SPREAD,
     Files,
@@ -27,13 +28,12 @@ from ordsmed.learn.task import (
     packing,
     reader,
 )
+from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
-from ordsmed.models import bert, electra, elmo, gpt2, roberta
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.weights import digest, own_tensors
-from ordsmed.objectives import bilm, clm, mlm, mlm_nsp, rtd
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.nn.models import bert, electra, elmo, gpt2, roberta
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights.weights import digest, own_tensors
 
 BERT = bert.Settings(width=16, layers=2, heads=2, positions=32)
 ELMO = elmo.Settings(width=4, cells=4, highways=1, filters=((1, 4),))
@@ -159,7 +159,7 @@ def test_what_is_no_objective_is_refused() -> None:
 
         gives: Any = None
 
-    Made.__module__ = "ordsmed.objectives.made"
+    Made.__module__ = "ordsmed.learn.objectives.made"
     settings = Made()
     settings.gives = torch.nn.Linear(1, 1)
     with pytest.raises(RecipeError, match=r"build\(\) gives a Linear; wanted an ordsmed.learn.objective.Objective"):

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from kit import elmo_files
 from kit.families import WORDS, shaken
-from ordsmed.apply.elmo_reader import ElmoReader
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.learn.task import Task
 from ordsmed.learn.upper_layers import Top, Upper, read, width
-from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn.dropout import begin_micro_batch, number_layers
 from ordsmed.nn.letters import SIGNS, listed
+from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.use.elmo_reader import ElmoReader
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.trained import open_model
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 3, "heads": 2, "inner": 24, "positions": 24}
 FAMILIES = {

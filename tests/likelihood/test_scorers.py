@@ -13,10 +13,10 @@ import torch
 
 from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.base.errors import RecipeError
-from ordsmed.likelihood import rows, ways
-from ordsmed.likelihood.items import Item, Scores
-from ordsmed.likelihood.transformers import WordAware
-from ordsmed.tokenizers import bytebpe
+from ordsmed.measure.likelihood import rows, ways
+from ordsmed.measure.likelihood.items import Item, Scores
+from ordsmed.measure.likelihood.transformers import WordAware
+from ordsmed.text.tokenizers import bytebpe
 
 WAYS = [
     ("gpt2", "causal"), ("bert", "masked"), ("bert", "word"), ("modern", "masked"), ("electra", "detect"),

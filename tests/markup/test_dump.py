@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError
-from ordsmed.markup import dump
-from ordsmed.markup.dump import DumpPage, pages
 from ordsmed.text import read
+from ordsmed.text.markup import dump
+from ordsmed.text.markup.dump import DumpPage, pages
 from ordsmed.text.source import Piece
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="nb">

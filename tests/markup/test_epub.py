@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kit.makers import digest_of
 from ordsmed.base.errors import DataError
-from ordsmed.markup import epub
 from ordsmed.text import read
+from ordsmed.text.markup import epub
 
 CONTAINER = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
 PACKAGE = """<?xml version="1.0"?>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ordsmed.markup.gutenberg import frame
+from ordsmed.text.markup.gutenberg import frame
 
 BOOK = "EMMA\n\nBY J. A.\n\n  The first line *** of the book.\nThe last."
 STARTS = [

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kit.absent import Lazy
 from ordsmed.base.errors import RecipeError
-from ordsmed.markup import html
 from ordsmed.text import read
+from ordsmed.text.markup import html
 
 lxml_html, trafilatura = Lazy("lxml.html"), Lazy("trafilatura")
 PROSE = [

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.markup import warc
 from ordsmed.text import read
+from ordsmed.text.markup import warc
 
 
 def record(kind: str, block: bytes, url: str = "http://quay.example/", version: str = "1.0", length: str = "") -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordsmed.markup.wikitext import _RULES, decoded, is_disambiguation, is_redirect, prose
+from ordsmed.text.markup.wikitext import _RULES, decoded, is_disambiguation, is_redirect, prose
 
 
 @pytest.mark.parametrize(

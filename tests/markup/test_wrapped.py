@@ -7,8 +7,8 @@ import textwrap
 import pytest
 
 from kit.makers import digest_of
-from ordsmed.markup import wrapped
-from ordsmed.markup.wrapped import joined
+from ordsmed.text.markup import wrapped
+from ordsmed.text.markup.wrapped import joined
 
 WORDS = "the keeper of the small lighthouse had counted every single ship that went by in the long and bright summer "
 HAN = "".join(chr(0x4E00 + 7 * n % 900) for n in range(280))

@@ -25,9 +25,9 @@ import transformers
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 import ordsmed
-from ordsmed.apply.trained import HALVES
 from ordsmed.base.menu import load
-from ordsmed.labelled import questions
+from ordsmed.text.labelled import questions
+from ordsmed.weights.trained import HALVES
 
 CLASSES = {"bert": "Bert", "electra": "Electra", "gpt2": "GPT2"}
 LONGEST = 384

@@ -21,14 +21,14 @@ from typing import Any
 import torch
 import transformers
 
-from ordsmed.apply.generate import generate_all
-from ordsmed.apply.generation.network import writing
-from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.trained import Trained
-from ordsmed.formats.huggingface import Settings
-from ordsmed.models import gpt2
-from ordsmed.objectives import clm
+from ordsmed.learn.objectives import clm
+from ordsmed.nn.models import gpt2
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.generate import generate_all
+from ordsmed.use.generation.network import writing
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.formats.huggingface import Settings
+from ordsmed.weights.trained import Trained
 
 WAYS = {"greedy": {"do_sample": False}, "top-k 40": {"do_sample": True, "top_k": 40},
         "top-p 0.9": {"do_sample": True, "top_p": 0.9, "top_k": 0}}  # fmt: skip

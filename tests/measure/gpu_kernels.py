@@ -23,12 +23,12 @@ if importlib.util.find_spec("triton") is None:
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from ordsmed.learn.optimizers import lamb
 from ordsmed.learn.sampling import Draw
 from ordsmed.nn import loss, lstm
 from ordsmed.nn.dropout import Drop
 from ordsmed.nn.kernels import adaptive_step, switch
 from ordsmed.nn.shards import LocalParameter
-from ordsmed.optimizers import lamb
 
 BF16 = torch.bfloat16
 

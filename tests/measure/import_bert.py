@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ordsmed.binary import bundle
+from ordsmed.base.binary import bundle
 
 V, D, L, INNER = 30522, 768, 12, 3072
 

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from ordsmed.apply.trained import open_model
-from ordsmed.evaluation.evaluate import Means, evaluate
-from ordsmed.likelihood import ways
-from ordsmed.likelihood.detokenizers import wikitext as put_together
-from ordsmed.likelihood.items import Item
-from ordsmed.probes import bits, cloze, minimal_pairs
+from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.likelihood import ways
+from ordsmed.measure.likelihood.detokenizers import wikitext as put_together
+from ordsmed.measure.likelihood.items import Item
+from ordsmed.measure.probes import bits, cloze, minimal_pairs
+from ordsmed.weights.trained import open_model
 
 KEYS = ("sentence_good", "sentence_bad")
 BATCH = 32  # sentences that minicons is given at once

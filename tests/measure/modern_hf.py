@@ -27,11 +27,11 @@ import transformers
 
 from ordsmed.base.ranks import prepare
 from ordsmed.data.batch import Batch
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.precision import autocast, keep_in_half
-from ordsmed.models import modern
+from ordsmed.learn.objectives import mlm
 from ordsmed.nn import products
-from ordsmed.objectives import mlm
+from ordsmed.nn.models import modern
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.precision import autocast, keep_in_half
 
 WORDS = 50_368
 STEP: Callable[[], None]

@@ -23,15 +23,15 @@ from transformers import AutoModelForQuestionAnswering
 from ordsmed.base import files
 from ordsmed.base.menu import load
 from ordsmed.base.ranks import prepare
-from ordsmed.bench.tasks import latencies, part, ratios
 from ordsmed.data.features import Features
-from ordsmed.formats.huggingface import config, tensors
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import Task, packing, reader
-from ordsmed.mesh.precision import CastWeights
-from ordsmed.nn import weights
+from ordsmed.measure.bench.tasks import latencies, part, ratios
+from ordsmed.nn.packed import CastWeights
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import weights
+from ordsmed.weights.formats.huggingface import config, tensors
 
 THEIR_BATCH = 32
 

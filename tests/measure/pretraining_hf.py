@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from ordsmed.base import machine, run, settings
-from ordsmed.bench import rounds
-from ordsmed.bench.bench import Bench
-from ordsmed.bench.measured import WARM
-from ordsmed.bench.training import measure_training, planned
-from ordsmed.bench.transformers_step import TransformersStep
+from ordsmed.measure.bench import rounds
+from ordsmed.measure.bench.bench import Bench
+from ordsmed.measure.bench.measured import WARM
+from ordsmed.measure.bench.training import measure_training, planned
+from ordsmed.measure.bench.transformers_step import TransformersStep
 
 NAMES = ("bert-mini", "gpt2-mini", "electra-small", "bert-base")
 

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import torch
 
-from ordsmed.apply.trained import open_model
 from ordsmed.base.ranks import prepare
-from ordsmed.likelihood import ways
-from ordsmed.likelihood.probe import Record
-from ordsmed.probes.minimal_pairs import Settings
+from ordsmed.measure.likelihood import ways
+from ordsmed.measure.likelihood.probe import Record
+from ordsmed.measure.probes.minimal_pairs import Settings
+from ordsmed.weights.trained import open_model
 
 KEYS = ("sentence_good", "sentence_bad")
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -137,7 +137,7 @@ def main() -> None:
 
 def scored(scorer, file: str) -> list[float]:
     """As the evaluation does: in chunks of examples."""
-    from ordsmed.evaluation.evaluate import COST
+    from ordsmed.measure.evaluation.evaluate import COST
 
     probe, held, cost, found = Settings(files=(file,)), [], 0, list[Record]()
 

@@ -20,7 +20,7 @@ KINDS = dict.fromkeys(WHOLE, "int") | {"masked_lm_weights": "float"}
 
 
 def ours(path: Path) -> int:
-    from ordsmed.binary import examples, records
+    from ordsmed.base.binary import examples, records
 
     wanted = {name: examples.INTS if kind == "int" else examples.FLOATS for name, kind in KINDS.items()}
     count = 0
@@ -39,7 +39,7 @@ def theirs(path: Path) -> int:
 
 
 def our_writer(path: Path, out: Path) -> Callable[[], int]:
-    from ordsmed.binary import examples, records
+    from ordsmed.base.binary import examples, records
 
     wanted = {name: examples.INTS if kind == "int" else examples.FLOATS for name, kind in KINDS.items()}
     tables: list[dict[str, Any]] = []

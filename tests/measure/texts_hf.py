@@ -15,8 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kit import megatron
-from ordsmed.evaluation.evaluate import Means, evaluate
-from ordsmed.probes import cloze, wikitext
+from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.probes import cloze, wikitext
 
 
 def main() -> None:

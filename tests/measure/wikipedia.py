@@ -21,9 +21,9 @@ import mwparserfromhell
 from mwparserfromhell.nodes import Heading, Node, Tag, Template, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
-from ordsmed.corpora import wikipedia
-from ordsmed.markup.wikitext import UNSHOWN, prose
+from ordsmed.corpus.corpora import wikipedia
 from ordsmed.text.document import Document
+from ordsmed.text.markup.wikitext import UNSHOWN, prose
 
 WORD = re.compile(r"\w+")
 MARKUP = re.compile(

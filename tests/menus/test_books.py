@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import books
+from ordsmed.corpus.corpora import books
 from ordsmed.text import read
 from ordsmed.text.document import Document
 

@@ -10,9 +10,9 @@ import torch
 
 from kit.families import WORDS, Signs, hub_folder, masked, shaken
 from ordsmed.base.errors import DataError, OrdsmedError
-from ordsmed.models import bert, electra, gpt2, modern, roberta
-from ordsmed.nn import foreign
-from ordsmed.objectives import clm
+from ordsmed.learn.objectives import clm
+from ordsmed.nn.models import bert, electra, gpt2, modern, roberta
+from ordsmed.weights import foreign
 
 SMALL = {"width": 16, "layers": 2, "heads": 2, "inner": 24, "positions": 40}
 FAMILIES = {"bert": bert, "roberta": roberta, "electra": electra, "gpt2": gpt2, "modern": modern}

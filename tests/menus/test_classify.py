@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from ordsmed.apply.predict import _changed
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
@@ -22,10 +21,11 @@ from ordsmed.data.features import ExampleRows, Packing
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
+from ordsmed.learn.tasks.classify import Classifier, LabelPredictions, Records, Settings, longest_first, pooled
 from ordsmed.learn.upper_layers import Top
-from ordsmed.models import bert, elmo, gpt2
-from ordsmed.tasks.classify import Classifier, LabelPredictions, Records, Settings, longest_first, pooled
+from ordsmed.nn.models import bert, elmo, gpt2
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.predict import _changed
 
 WORDS = [f"w{n}" for n in range(40)]
 SHAPE: dict[str, Any] = {
@@ -79,7 +79,7 @@ def learned(settings: Settings, model: Any, words: Tokenizer, paths: list[str], 
 def test_the_seam_and_its_words() -> None:
     offered = "paths records settled features build predictions score fitted guesses write read details"
     assert all(callable(getattr(Settings, name)) for name in offered.split())
-    assert all(line.doc for line in lines("ordsmed.tasks.classify"))
+    assert all(line.doc for line in lines("ordsmed.learn.tasks.classify"))
     settled = Settings(name="rte", train="a", class_weights={"entailment": 2.0})
     assert decode(Settings, {k: v for k, v in plain(settled).items() if k != "kind"}, "recipe") == settled
 

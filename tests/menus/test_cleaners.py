@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
-from ordsmed.cleaners import private, punctuation, ratios
+from ordsmed.corpus.cleaners import private, punctuation, ratios
 from ordsmed.text.read import tallied
 
 KINDS = menu.entries("cleaners")
@@ -95,7 +95,7 @@ def test_every_step_offers_the_seam(kind: str) -> None:
     step = menu.load("cleaners", kind)()
     assert step.clean("", {}) == ""
     assert step.clean("A short line of good text.", {}) == "A short line of good text."
-    assert all(line.doc for line in menu.lines(f"ordsmed.cleaners.{kind}"))
+    assert all(line.doc for line in menu.lines(f"ordsmed.corpus.cleaners.{kind}"))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "punctuation"])
@@ -355,7 +355,7 @@ def test_ratios_know_scripts_without_spaces_and_short_texts() -> None:
 
 
 def test_every_rule_can_be_turned_off() -> None:
-    names = {line.name: line.default for line in menu.lines("ordsmed.cleaners.ratios")}
+    names = {line.name: line.default for line in menu.lines("ordsmed.corpus.cleaners.ratios")}
     least = {"shortest", "letters", "longest_word", "least_mean_word", "most_mean_word", "ended_lines"}
     off = {name: 0.0 if name in least else 1.0 for name in names}
     for text in ("", "#", "!!! 123 " * 50, "AA\n" * 500, "\ufffd" * 5000):
@@ -663,7 +663,9 @@ def test_repetition_is_what_a_slow_reader_finds(words: list[str]) -> None:
 
 def test_a_text_that_meets_a_bound_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A share as large as may be is kept, one that is larger is not; and what is shorter than 200 is not judged."""
-    names = {line.name: line.default for line in menu.lines("ordsmed.cleaners.ratios") if line.name != "shortest"}
+    names = {
+        line.name: line.default for line in menu.lines("ordsmed.corpus.cleaners.ratios") if line.name != "shortest"
+    }
     step = menu.load("cleaners", "ratios")()
     fine = {name: getattr(step, name) for name in names}
     least = {"letters", "least_mean_word", "ended_lines"}

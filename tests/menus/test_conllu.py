@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import conllu
+from ordsmed.corpus.corpora import conllu
 from ordsmed.text import read
 from ordsmed.text.document import Document
 

@@ -12,7 +12,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import conllu, csv, jsonl, stdlib, text
+from ordsmed.corpus.corpora import conllu, csv, jsonl, stdlib, text
 from ordsmed.text import read
 
 
@@ -21,7 +21,7 @@ def test_every_corpus_offers_the_seam(kind: str) -> None:
     settings = menu.load("corpora", kind)
     assert all(callable(getattr(settings, name)) for name in ("documents", "stamp", "size"))
     assert settings.__doc__
-    assert all(line.doc for line in menu.lines(f"ordsmed.corpora.{kind}"))
+    assert all(line.doc for line in menu.lines(f"ordsmed.corpus.corpora.{kind}"))
 
 
 def test_text_documents_are_told_apart_by_blank_lines(tmp_path: Path) -> None:

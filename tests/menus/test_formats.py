@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from kit import elmo_files
-from ordsmed.apply.export import export
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.taken_over import recognised
-from ordsmed.apply.trained import open_model
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.formats import elmo
-from ordsmed.models.elmo import Settings as Elmo
-from ordsmed.nn import weights
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models.elmo import Settings as Elmo
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights.export import export
+from ordsmed.weights.formats import elmo
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.taken_over import recognised
+from ordsmed.weights.trained import open_model
 
 
 def theirs(folder, seed=0, **changed):
@@ -193,7 +193,7 @@ def test_without_h5py_a_run_is_not_opened_to_be_exported(tmp_path, monkeypatch):
     (run / "recipe.toml").write_text('[model]\nkind = "elmo"\n')
     monkeypatch.setitem(sys.modules, "h5py", None)
     opened = []
-    monkeypatch.setattr("ordsmed.apply.export.open_model", lambda *_: opened.append(1) or pytest.skip("opened"))
+    monkeypatch.setattr("ordsmed.weights.export.open_model", lambda *_: opened.append(1) or pytest.skip("opened"))
     for to in (None, "elmo"):
         with pytest.raises(RecipeError, match=rf"{tmp_path}/out: needs h5py, which is not installed; pip install"):
             export(run, tmp_path / "out", to=to)
@@ -230,7 +230,7 @@ def test_a_checkpoint_of_bilm_tf_is_its_dump_and_the_softmax(tmp_path, capsys):
     assert [k for k in menu.entries("formats") if menu.load("formats", k)().recognises(folder)] == ["elmo"]
     take_over(folder, tmp_path / "ours")
     take_over(elmo_files.write(tmp_path / "dump", asked, stored), tmp_path / "dumped")
-    bare, whole, dumped = (weights.own_tensors(open_model(tmp_path / n).objective) for n in ("bare", "ours", "dumped"))
+    bare, whole, dumped = (own_tensors(open_model(tmp_path / n).objective) for n in ("bare", "ours", "dumped"))
     assert bare.keys() == dumped.keys()
     assert all(torch.equal(bare[name], dumped[name]) and torch.equal(whole[name], dumped[name]) for name in dumped)
     assert whole.keys() - dumped.keys() == {"head.table.weight", "head.bias"}

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpora.mds import Settings
+from ordsmed.corpus.corpora.mds import Settings
 from ordsmed.text import read
 
 COLUMNS = {"id": "str", "n": "int", "picture": "jpeg", "text": "str", "about": "json"}

@@ -14,10 +14,11 @@ from kit.families import LENGTHS, WORDS, Signs, close, hidden, hub_folder, packe
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.data.batch import batch_of
-from ordsmed.models import bert, electra, gpt2, megatron_bert, roberta
-from ordsmed.nn import foreign, weights
+from ordsmed.learn.objectives import clm, mlm, mlm_nsp, rtd
 from ordsmed.nn.attention import Cache
-from ordsmed.objectives import clm, mlm, mlm_nsp, rtd
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert, electra, gpt2, megatron_bert, roberta
+from ordsmed.weights import foreign, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -137,7 +138,7 @@ def test_losses_and_gradients_are_equal(pair):
     [mine] = ours.train()(batch).values()
     mine.backward()
     assert float(mine.detach()) == pytest.approx(float(loss.detach()), rel=1e-5)
-    grads = {k: p.grad for k, p in weights.own_tensors(ours).items()}
+    grads = {k: p.grad for k, p in own_tensors(ours).items()}
     there = {k: p.grad for k, p in theirs.named_parameters()}
     largest = max(float(g.abs().max()) for g in there.values())
     for name, grad in weights.to_foreign(grads, ours.model_settings.names()).items():
@@ -197,9 +198,9 @@ def test_what_we_made_is_equal_there_and_comes_back(settings, tmp_path):
     changed = {"deep": type(settings).deep} if hasattr(settings, "deep") else {}  # of fresh weights alone
     changed |= {"types": max(settings.types, 1)} if hasattr(settings, "types") else {}
     assert again == dataclasses.replace(settings, **changed)
-    back = weights.own_tensors(ours_of(tmp_path / "again"))
-    assert all(torch.equal(back[k], v) for k, v in weights.own_tensors(ours).items())
-    more = back.keys() - weights.own_tensors(ours).keys()
+    back = own_tensors(ours_of(tmp_path / "again"))
+    assert all(torch.equal(back[k], v) for k, v in own_tensors(ours).items())
+    more = back.keys() - own_tensors(ours).keys()
     assert not any(back[k].any() for k in more), "what RoBERTa's class has beside the network is 0"
 
 
@@ -395,7 +396,7 @@ def sized(kind, size):
 def count(settings, vocabulary):
     with torch.device("meta"):
         network = settings.build(vocabulary)
-    return sum(t.numel() for t in weights.own_tensors(network).values())
+    return sum(t.numel() for t in own_tensors(network).values())
 
 
 @pytest.mark.parametrize("size", BERT_SIZES)
@@ -425,7 +426,7 @@ def test_named_robertas_and_electras_have_the_published_size(named):
     with torch.device("meta"):
         signs = Signs(vocabulary=words)
         objective = mlm.Settings().build(settings, signs) if head == "head" else rtd.Settings().alone(settings, signs)
-    assert sum(t.numel() for t in weights.own_tensors(objective).values()) == WITH_HEADS[named]
+    assert sum(t.numel() for t in own_tensors(objective).values()) == WITH_HEADS[named]
 
 
 def test_every_named_size_is_held_to_a_number():

@@ -27,11 +27,12 @@ from kit.families import (
 )
 from ordsmed.base import settings as decoding
 from ordsmed.base.errors import DataError
-from ordsmed.models import modern
-from ordsmed.models.modern import Settings
-from ordsmed.nn import foreign, weights
+from ordsmed.learn.objectives import clm
 from ordsmed.nn.attention import Cache, nearby
-from ordsmed.objectives import clm
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import modern
+from ordsmed.nn.models.modern import Settings
+from ordsmed.weights import foreign, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -109,7 +110,7 @@ def test_losses_and_gradients_are_equal(pair):
     [mine] = ours.train()(masked_batch(ids, positions, kept, asked)).values()
     mine.backward()
     assert float(mine.detach()) == pytest.approx(float(loss.detach()), rel=1e-5)
-    grads = {k: p.grad for k, p in weights.own_tensors(ours).items()}
+    grads = {k: p.grad for k, p in own_tensors(ours).items()}
     there = {k: p.grad for k, p in theirs.named_parameters()}
     largest = max(float(g.abs().max()) for g in there.values())
     made = weights.to_foreign(grads, ours.model_settings.names())

@@ -15,8 +15,8 @@ from kit.ranks_in_threads import Group, Split, on_ranks
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
+from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
 from ordsmed.nn.shards import LocalParameter
-from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
 
 RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
 EVERY = [

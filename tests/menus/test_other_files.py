@@ -12,7 +12,7 @@ import pytest
 from kit.makers import SPECIAL
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.data.pieces import TextReader
-from ordsmed.tasks import classify, squad, tag
+from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 
 Read = Callable[[Any, str], Any]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.corpora import parquet
+from ordsmed.corpus.corpora import parquet
 from ordsmed.text import read
 from ordsmed.text.document import Document
 

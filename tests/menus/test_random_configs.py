@@ -11,11 +11,11 @@ import torch
 
 from kit.families import WORDS, Signs, close, hub_folder, shaken
 from ordsmed.base.errors import DataError
-from ordsmed.formats.huggingface import Settings
-from ordsmed.nn import foreign
+from ordsmed.learn.objectives import clm, mlm, mlm_nsp, rtd
 from ordsmed.nn.activations import THEIRS
 from ordsmed.nn.model import TASK_CLASSES
-from ordsmed.objectives import clm, mlm, mlm_nsp, rtd
+from ordsmed.weights import foreign
+from ordsmed.weights.formats.huggingface import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 ENCODERS = {"bert": "Bert", "roberta": "Roberta", "megatron_bert": "MegatronBert", "electra": "Electra"}

@@ -15,7 +15,7 @@ from ordsmed.data.words import Words, cut_of
 from ordsmed.text import sentencepiece_training, word_counts
 from ordsmed.text.sentencepiece_model import LIST, MODEL, parsed, pipeline
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import sentencepiece
+from ordsmed.text.tokenizers import sentencepiece
 
 PIECES = [("▁the", -2.0), ("▁newt", -3.0), ("s", -3.5), ("▁", -4.0), ("t", -5.0), ("h", -5.0), ("e", -5.0),
           ("he", -4.5), ("▁t", -4.6)]  # fmt: skip

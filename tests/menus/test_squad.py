@@ -18,17 +18,17 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.settings import decode, plain
 from ordsmed.data import question_windows
 from ordsmed.data.features import ExampleRows, Features, Packing
-from ordsmed.labelled.questions import Answer, Question
 from ordsmed.learn import inference as asking
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.score import squad as official
 from ordsmed.learn.task import packing, reader
+from ordsmed.learn.tasks import squad
+from ordsmed.learn.tasks.squad import QuestionRecords, Settings, lowered
 from ordsmed.learn.upper_layers import Top
-from ordsmed.models import bert, elmo, gpt2, roberta
-from ordsmed.score import squad as official
-from ordsmed.tasks import squad
-from ordsmed.tasks.squad import QuestionRecords, Settings, lowered
+from ordsmed.nn.models import bert, elmo, gpt2, roberta
 from ordsmed.text import vocabulary
+from ordsmed.text.labelled.questions import Answer, Question
 from ordsmed.text.tokenizer import Tokenizer, byte_of
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "positions": 64}

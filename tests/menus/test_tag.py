@@ -17,15 +17,15 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.pieces import TextReader
-from ordsmed.labelled import conll
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
+from ordsmed.learn.tasks.tag import Settings, TagPredictions
 from ordsmed.learn.upper_layers import Top
-from ordsmed.models import bert, elmo, gpt2, modern
-from ordsmed.tasks.tag import Settings, TagPredictions
+from ordsmed.nn.models import bert, elmo, gpt2, modern
+from ordsmed.text.labelled import conll
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe, words
+from ordsmed.text.tokenizers import bytebpe, words
 
 RANKS = Ranks(torch.device("cpu"))
 SHAPE: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "inner": 64, "positions": 64, "dropout": 0.0,

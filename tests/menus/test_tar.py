@@ -22,7 +22,7 @@ import pytest
 import zstandard
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import tar
+from ordsmed.corpus.corpora import tar
 from ordsmed.text import read
 
 PACK: dict[str, Callable[[bytes], bytes]] = {

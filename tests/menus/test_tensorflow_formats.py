@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from kit import foreign_files
-from ordsmed.apply.export import export
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.taken_over import recognised
-from ordsmed.apply.trained import open_model, opened
+from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
-from ordsmed.binary import bundle
-from ordsmed.nn import foreign, weights
+from ordsmed.nn.model import own_tensors
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.export import export
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.taken_over import recognised
+from ordsmed.weights.trained import open_model, opened
 
 SAYS = np.load(foreign_files.REAL / "says.npz")  # what TensorFlow computed
 TOKENS, TYPES = (torch.from_numpy(SAYS[name]) for name in ("tokens", "types"))
@@ -94,7 +95,7 @@ def test_nvidias_electra_is_googles_but_for_a_norm(tmp_path: Path) -> None:
     take_over(foreign_files.electra(tmp_path / "nvidia", "nvidia"), tmp_path / "other", ["model.heads=2"])
     nvidia = open_model(tmp_path / "other")
     assert (google.learned.share, nvidia.learned.share) == ("embeddings", "words")
-    one, two = (weights.own_tensors(model.objective) for model in (google, nvidia))
+    one, two = (own_tensors(model.objective) for model in (google, nvidia))
     assert one.keys() < two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
     for own in ("places.weight", "types.weight"):
@@ -149,7 +150,7 @@ def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
     take_over(out, tmp_path / "again", ["model.heads=2"])
     one, two = (open_model(folder) for folder in (google, tmp_path / "again"))
     assert one.learned == two.learned
-    own, again = (weights.own_tensors(model.objective) for model in (one, two))
+    own, again = (own_tensors(model.objective) for model in (one, two))
     assert own.keys() == again.keys()
     assert all(own[name].equal(again[name]) for name in own)
     path = hugging / "generator/model.safetensors"
@@ -173,7 +174,7 @@ def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixtur
     foreign_files.wordpieces(folder, 37)
     take_over(folder, tmp_path / "ours")
     assert "theirs: 3 rows behind the vocabulary are padding, and left out" in capsys.readouterr().err
-    found = weights.own_tensors(open_model(tmp_path / "ours").objective)
+    found = own_tensors(open_model(tmp_path / "ours").objective)
     assert found["model.words.weight"].shape == (37, 8)
     assert found["head.bias"].shape == (37,)
     foreign_files.wordpieces(folder, 41)

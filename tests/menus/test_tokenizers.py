@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe, wordpiece
+from ordsmed.text.tokenizers import bytebpe, wordpiece
 
 LEARN = """
 import sys
-from ordsmed.tokenizers import bytebpe, wordpiece
+from ordsmed.text.tokenizers import bytebpe, wordpiece
 texts = open(sys.argv[1], encoding="utf-8").read().split("\\n")
 made = wordpiece.Settings(size=400, alphabet=25).train(texts), bytebpe.Settings(size=500).train(texts)
 print(*(tokenizer.fingerprint for tokenizer in made))

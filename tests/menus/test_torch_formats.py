@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from kit import evil_pickles, foreign_files
-from ordsmed.apply.export import export
-from ordsmed.apply.importing import take_over
-from ordsmed.apply.origin import Origin
-from ordsmed.apply.taken_over import recognised
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
-from ordsmed.nn import weights
+from ordsmed.nn.model import own_tensors
+from ordsmed.weights import weights
+from ordsmed.weights.export import export
+from ordsmed.weights.importing import take_over
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.taken_over import recognised
+from ordsmed.weights.trained import open_model
 
 AGES = {  # of Megatron's GPT-2
     "2019": {"old": True, "version": 0}, "2019 two ranks": {"old": True, "version": 0, "ranks": 2},
@@ -40,7 +41,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
-    return weights.own_tensors(open_model(folder).objective)
+    return own_tensors(open_model(folder).objective)
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

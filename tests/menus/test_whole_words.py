@@ -10,7 +10,7 @@ import pytest
 
 from ordsmed.base.errors import DataError
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers.words import Settings
+from ordsmed.text.tokenizers.words import Settings
 
 SIGNS = ["<S>", "</S>", "<UNK>"]
 TEXTS = ["the newts ran up\nthe hill", "the newts won , they  said", "<S> the hill </S> <UNK>"]
@@ -160,7 +160,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
-    from ordsmed.tokenizers import wordpiece
+    from ordsmed.text.tokenizers import wordpiece
 
     wordpiece.Settings(size=60).train(TEXTS).save(tmp_path)
     with pytest.raises(DataError, match="is a wordpiece tokenizer; wanted whole words"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import wikipedia
+from ordsmed.corpus.corpora import wikipedia
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece
@@ -86,7 +86,7 @@ def test_what_wikiextractor_wrote_is_taken_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_multistream_dump_is_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.markup.dump.PART", 1000)
+    monkeypatch.setattr("ordsmed.text.markup.dump.PART", 1000)
     streams = [SITE.format("xx", "Bilete hos oss", "Slag")]
     streams += [page(n, f"T{n}", f"[[Bilete hos oss:a|b]]Text {n} " + f"{n * n} " * 500) for n in range(40)]
     (tmp_path / "a.xml.bz2").write_bytes(b"".join(bz2.compress(s.encode()) for s in [*streams, "</mediawiki>"]))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from ordsmed.mesh.attention import way
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert, elmo, gpt2, modern
 from ordsmed.nn import varlen
-from ordsmed.pretrain.pretrain import rehearse
+from ordsmed.nn.models import bert, elmo, gpt2, modern
+from ordsmed.train.mesh.attention import way
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain.pretrain import rehearse
 
 CPU, GPU, HALF = torch.device("cpu"), torch.device("cuda", 0), {"precision": "bf16"}
 

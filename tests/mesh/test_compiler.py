@@ -10,12 +10,12 @@ import torch
 
 from ordsmed.base.errors import Trouble
 from ordsmed.data.batch import Batch
-from ordsmed.mesh import compiler
-from ordsmed.mesh.compiler import Compiler, compile_blocks
-from ordsmed.models import bert, electra, gpt2
+from ordsmed.learn.objectives import clm, diffusion, hybrid, mlm, mlm_nsp, rtd
 from ordsmed.nn import loss
 from ordsmed.nn.model import Block
-from ordsmed.objectives import clm, diffusion, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.nn.models import bert, electra, gpt2
+from ordsmed.train.mesh import compiler
+from ordsmed.train.mesh.compiler import Compiler, compile_blocks
 
 # torch hides this warning of its own by a way that does not know filters which raise
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

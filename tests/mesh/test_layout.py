@@ -14,23 +14,23 @@ import torch
 
 from kit.makers import job_of, learned
 from ordsmed.api.model import open
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.launch.site import site_layout
+from ordsmed.base.launch.site import site_layout
 from ordsmed.learn.phases import Phase
-from ordsmed.mesh.layout import Layout, arithmetic, memory, parse
-from ordsmed.mesh.parallel import padded_rows
-from ordsmed.models import bert, elmo
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
-from ordsmed.nn.weights import read as read_weights
-from ordsmed.pretrain.pretrain import pretrain, rehearse
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.show.show import layout as show_layout
-from ordsmed.show.show import show
+from ordsmed.nn.models import bert, elmo
+from ordsmed.tell.show.show import layout as show_layout
+from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
+from ordsmed.train.mesh.layout import Layout, arithmetic, memory, parse
+from ordsmed.train.mesh.parallel import padded_rows
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain, rehearse
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.weights.trained import open_model
+from ordsmed.weights.weights import read as read_weights
 
 Recipe = Callable[..., Path]
 

@@ -12,14 +12,14 @@ import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.mesh import parallel
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.parallel import Parallel, held_by_rank, padded_rows, spread, sum_copies
-from ordsmed.models import bert
+from ordsmed.learn.objectives import mlm
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.model import Block
+from ordsmed.nn.models import bert
 from ordsmed.nn.shards import LocalParameter
-from ordsmed.objectives import mlm
+from ordsmed.train.mesh import parallel
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.parallel import Parallel, held_by_rank, padded_rows, spread, sum_copies
 
 
 class Signs:

@@ -19,14 +19,13 @@ from torch import nn
 from kit.makers import job_of, learned
 from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.run import Run
-from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.precision import CastWeights, Scaler
 from ordsmed.nn.loss import token_loss
-from ordsmed.nn.packed import HalfLayer, lacks_bf16
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.nn.packed import CastWeights, HalfLayer, Scaler, lacks_bf16
 from ordsmed.train import checkpoint
+from ordsmed.train.mesh import precision
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
 
 long = pytest.mark.long
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ordsmed.mesh import replicas
-from ordsmed.mesh.replicas import Replicas, _cut
 from ordsmed.nn.shards import LocalParameter
+from ordsmed.train.mesh import replicas
+from ordsmed.train.mesh.replicas import Replicas, _cut
 
 
 class Work:

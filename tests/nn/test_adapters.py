@@ -12,10 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from kit.families import WORDS, masked, packed, shaken
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
-from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn.adapters import Adapters, merged, put_in
 from ordsmed.nn.dropout import Dropout, begin_micro_batch, number_layers
-from ordsmed.nn.weights import load_into, own_tensors
+from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.weights.weights import load_into, own_tensors
 
 TINY = {"width": 32, "layers": 2, "heads": 4, "positions": 64, "attention_dropout": 0.1}
 FAMILIES = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ordsmed.base.errors import DataError
-from ordsmed.nn import boxes, weights
 from ordsmed.nn.shards import Box
+from ordsmed.weights import boxes, weights
 
 WHOLE = torch.arange(40.0).view(8, 5)
 

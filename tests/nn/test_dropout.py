@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from ordsmed.base import chance
-from ordsmed.models import bert, gpt2, megatron_bert, modern
+from ordsmed.learn.objectives import clm, mlm
 from ordsmed.nn import attention as machine
 from ordsmed.nn.dropout import Drop, Dropout, begin_micro_batch, drawn_bytes, factors, number_layers
-from ordsmed.objectives import clm, mlm
+from ordsmed.nn.models import bert, gpt2, megatron_bert, modern
 
 
 class Signs:

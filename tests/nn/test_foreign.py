@@ -11,10 +11,11 @@ import torch
 
 from kit.families import WORDS, Signs, hub_folder, masked, shaken
 from ordsmed.base.errors import DataError
-from ordsmed.formats.huggingface import config, tensors
-from ordsmed.models import bert, electra, gpt2
-from ordsmed.nn import foreign, weights
-from ordsmed.objectives import clm, rtd
+from ordsmed.learn.objectives import clm, rtd
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert, electra, gpt2
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.formats.huggingface import config, tensors
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "positions": 40, "inner": 48}
 
@@ -89,7 +90,7 @@ def test_where_a_generator_stands(tmp_path: Path) -> None:
     assert foreign.beside(folder, "generator") == tmp_path / "my-generator"
     again = rtd.Settings(share="none").build(family, Signs())  # type: ignore[arg-type]
     foreign.load_into(again, folder, Signs())
-    wanted, found = (weights.own_tensors(one) for one in (made, again))
+    wanted, found = (own_tensors(one) for one in (made, again))
     assert all(torch.equal(wanted[name], tensor) for name, tensor in found.items())
     (tmp_path / "my-generator").rename(folder / "generator")
     assert foreign.beside(folder, "generator") == folder / "generator"

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from kit.makers import job_of, learned
 from ordsmed.base.errors import RecipeError
-from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout
 from ordsmed.nn import fp8
 from ordsmed.nn.fp8 import BACKWARD, FORWARD, Fp8Linear, use_fp8
+from ordsmed.train.mesh import precision
+from ordsmed.train.mesh.layout import Layout
 
 BF16 = torch.bfloat16
 FP8 = ("layout.precision=bf16", "layout.fp8=true")

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from kit.families import WORDS, packed, shaken
-from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn import activations
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.lstm import Lstm
+from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.train.mesh import precision
+from ordsmed.train.mesh.layout import Layout
 
 SHAPE: dict[str, Any] = {"width": 64, "layers": 3, "heads": 4, "positions": 50, "spread": 0.05}
 DEEP = 0.05 / math.sqrt(6)

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ordsmed.models import bert
 from ordsmed.nn import packed
 from ordsmed.nn.activations import ACTIVATIONS, bent
+from ordsmed.nn.models import bert
 from ordsmed.nn.packed import HalfLayer, Int8Layer, installed, lacks_bf16, lacks_int8, layers_of, quantized
 
 CPU = torch.device("cpu")

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ordsmed.base import machine
 from ordsmed.base.ranks import Ranks
-from ordsmed.mesh.layout import Layout
 from ordsmed.nn import loss, products
 from ordsmed.nn.adapters import Adapted, Adapters
 from ordsmed.nn.lstm import Lstm
 from ordsmed.nn.packed import HalfLayer, installed
 from ordsmed.train import job
+from ordsmed.train.mesh.layout import Layout
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 

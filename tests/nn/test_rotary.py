@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ordsmed.models.modern import angles
+from ordsmed.nn.models.modern import angles
 from ordsmed.nn.rotary import parted, turned
 
 B, T, H, D = 2, 7, 3, 16

@@ -12,10 +12,10 @@ from kit.families import WORDS, Signs, close, hub_folder, sentence, shaken, stat
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.learn.objective import Network
-from ordsmed.nn import foreign, weights
+from ordsmed.learn.objectives import clm, mlm, mlm_nsp
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.model import TASK_CLASSES, Family
-from ordsmed.objectives import clm, mlm, mlm_nsp
+from ordsmed.weights import foreign, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 LABELS = ("no", "maybe", "yes")

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.data.batch import Batch
-from ordsmed.models import bert, gpt2, modern
 from ordsmed.nn import attention, varlen
 from ordsmed.nn.attention import SelfAttention, nearby, visibility
+from ordsmed.nn.models import bert, gpt2, modern
 from ordsmed.nn.varlen import EndToEnd, Texts, bounds, why_not
 
 GPU = torch.device("cuda", 0)

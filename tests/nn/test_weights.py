@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ordsmed.base.errors import DataError
-from ordsmed.nn import weights
-from ordsmed.nn.model import Names
+from ordsmed.nn.model import Names, own_tensors
+from ordsmed.weights import weights
 
 
 class Network(nn.Module):
@@ -48,7 +48,7 @@ NAMES = pytest.mark.parametrize("names", [table(f, t) for f in (True, False) for
 
 @NAMES
 def test_to_theirs_and_back_is_the_same(names):
-    ours = {k: v.detach() for k, v in weights.own_tensors(Network()).items()}
+    ours = {k: v.detach() for k, v in own_tensors(Network()).items()}
     there = weights.to_foreign(ours, names)
     back = weights.from_foreign(there, ours, names, "test")
     assert back.keys() == ours.keys()
@@ -69,20 +69,20 @@ def test_heads_stand_one_by_one_in_ours_and_part_by_part_in_theirs():
 
 
 def test_only_matrices_of_blocks_are_turned():
-    there = weights.to_foreign(weights.own_tensors(Network()), table(True, True))
+    there = weights.to_foreign(own_tensors(Network()), table(True, True))
     assert there["h.0.up.weight"].shape == (4, 8)
     assert there["h.words.weight"].shape == (5, 4)
 
 
 def test_a_tied_table_stands_once():
-    assert list(weights.own_tensors(Network())) == [
+    assert list(own_tensors(Network())) == [
         "words.weight", "blocks.0.gather.weight", "blocks.0.gather.bias", "blocks.0.up.weight", "blocks.0.up.bias",
     ]  # fmt: skip
 
 
 def test_missing_and_left_over_are_named():
     names = table(True, False)
-    there = weights.to_foreign(weights.own_tensors(Network()), names)
+    there = weights.to_foreign(own_tensors(Network()), names)
     there["h.0.more.weight"] = there.pop("h.0.up.bias")
     there["h.0.mask"] = there["out.weight"] = torch.zeros(1)  # these two may be there
     wanted = r"weights do not fit: missing h\.0\.up\.bias; left over h\.0\.more\.weight"
@@ -95,7 +95,7 @@ def test_written_is_read_and_keeps_its_facts(tmp_path):
 
     network = Network()
     path = tmp_path / "x.safetensors"
-    weights.write(path, {**weights.own_tensors(network), "turned": torch.randn(3, 4).T}, of="test")
+    weights.write(path, {**own_tensors(network), "turned": torch.randn(3, 4).T}, of="test")
     other = Network()
     held = weights.read(path)
     assert held.pop("turned").shape == (4, 3)
@@ -120,7 +120,7 @@ def test_a_damaged_file_is_named(tmp_path, damage):
 def test_what_does_not_fit_a_network_is_named_and_nothing_is_changed():
     network = Network()
     before = [p.clone() for p in network.parameters()]
-    held = dict(weights.own_tensors(Network()))
+    held = dict(own_tensors(Network()))
     held["other"] = held.pop("blocks.0.up.bias")
     held["words.weight"] = torch.zeros(6, 4)
     with pytest.raises(
@@ -201,7 +201,7 @@ def test_tensors_without_all_their_numbers_are_named(tmp_path, held):
 def test_what_is_no_number_does_not_fill_a_network():
     network, other = Network(), Network()
     before = [p.clone() for p in network.parameters()]
-    held = {k: v.detach().clone() for k, v in weights.own_tensors(other).items()}
+    held = {k: v.detach().clone() for k, v in own_tensors(other).items()}
     held["blocks.0.up.weight"][0, :2] = torch.tensor([float("nan"), float("inf")])
     with pytest.raises(DataError, match=r"place: blocks\.0\.up\.weight: 2 of 32 numbers are NaN or infinite"):
         weights.load_into(network, held, "place")

@@ -20,12 +20,12 @@ from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.mesh.layout import Layout, memory
-from ordsmed.pretrain import plan as plans
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import plan as train_plans
+from ordsmed.train.mesh.layout import Layout, memory
+from ordsmed.train.pretrain import plan as plans
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 SMALL = ("model.width=16", "model.layers=1")

@@ -16,16 +16,16 @@ from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.nn import weights
-from ordsmed.objectives import mlm
-from ordsmed.pretrain import plan as plans
-from ordsmed.pretrain.finish import beside, where
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.pretrain.texts import TextData
+from ordsmed.learn.objectives import mlm
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain import plan as plans
+from ordsmed.train.pretrain.finish import beside, where
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.texts import TextData
+from ordsmed.weights import weights
 
 Recipe = Callable[..., Path]
 

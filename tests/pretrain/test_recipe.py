@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ordsmed.finetune.recipe import Finetuning
+from ordsmed.learn.objectives import mlm
 from ordsmed.learn.phases import Phase
-from ordsmed.models import bert
-from ordsmed.objectives import mlm
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.tasks import classify
+from ordsmed.learn.tasks import classify
+from ordsmed.nn.models import bert
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.recipe import Pretraining
 
 STEPS = range(1, 13)
 

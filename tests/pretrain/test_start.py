@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from kit.makers import change, job_of, make_store, make_words
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
-from ordsmed.nn import boxes
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.job import Job
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.saving import Saving
+from ordsmed.weights import boxes
+from ordsmed.weights.trained import open_model
 
 Recipe = Callable[..., Path]
 SMALL = ("model.width=16", "model.layers=1")

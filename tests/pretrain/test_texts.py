@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ordsmed.base.ranks import Ranks
-from ordsmed.mesh.layout import Layout
-from ordsmed.pretrain import texts
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain import texts
 
 
 class Numbers:

@@ -11,10 +11,10 @@ import pytest
 
 from kit.language_models import LEARNED, made, pairs_file
 from ordsmed.base.errors import DataError
-from ordsmed.likelihood import ways
-from ordsmed.likelihood.probe import Finding, Record
-from ordsmed.probes.minimal_pairs import Settings
-from ordsmed.tokenizers import bytebpe
+from ordsmed.measure.likelihood import ways
+from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.measure.probes.minimal_pairs import Settings
+from ordsmed.text.tokenizers import bytebpe
 
 PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"), ("it ran", "it ran and ran")]
 

@@ -13,17 +13,17 @@ import torch
 
 from kit import megatron
 from kit.language_models import SENTENCES, elmo_made, made, opened
-from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.likelihood import documents, drawn, ways, windows
-from ordsmed.likelihood.detokenizers import BY_SET
-from ordsmed.likelihood.items import Item, Scores
-from ordsmed.likelihood.probe import Example, Finding, Record
-from ordsmed.likelihood.transformers import Causal
-from ordsmed.likelihood.windows import Cutting
-from ordsmed.probes import bits, cloze, perplexity, perplexity_bound, pseudo_perplexity, wikitext
-from ordsmed.score.paired import clustered
+from ordsmed.learn.score.paired import clustered
+from ordsmed.measure.likelihood import documents, drawn, ways, windows
+from ordsmed.measure.likelihood.detokenizers import BY_SET
+from ordsmed.measure.likelihood.items import Item, Scores
+from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.transformers import Causal
+from ordsmed.measure.likelihood.windows import Cutting
+from ordsmed.measure.probes import bits, cloze, perplexity, perplexity_bound, pseudo_perplexity, wikitext
 from ordsmed.text import read
+from ordsmed.weights.trained import open_model
 
 TEXT = " \n = The newts = \n \n the old newt , a red @-@ old cat ( it sat ) and ' the dog ' ran : \" on it \" . \n " * 9
 

@@ -16,19 +16,19 @@ from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import logged
-from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.evaluation.recipe import Evaluation
-from ordsmed.finetune.finetune import finetune, rehearse
-from ordsmed.finetune.plan import check as check_plan
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import Layout
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.show.show import difference, read, show
+from ordsmed.measure.bench.bench import Bench
+from ordsmed.measure.evaluation.recipe import Evaluation
+from ordsmed.tell.show.show import difference, read, show
 from ordsmed.train import loop
+from ordsmed.train.finetune.finetune import finetune, rehearse
+from ordsmed.train.finetune.plan import check as check_plan
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read as read_metrics
+from ordsmed.train.pretrain.recipe import Pretraining
 
 NAMES = run.recipe_names()
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for

@@ -10,15 +10,15 @@ import torch
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import site as sites
+from ordsmed.base.launch.gpus import GPUS
+from ordsmed.base.launch.site import site_layout
 from ordsmed.cli import main
-from ordsmed.launch import site as sites
-from ordsmed.launch.gpus import GPUS
-from ordsmed.launch.site import site_layout
-from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.show.show import layout, read
+from ordsmed.tell.show.show import layout, read
+from ordsmed.train.mesh import precision
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
 
 SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
 NAMED = ("saga", "olivia", "puhti", "roihu", "mahti", "lumi", "ex3", "power9", "jean-zay", "jupiter", "laptop", "a100")

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base import files, run
-from ordsmed.finetune.finetune import finetune
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.pretrain import pretrain
 
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 FILES = Path(__file__).parents[2] / "docs" / "lessons.py"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kit.planted_runs import falling, step_line
-from ordsmed.report import course
-from ordsmed.report.course import Course, Known
+from ordsmed.tell.report import course
+from ordsmed.tell.report.course import Course, Known
 
 
 def written(path: Path, lines: list[dict[str, object]]) -> Path:

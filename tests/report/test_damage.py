@@ -14,8 +14,8 @@ from kit.damage import OTHERS, changed, places, written
 from kit.planted_runs import plant, plant_trials, step_line
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.report import content, course, folders, report, values
-from ordsmed.report.course import Known
+from ordsmed.tell.report import content, course, folders, report, values
+from ordsmed.tell.report.course import Known
 
 STORE = {"train": {"documents": 5, "tokens": 31}, "validation": {"tokens": 9}, "vocabulary": 45, "kind": "words",
          "fingerprint": "f", "licence": "CC0"}  # fmt: skip

@@ -13,9 +13,9 @@ import pytest
 from conftest import TinyRuns
 from kit.planted_runs import plant, plant_trials
 from ordsmed.base.run import is_held, locked
-from ordsmed.report import content, course, folders, page, tables
-from ordsmed.report.course import Known
-from ordsmed.report.markdown import statement
+from ordsmed.tell.report import content, course, folders, page, tables
+from ordsmed.tell.report.course import Known
+from ordsmed.tell.report.markdown import statement
 
 LINES = """network: 1,010 parameters, 989 without heads; vocabulary 4,500
 phase 1: {} a step

@@ -20,8 +20,8 @@ import pytest
 from kit.planted_runs import falling, plant, step_line
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import locked
-from ordsmed.report import course, folders, live
-from ordsmed.report.course import Known
+from ordsmed.tell.report import course, folders, live
+from ordsmed.tell.report.course import Known
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from kit.planted_runs import falling, plant
-from ordsmed.report import content, report
-from ordsmed.report.markdown import markdown, statement
-from ordsmed.report.page import page
+from ordsmed.tell.report import content, report
+from ordsmed.tell.report.markdown import markdown, statement
+from ordsmed.tell.report.page import page
 
 STORE = {
     "verb": "encode", "fingerprint": "f1", "vocabulary": 4500, "kind": "wordpiece", "language": "en", "licence": "CC0",

@@ -17,7 +17,7 @@ from kit.measurements import measurement
 from kit.planted_runs import falling, plant, plant_trials
 from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
-from ordsmed.report import content, folders, page, report, tables
+from ordsmed.tell.report import content, folders, page, report, tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VOID = ("meta", "input", "wbr")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kit.planted_runs import falling, plant
-from ordsmed.report import content, page, plot
-from ordsmed.report.plot import PlotCurve, PlotPoint
+from ordsmed.tell.report import content, page, plot
+from ordsmed.tell.report.plot import PlotCurve, PlotPoint
 
 
 def curve(name: str, *losses: float) -> PlotCurve:

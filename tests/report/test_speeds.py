@@ -17,10 +17,10 @@ from ordsmed import cli
 from ordsmed.base import files, measurements
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.measurements import Measurement
-from ordsmed.bench import table
-from ordsmed.bench.table import Axes, CellResult
-from ordsmed.report import content, live, page, report, speeds, values
-from ordsmed.report.markdown import markdown
+from ordsmed.measure.bench import table
+from ordsmed.measure.bench.table import Axes, CellResult
+from ordsmed.tell.report import content, live, page, report, speeds, values
+from ordsmed.tell.report.markdown import markdown
 
 
 def rate(sequences: float, **changes: Any) -> Measurement:

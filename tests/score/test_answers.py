@@ -13,8 +13,8 @@ import pytest
 
 from ordsmed.base.errors import RunError
 from ordsmed.data.question_windows import Limits, windows
-from ordsmed.score import answers
-from ordsmed.score.answers import (
+from ordsmed.learn.score import answers
+from ordsmed.learn.score.answers import (
     CERTAIN,
     SPARE,
     Answered,

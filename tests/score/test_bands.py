@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ordsmed.score.bands import bands
+from ordsmed.learn.score.bands import bands
 
 
 def test_each_step_is_a_stretch_where_there_are_few() -> None:

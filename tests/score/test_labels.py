@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ordsmed.base.errors import RunError
-from ordsmed.labelled import glue
-from ordsmed.score import labels as scores
+from ordsmed.learn.score import labels as scores
+from ordsmed.text.labelled import glue
 
 
 def test_two_classes_by_hand() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ordsmed.score.metrics import below, in_words, share_guessed, unigram_cross_entropy
+from ordsmed.learn.score.metrics import below, in_words, share_guessed, unigram_cross_entropy
 
 
 def test_unigram_cross_entropy() -> None:

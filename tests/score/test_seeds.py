@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordsmed.score import seeds
+from ordsmed.learn.score import seeds
 
 PUBLISHED = {  # NVIDIA's five seeds; their deviations are partly cut off: 0.015, 0.17, 0.14, 0.15, 0.15
     "loss": ([8.72, 8.69, 8.71, 8.70, 8.68], 8.70, 0.0158),

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from ordsmed.score import spans
-from ordsmed.score.spans import Scheme
+from ordsmed.learn.score import spans
+from ordsmed.learn.score.spans import Scheme
 
 WRITTEN = {
     "IOB1": "I-A I-A B-A O I-B I-A O I-B",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.labelled import questions
-from ordsmed.labelled.questions import Answer, Question
-from ordsmed.score import squad as official
+from ordsmed.learn.score import squad as official
+from ordsmed.text.labelled import questions
+from ordsmed.text.labelled.questions import Answer, Question
 
 
 def asked(name: str, *golds: str, question: str = "Who?") -> Question:

@@ -10,8 +10,8 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.cli import main
-from ordsmed.models import bert
-from ordsmed.show import features
+from ordsmed.nn.models import bert
+from ordsmed.tell.show import features
 
 DOCS = Path(__file__).parents[2] / "docs"
 MASKED = {"bert", "electra", "megatron_bert", "modern", "roberta"}

@@ -11,7 +11,7 @@ import pytest
 from kit import foreign_files, language_models
 from ordsmed import cli
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.show.show import show
+from ordsmed.tell.show.show import show
 
 
 @pytest.fixture(autouse=True)

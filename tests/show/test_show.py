@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
-from ordsmed.mesh.layout import Layout
-from ordsmed.show import show
+from ordsmed.tell.show import show
 from ordsmed.train import request
+from ordsmed.train.mesh.layout import Layout
 
 
 def phase(steps: int, length: int = 8, batch: int = 2, **more: Any) -> Phase:

@@ -11,10 +11,10 @@ from kit.makers import make_store
 from kit.task_files import task_files
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.finetune import finetune
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.pretrain.pretrain import rehearse
-from ordsmed.show import show
+from ordsmed.tell.show import show
+from ordsmed.train.finetune import finetune
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.pretrain import rehearse
 
 TUNING = """
 tokenizer = "vocab.txt"

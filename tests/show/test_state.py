@@ -17,11 +17,11 @@ import pytest
 from ordsmed.base import say
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run, locked
-from ordsmed.finetune import compared
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.show import state
-from ordsmed.show.show import show
+from ordsmed.tell.show import state
+from ordsmed.tell.show.show import show
+from ordsmed.train.finetune import compared
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
 
 Recipe = Callable[..., Path]
 
@@ -131,7 +131,7 @@ def test_what_is_counted(count: int, noun: str, told: str) -> None:
 
 def test_a_loss_is_told_beside_guessing_of_the_same() -> None:
     """Of several terms each by itself: a sum is nothing to compare with guessing words."""
-    from ordsmed.show.state import _guessed
+    from ordsmed.tell.show.state import _guessed
 
     one = {"unigram": 6.5, "guessing": {"validation": 6.5, "mlm": 6.5, "mlm_right": 0.1}, "mlm": 6.0, "mlm_right": 0.2}
     assert _guessed(one) == ["guessing by frequency: loss 6.5000"] == _guessed({"unigram": 6.5})

@@ -23,8 +23,8 @@ from ordsmed.corpus import histogram
 from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.report import COUNTED as REPORTED
-from ordsmed.show import stats as deed
-from ordsmed.show.stats import stats, words
+from ordsmed.tell.show import stats as deed
+from ordsmed.tell.show.stats import stats, words
 from ordsmed.text.document import Document
 from ordsmed.text.sentences import rules
 from ordsmed.text.tokenizer import Tokenizer

@@ -15,9 +15,9 @@ import pytest
 from ordsmed import cli
 from ordsmed.base import files
 from ordsmed.base.run import Run
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.stability.stability import StudyOptions, stability
+from ordsmed.tell.stability.stability import StudyOptions, stability
 from ordsmed.train import several
+from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.several import PlannedRun
 
 pytestmark = pytest.mark.long

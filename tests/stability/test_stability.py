@@ -21,11 +21,11 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
-from ordsmed.report.folders import read_one
-from ordsmed.score.seeds import paired
-from ordsmed.show.show import show
-from ordsmed.stability import plan, results
-from ordsmed.stability.stability import StudyOptions, compare, stability
+from ordsmed.learn.score.seeds import paired
+from ordsmed.tell.report.folders import read_one
+from ordsmed.tell.show.show import show
+from ordsmed.tell.stability import plan, results
+from ordsmed.tell.stability.stability import StudyOptions, compare, stability
 from ordsmed.train import several
 from ordsmed.train.several import PlannedRun
 

@@ -11,9 +11,9 @@ import pytest
 
 from ordsmed.base.errors import RunError
 from ordsmed.cli import main
-from ordsmed.doctor.outcome import Outcome, error, ok
-from ordsmed.suite import golden, items, validate
-from ordsmed.suite.items import Workplace, ask, compared
+from ordsmed.machines.doctor.outcome import Outcome, error, ok
+from ordsmed.machines.suite import golden, items, validate
+from ordsmed.machines.suite.items import Workplace, ask, compared
 
 
 def states(item: items.Item, folder: Path) -> dict[str, str]:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.launch.site import find
 from ordsmed.cli import main
-from ordsmed.launch.site import find
-from ordsmed.suite import reframe, report
+from ordsmed.machines.suite import reframe, report
 
 
 def row(case: str, state: str = "ok", text: str = "fine", **figures: float) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from ordsmed.base.errors import DataError
 from ordsmed.data.words import Words, cut_of
 from ordsmed.text import tokenizer as module
 from ordsmed.text.tokenizer import DIGIT, LETTER, NEVER, OTHER, SPACE, WITHIN, Tokenizer, byte_of
-from ordsmed.tokenizers import bytebpe, wordpiece
-from ordsmed.tokenizers import words as whole_words
+from ordsmed.text.tokenizers import bytebpe, wordpiece
+from ordsmed.text.tokenizers import words as whole_words
 
 TEXTS = [
     "The newts ran, and the newts won: 42 of them, unbelievably!",

@@ -11,7 +11,7 @@ import pytest
 from ordsmed.base.errors import DataError
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.tokenizers import bytebpe, words
+from ordsmed.text.tokenizers import bytebpe, words
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "newt", "##s", "é", "e"]
 TEXTS = ["the newts ran, the newts won"] * 5

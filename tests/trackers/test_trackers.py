@@ -14,7 +14,7 @@ import pytest
 
 from kit.planted_runs import plant, step_line
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.report import send
+from ordsmed.tell.report import send
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import torch
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Place, Ranks
 from ordsmed.learn.phases import Phase
-from ordsmed.mesh.layout import Layout
 from ordsmed.train import auto
+from ordsmed.train.mesh.layout import Layout
 
 CPU, GPU = Ranks(torch.device("cpu")), Ranks(torch.device("cuda"))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ordsmed.nn import boxes
 from ordsmed.nn.shards import LocalParameter, box_of
 from ordsmed.train import average
+from ordsmed.weights import boxes
 
 
 def learner(*values: float) -> tuple[Any, list[LocalParameter]]:

@@ -15,10 +15,10 @@ from ordsmed.base import snapshots
 from ordsmed.base.errors import DataError
 from ordsmed.base.ranks import Ranks
 from ordsmed.learn.groups import groups
-from ordsmed.models import bert
+from ordsmed.learn.objectives import mlm
+from ordsmed.learn.optimizers import adamw
+from ordsmed.nn.models import bert
 from ordsmed.nn.shards import Box
-from ordsmed.objectives import mlm
-from ordsmed.optimizers import adamw
 from ordsmed.train import checkpoint
 
 
@@ -248,7 +248,7 @@ def test_rows_of_padding_are_not_written(monkeypatch: pytest.MonkeyPatch, start:
 def test_a_padded_table_is_put_back_whatever_its_padding(tmp_path: Path, there: int) -> None:
     """Written with 56 rows of which 50 count; other rows of padding stay as they are, and so do their moments."""
     objective, optimizer, parts = learned(0, torch.zeros(1, 1), 56)
-    padded = {name: 50 for name, tensor in checkpoint.weights.own_tensors(objective).items() if len(tensor) == 56}
+    padded = {name: 50 for name, tensor in checkpoint.own_tensors(objective).items() if len(tensor) == 56}
     assert set(padded) == {"model.words.weight", "head.bias"}
     writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=False, token="x")
     writer.save(5, objective, optimizer, parts, padded, scaler={})
@@ -256,7 +256,7 @@ def test_a_padded_table_is_put_back_whatever_its_padding(tmp_path: Path, there: 
     other, moments, into = learned(1, torch.zeros(1, 1), there)
     before = {part.name: moments.state[part.local]["exp_avg"].clone() for part in into}
     checkpoint.restore(checkpoint.path_of(tmp_path, 5), other, moments, into, rank_of(0, 1), padded)
-    found, wanted = (checkpoint.weights.own_tensors(each) for each in (other, objective))
+    found, wanted = (checkpoint.own_tensors(each) for each in (other, objective))
     assert all(torch.equal(tensor[:50], wanted[name][:50]) for name, tensor in found.items())
     for ours, theirs in zip(into, parts, strict=True):
         mean = moments.state[ours.local]["exp_avg"]

@@ -19,12 +19,12 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.pretrain import deadline as fitting
-from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import deadline, loop, session
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain import deadline as fitting
+from ordsmed.train.pretrain.pretrain import pretrain
 
 Recipe = Callable[..., Path]
 
@@ -119,7 +119,7 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(Deadline, "_plan", plan)
-    monkeypatch.setattr("ordsmed.pretrain.plan.fit", lambda plan, seconds: (
+    monkeypatch.setattr("ordsmed.train.pretrain.plan.fit", lambda plan, seconds: (
         planned(plan.recipe, [[10, 2.0]]), 
         {"asked": table(plan.recipe.phases), "learning": [1.0], "judging": 0.0}))  # fmt: skip
     whole = pretrain(str(recipe("whole", steps=60, save=2, keep=99)), deadline=99.0)

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from kit.task_files import task_files
-from ordsmed.apply import card
-from ordsmed.apply.predict import evaluate
-from ordsmed.apply.trained import open_model
 from ordsmed.base import run
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run
-from ordsmed.finetune.finetune import finetune
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.show.show import show
+from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.use.predict import evaluate
+from ordsmed.weights import card
+from ordsmed.weights.trained import open_model
 
 NETWORK = """[layout]
 device = "cpu"

@@ -10,8 +10,8 @@ import pytest
 from kit.makers import PAD_SECOND, make_store, make_words
 from ordsmed.base import snapshots
 from ordsmed.base.run import Run
-from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
 
 TRANSFORMER = "heads = 2\npositions = 64\n"
 FAMILIES = {  # model, objective, phase

@@ -18,14 +18,14 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import Trouble
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
-from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.show import show
+from ordsmed.tell.show import show
 from ordsmed.train import fastest
 from ordsmed.train import session as deed
+from ordsmed.train.mesh import precision
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 TINY = ("model.width=16", "model.layers=1", "phase[1].steps=4")

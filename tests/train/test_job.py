@@ -16,11 +16,11 @@ from kit.makers import change, job_of
 from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.mesh.layout import Layout
 from ordsmed.train import job as jobs
 from ordsmed.train.auto import divisors
 from ordsmed.train.guard import Guard
 from ordsmed.train.job import Job
+from ordsmed.train.mesh.layout import Layout
 
 Recipe = Callable[..., Path]
 

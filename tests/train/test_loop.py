@@ -17,13 +17,13 @@ from ordsmed.base import run, say, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
-from ordsmed.mesh.layout import Layout
 from ordsmed.nn.shards import LocalParameter, total_norm
-from ordsmed.pretrain import texts
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint, loop
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain import texts
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]

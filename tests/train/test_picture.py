@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ordsmed.corpus import histogram
-from ordsmed.score.bands import bands
+from ordsmed.learn.score.bands import bands
 from ordsmed.train import picture
 
 NAN, INF = math.nan, math.inf

@@ -18,12 +18,12 @@ from ordsmed.base.run import Run
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.finetune.finetune import finetune
-from ordsmed.finetune.finetune import rehearse as rehearse_finetuning
-from ordsmed.pretrain import deadline
-from ordsmed.pretrain.pretrain import pretrain, rehearse
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import session
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.finetune.finetune import rehearse as rehearse_finetuning
+from ordsmed.train.pretrain import deadline
+from ordsmed.train.pretrain.pretrain import pretrain, rehearse
+from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
 
 Recipe = Callable[..., Path]
@@ -254,7 +254,7 @@ def test_a_dry_fine_tuning_refuses_what_the_run_refuses(
 ) -> None:
     failed = said != GOES and any(word.startswith("grid") for word in words) and "the same trial" not in said
     if any(word.startswith(("seeds", "grid")) for word in words):
-        monkeypatch.setattr("ordsmed.finetune.trials._make", lambda *_: (_ for _ in ()).throw(Reached))
+        monkeypatch.setattr("ordsmed.train.finetune.trials._make", lambda *_: (_ for _ in ()).throw(Reached))
     if not failed:
         assert said in compared("finetune", ["f.toml", *words], how, home)
         return
@@ -332,7 +332,7 @@ WRITES = {
     "_writable",
 }
 DRY = {"rehearse", "rehearsed", "ready"}
-ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "pretrain/plan.py", "finetune/plan.py")
+ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "train/pretrain/plan.py", "train/finetune/plan.py")
 
 
 def visited(act: Callable[[], Any]) -> list[str]:

@@ -12,11 +12,11 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.files import write_text
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.mesh.layout import Layout
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import plan as plans
 from ordsmed.train import request
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
 
 RECIPE = """

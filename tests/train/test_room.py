@@ -24,11 +24,11 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.data import loader
 from ordsmed.data.loader import MicroBatches
-from ordsmed.models import bert
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.nn.models import bert
 from ordsmed.train import loop, room
 from ordsmed.train.job import Vote
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
 
 Recipe = Callable[..., Path]
 HUGE = 10**20
@@ -214,7 +214,7 @@ def test_a_measurement_that_is_ended_says_no_more(monkeypatch: pytest.MonkeyPatc
     def stopped(*_: object, **__: object) -> list[str]:
         raise Stopped(3, signal.SIGTERM)
 
-    monkeypatch.setattr("ordsmed.bench.bench.bench", stopped)
+    monkeypatch.setattr("ordsmed.measure.bench.bench.bench", stopped)
     with pytest.raises(SystemExit, match=r"^143$"):
         cli.main(["bench", "bert-mini"])
 

@@ -22,9 +22,9 @@ from ordsmed.base import files, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
-from ordsmed.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 
 pytestmark = pytest.mark.long
 

@@ -13,21 +13,21 @@ import pytest
 import torch
 
 from kit.makers import change, job_of
-from ordsmed.apply.trained import open_model
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
-from ordsmed.mesh.layout import memory
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint, loop, request
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
+from ordsmed.train.mesh.layout import memory
 from ordsmed.train.plan import planned
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
 from ordsmed.train.saving import Saving
+from ordsmed.weights.trained import open_model
 
 Recipe = Callable[..., Path]
 TWO = '[[phase]]\nsteps = 2\nlength = 16\nbatch = 4\nrate = 1e-3\nschedule = "constant"'
@@ -369,11 +369,11 @@ def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_p
 
 def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()
-    tensors = deed.weights.own_tensors(own.objective)
+    tensors = deed.own_tensors(own.objective)
     deed.leave_weights(own, tmp_path / "weights", tensors)
     opened = open_model(tmp_path / "weights")
     assert opened.settings == own.objective.model_settings
-    found = deed.weights.own_tensors(opened.objective)
+    found = deed.own_tensors(opened.objective)
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ordsmed.base import run
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert
-from ordsmed.tasks import classify
+from ordsmed.learn.tasks import classify
+from ordsmed.nn.models import bert
 from ordsmed.train import several
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.several import PlannedRun
 
 

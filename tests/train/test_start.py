@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.models import bert, gpt2
+from ordsmed.nn.models import bert, gpt2
 from ordsmed.train.start import check_same
 
 

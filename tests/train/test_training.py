@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.models import bert
-from ordsmed.objectives import mlm
-from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.learn.objectives import mlm
+from ordsmed.nn.models import bert
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.training import check_seed, named
 
 

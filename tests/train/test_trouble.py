@@ -14,12 +14,12 @@ import torch
 
 from ordsmed.base.errors import RunError, Trouble
 from ordsmed.base.run import Run
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.pretrain.texts import TextData
-from ordsmed.show.show import show
+from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.guard import left_out
 from ordsmed.train.meters import read
+from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.texts import TextData
 
 Recipe = Callable[..., Path]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.translate.fewer import first
+from ordsmed.others.translate.fewer import first
 
 QUESTIONS = {"data": [
     {"paragraphs": [{"context": "a", "qas": [{"id": "1"}, {"id": "2"}]}, {"context": "b", "qas": [{"id": "3"}]}]},

@@ -11,8 +11,8 @@ import pytest
 
 from ordsmed.base.ending import Stopped
 from ordsmed.cli import main
-from ordsmed.translate.follow import NewLines, followed
-from ordsmed.verbs import as_
+from ordsmed.cli.verbs import as_
+from ordsmed.others.translate.follow import NewLines, followed
 
 
 def test_lines_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +96,7 @@ def test_trainings_are_told_as_theirs_tell_them(
         (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in steps))
         (folder / "status.json").write_text('{"steps_asked": [3]}')
 
-    monkeypatch.setattr("ordsmed.dialects.nvidia.check_length", lambda *_: None)  # of records that are not there
+    monkeypatch.setattr("ordsmed.others.dialects.nvidia.check_length", lambda *_: None)  # of records that are not there
     monkeypatch.setattr(as_, "_perform", train)
     main(["as", *words.split()])
     texts = [text for text in capsys.readouterr().out.splitlines() if line[:20] in text]
@@ -119,7 +119,7 @@ def test_what_is_left_of_a_training_that_stops(
         Path("s/status.json").write_text('{"steps_asked": [3], "state": "stopped"}')
         raise Stopped(2, by)
 
-    monkeypatch.setattr("ordsmed.verbs.pretrain.run", run)
+    monkeypatch.setattr("ordsmed.cli.verbs.pretrain.run", run)
     words = "as megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --exit-interval 2"
     with pytest.raises(SystemExit) if by else contextlib.nullcontext() as ended:
         main(words.split())

@@ -14,9 +14,9 @@ from ordsmed import cli
 from ordsmed.base import menu
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
-from ordsmed.translate import page, perform, program
-from ordsmed.translate.program import Call, Flag, Program, Values
-from ordsmed.verbs import version
+from ordsmed.cli.verbs import version
+from ordsmed.others.translate import page, perform, program
+from ordsmed.others.translate.program import Call, Flag, Program, Values
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -10,8 +10,8 @@ import torch
 from kit.dialects import called
 from ordsmed.base.ranks import Place
 from ordsmed.nn import packed
-from ordsmed.translate import perform
-from ordsmed.translate.program import Call, find
+from ordsmed.others.translate import perform
+from ordsmed.others.translate.program import Call, find
 
 NOTE = "fp16: no GPU is asked, and this CPU has no units for it: fp32 is taken"
 BERT = ["--train-data", "a.json", "--fp16", "--fp32-embedding"]

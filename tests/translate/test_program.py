@@ -10,7 +10,7 @@ import pytest
 
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
-from ordsmed.translate.program import Call, Flag, Program, Values, find
+from ordsmed.others.translate.program import Call, Flag, Program, Values, find
 
 FAIRSEQ = (
     "data --task=masked_lm --criterion=masked_lm --arch=roberta_base --optimizer=adam --max-update=1 --batch-size=1"

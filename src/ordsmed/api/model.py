@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-from ordsmed.apply import answer, embed, fill, generate, predict
-from ordsmed.apply.embed import Embedded, Form, Source
-from ordsmed.apply.fill import Filled
-from ordsmed.apply.generation.network import writing
-from ordsmed.apply.generation.options import Generated, SamplingOptions
-from ordsmed.apply.generation.unmasking import fill_all
-from ordsmed.apply.predict import Classified, Evaluated, Predicted, Tagged
-from ordsmed.apply.trained import Trained, opened
 from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
-from ordsmed.evaluation.evaluate import ask
-from ordsmed.evaluation.recipe import named
-from ordsmed.evaluation.results import table
+from ordsmed.learn.score.answers import Answered
 from ordsmed.learn.task import Task
-from ordsmed.score.answers import Answered
+from ordsmed.measure.evaluation.evaluate import ask
+from ordsmed.measure.evaluation.recipe import named
+from ordsmed.measure.evaluation.results import table
+from ordsmed.use import answer, embed, fill, generate, predict
+from ordsmed.use.embed import Embedded, Form, Source
+from ordsmed.use.fill import Filled
+from ordsmed.use.generation.network import writing
+from ordsmed.use.generation.options import Generated, SamplingOptions
+from ordsmed.use.generation.unmasking import fill_all
+from ordsmed.use.predict import Classified, Evaluated, Predicted, Tagged
+from ordsmed.weights.trained import Trained, opened
 
 Texts = list[str] | tuple[str, ...]
 

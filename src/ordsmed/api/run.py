@@ -8,10 +8,10 @@ from typing import Any
 
 from ordsmed.api import model
 from ordsmed.api.model import OpenModel
-from ordsmed.apply.origin import Origin
 from ordsmed.base import files
 from ordsmed.base.run import Run
 from ordsmed.train import meters
+from ordsmed.weights.origin import Origin
 
 
 @dataclass(frozen=True)

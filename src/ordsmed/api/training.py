@@ -14,14 +14,14 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.launch.local import PASSED_ON, start
 from ordsmed.base.run import Run
 from ordsmed.base.say import seconds
-from ordsmed.finetune import finetune as finetuning
-from ordsmed.finetune.plan import FinetuningPlan
-from ordsmed.launch.local import PASSED_ON, start
-from ordsmed.pretrain import pretrain as pretraining
-from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.train.finetune import finetune as finetuning
+from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.plan import Plan
+from ordsmed.train.pretrain import pretrain as pretraining
+from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.request import folder_of, read
 from ordsmed.train.session import SessionOptions
 

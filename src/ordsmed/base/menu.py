@@ -1,6 +1,6 @@
 """A name in a recipe -> the file in a menu folder; the file system is the registry.
 
-kind = "bert"  in a [model]  ->  src/ordsmed/models/bert.py  ->  its class `Settings`
+kind = "bert"  in a [model]  ->  src/ordsmed/nn/models/bert.py  ->  its class `Settings`
 kind = "my_lab.my_objective" ->  that module                 ->  its class `Settings`
 """
 
@@ -20,6 +20,11 @@ from ordsmed.base.errors import RecipeError, nearest
 
 HOUSE = Path(__file__).parent.parent
 MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats", "probes")
+WINGS = {
+    "corpora": "corpus", "cleaners": "corpus", "tokenizers": "text", "models": "nn", "objectives": "learn",
+    "tasks": "learn", "optimizers": "learn", "formats": "weights", "probes": "measure",
+    "trackers": "tell", "dialects": "others", "verbs": "cli",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,14 @@ class Nested:
     kinds: tuple[str, ...] = ()  # of a menu, where not all of them have it
 
 
+def folder_of(menu: str) -> Path:
+    """Where a menu's files are: a folder of one of the wings."""
+    return HOUSE / WINGS[menu] / menu
+
+
 def entries(menu: str) -> list[str]:
     """The kinds a menu folder offers."""
-    return sorted(path.stem for path in (HOUSE / menu).glob("*.py") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in folder_of(menu).glob("*.py") if not path.stem.startswith("_"))
 
 
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
@@ -78,13 +88,13 @@ def opened(menu: str, kind: str) -> ModuleType:
 def kind_of(settings: object) -> str:
     """The name a recipe uses for the file these settings stand in."""
     module = type(settings).__module__
-    parts = module.split(".")
-    return parts[2] if parts[0] == "ordsmed" and len(parts) == 3 and parts[1] in MENUS else module
+    house, *folders, kind = module.split(".")
+    return kind if house == "ordsmed" and folders[1:] and folders[1] in MENUS else module
 
 
 def module_of(menu: str, kind: str) -> str:
     """Where a choice stands: a file of the house, or a module of somebody's own."""
-    return f"ordsmed.{menu}.{kind}" if kind in entries(menu) else kind
+    return f"ordsmed.{WINGS[menu]}.{menu}.{kind}" if kind in entries(menu) else kind
 
 
 def headline(module: str) -> str:

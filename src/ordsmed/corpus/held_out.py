@@ -31,8 +31,8 @@ import numpy as np
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, writing
-from ordsmed.labelled.tables import LONGEST_FIELD
 from ordsmed.text import read
+from ordsmed.text.labelled.tables import LONGEST_FIELD
 
 Array = np.ndarray[Any, Any]
 

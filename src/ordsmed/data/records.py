@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base import files
+from ordsmed.base.binary import examples
+from ordsmed.base.binary import records as packed
+from ordsmed.base.binary.records import RecordBlock
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import Progress, many, say
-from ordsmed.binary import examples
-from ordsmed.binary import records as packed
-from ordsmed.binary.records import RecordBlock
 from ordsmed.data.given import GIVEN, NO_LABEL
 from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer

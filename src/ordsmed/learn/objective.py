@@ -22,8 +22,7 @@ from ordsmed.data.store import Store
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.usage import Usage, filling, generation
 from ordsmed.nn.dropout import number_layers
-from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead
-from ordsmed.nn.weights import own_tensors
+from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.foreign import expect
+from ordsmed.nn.config import expect
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.packed import PackedLayer
 from ordsmed.nn.shards import is_sharded

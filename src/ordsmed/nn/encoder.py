@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ordsmed.nn import activations
 from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
+from ordsmed.nn.config import expect, settings_of
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.foreign import expect, settings_of
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
 from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, TaskKind
 from ordsmed.nn.residual import Sum, and_norm

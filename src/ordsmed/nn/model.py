@@ -223,7 +223,7 @@ def task_classes(stem: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Names:
-    """A rename table: what a tensor of ours is in a foreign checkpoint; see nn/weights.py for how it is read."""
+    """A rename table: what a tensor of ours is in a foreign checkpoint; see weights/weights.py for how it is read."""
 
     table: Mapping[str, str | tuple[str, ...]]  # ours -> theirs; several: query, key, value in one
     heads: int  # for the ones that are fused
@@ -236,3 +236,14 @@ class Names:
     copies: Mapping[str, str] = field(default_factory=dict)  # theirs that nobody reads, but that must be there: copies
     buffers: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn
     others: tuple[str, ...] = ()  # endings of heads of theirs that may stand beside a network
+
+
+def own_tensors(module: nn.Module) -> dict[str, Any]:
+    """The tensors of a network, each once: a tied table stands under its first name."""
+    seen: set[int] = set()
+    tensors = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[name] = tensor
+    return tensors

@@ -170,3 +170,45 @@ def lacks_int8(device: torch.device) -> str:
     one, none = torch.ones(16), torch.zeros(16, dtype=torch.int64)
     sums = ops.qlinear_pointwise(large, 1.0, 0, packed, one, none, None, 1.0, 0, torch.float32, "none", [], "")
     return "" if bool((sums == 64 * 255 * 127).all()) else "this CPU, without VNNI or AMX, does not multiply exactly"
+
+
+class CastWeights:
+    """The weights of a network's layers in 16 bits, kept beside their own: autocast would cast them for every batch.
+
+    For networks that do not learn: what changes in the weights afterwards is not seen. On a CPU in bf16 they are laid
+    out for its kernels too; elsewhere the bits are those of autocast.
+    """
+
+    def __init__(self) -> None:
+        self._for: tuple[torch.device, torch.dtype] | None = None
+        self._places: list[tuple[nn.Linear, str, Tensor, Tensor]] = []
+        self._packed: list[tuple[nn.Linear, PackedLayer]] = []
+
+    @contextlib.contextmanager
+    def within(self, network: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+        """Products in 16 bits, by weights that are cast once, the first time."""
+        if self._for != (device, dtype):
+            self._for, self._places, self._packed = (device, dtype), [], []
+            if dtype == torch.bfloat16 and not lacks_bf16(device):
+                self._packed = [(layer, HalfLayer(layer)) for layer in layers_of(network, "bf16")]
+            else:
+                self._places = _cast(network, dtype)
+        with torch.autocast(device.type, dtype), installed(self._packed):
+            try:
+                for layer, name, _, half in self._places:
+                    layer._parameters[name] = half  # type: ignore[assignment]
+                yield
+            finally:
+                for layer, name, weight, _ in self._places:
+                    layer._parameters[name] = weight  # type: ignore[assignment]
+
+
+def _cast(network: nn.Module, dtype: torch.dtype) -> list[tuple[nn.Linear, str, Tensor, Tensor]]:
+    """Layers, names of their weights, these, and the same in 16 bits."""
+    return [
+        (layer, name, weight, weight.detach().to(dtype))
+        for layer in network.modules()
+        if type(layer) is nn.Linear
+        for name, weight in layer._parameters.items()
+        if weight is not None
+    ]

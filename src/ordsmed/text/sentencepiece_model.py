@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base import files
+from ordsmed.base.binary import proto
 from ordsmed.base.errors import DataError
-from ordsmed.binary import proto
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Pipeline

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ordsmed.base.binary import proto
 from ordsmed.base.errors import RecipeError
-from ordsmed.binary import proto
 from ordsmed.text.word_counts import WordCounts
 
 WORDS = 2_000_000  # different ones that are counted and learned from, at most

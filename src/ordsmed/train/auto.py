@@ -22,9 +22,9 @@ from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import Ranks, stand
 from ordsmed.base.say import say
 from ordsmed.data.loader import load
-from ordsmed.mesh.layout import Layout
 from ordsmed.train import loop
 from ordsmed.train.job import Job
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.plan import Plan
 
 ROOM = 0.9  # of a device's memory may be filled

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ordsmed.nn.boxes import Boxes
 from ordsmed.nn.shards import LocalParameter
+from ordsmed.weights.boxes import Boxes
 
 KEY = "average"
 

@@ -29,8 +29,9 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
 from ordsmed.learn.objective import Objective
-from ordsmed.nn import boxes, weights
+from ordsmed.nn.model import own_tensors
 from ordsmed.nn.shards import Box, LocalParameter, box_of, is_sharded, local
+from ordsmed.weights import boxes, weights
 
 __all__ = [
     "KINDS",
@@ -247,7 +248,7 @@ def restore(
 ) -> None:
     """Put a checkpoint back into networks, carried state and optimizer, whatever mesh it was saved on."""
     stored = boxes.Boxes(path, KINDS[0])
-    own = weights.own_tensors(objective)
+    own = own_tensors(objective)
     shapes = {n: torch.empty(stored.shape(n), device="meta") for n in stored.stored if not n.startswith("state/")}
     weights.compare(shapes, own, path, padded=rows)
     with torch.no_grad():
@@ -282,7 +283,7 @@ def restore_moments(path: Path, optimizer: Optimizer, parts: list[LocalParameter
 
 
 def _weights(objective: Objective, ranks: Ranks, rows: dict[str, int]) -> Iterator[TensorPiece]:
-    for name, tensor in weights.own_tensors(objective).items():
+    for name, tensor in own_tensors(objective).items():
         yield _piece(name, local(tensor), tensor, ranks, rows.get(name))
     for name, tensor in objective.state.items():
         copies, copy = ranks.shape[2], ranks.tensor_rank

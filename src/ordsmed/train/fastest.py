@@ -25,9 +25,9 @@ from ordsmed.base.machine import (
 )
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import say
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.precision import best_on, likely
 from ordsmed.train.auto import let_go, slowest, timed_steps
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.precision import best_on, likely
 from ordsmed.train.plan import Plan, planned
 from ordsmed.train.training import Training
 

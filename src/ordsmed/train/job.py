@@ -24,17 +24,19 @@ from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.updates import squares
-from ordsmed.mesh import parallel, precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.parallel import Parallel
-from ordsmed.mesh.precision import Scaler
-from ordsmed.nn import products, weights
+from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of
 from ordsmed.nn.kernels import switch
+from ordsmed.nn.model import own_tensors
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.guard import Guard, LossHistory
+from ordsmed.train.mesh import parallel, precision
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.parallel import Parallel
+from ordsmed.train.mesh.precision import Scaler
 from ordsmed.train.training import Training
+from ordsmed.weights import weights
 
 
 class TrainingData(Protocol):
@@ -198,7 +200,7 @@ def assemble(
     note = precision.set_up(recipe.layout, ranks.device)
     objective = networks()
     kernels = _begin_kernels(recipe.layout, ranks, objective)
-    began_with = weights.digest(weights.own_tensors(objective)) if new and ranks.first else ""
+    began_with = weights.digest(own_tensors(objective)) if new and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)

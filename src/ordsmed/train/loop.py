@@ -28,11 +28,11 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.loader import Share, load
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
-from ordsmed.mesh.precision import autocast
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
 from ordsmed.train.job import Job, Vote
+from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.meters import Meters
 from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch

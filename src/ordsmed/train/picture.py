@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
-from ordsmed.score.bands import BandPoint, Course
+from ordsmed.learn.score.bands import BandPoint, Course
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 64, 44, 20, 48
 COLOURS = ("#1f6feb", "#d1671b", "#1a7f52", "#8250df", "#b35900", "#0a7ea4")

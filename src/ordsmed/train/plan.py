@@ -17,13 +17,13 @@ import torch
 
 from ordsmed.base import ranks as processes
 from ordsmed.base.ranks import Ranks
-from ordsmed.mesh.attention import way
-from ordsmed.mesh.layout import Layout, arithmetic
-from ordsmed.mesh.precision import likely
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import room
 from ordsmed.train.job import Job, TrainingData
+from ordsmed.train.mesh.attention import way
+from ordsmed.train.mesh.layout import Layout, arithmetic
+from ordsmed.train.mesh.precision import likely
 from ordsmed.train.request import requested
 from ordsmed.train.training import Training, named
 

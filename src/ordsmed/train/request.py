@@ -13,11 +13,11 @@ import torch
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import RECIPE, kind_of_folder
+from ordsmed.base.launch.site import site_layout
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
-from ordsmed.launch.site import site_layout
-from ordsmed.mesh.layout import parse
+from ordsmed.train.mesh.layout import parse
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed
 
 T = TypeVar("T", bound=Training)

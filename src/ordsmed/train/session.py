@@ -20,21 +20,20 @@ from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.ending import Stopped, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
 from ordsmed.base.folder import RECIPE, kind_of_folder
+from ordsmed.base.launch.site import absolute
 from ordsmed.base.machine import measured_peak, slower_in, threads_of
 from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say, unread
 from ordsmed.base.screen import command
-from ordsmed.launch.site import absolute
 from ordsmed.learn.phases import locate, total
-from ordsmed.mesh.layout import Layout
-from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import laid_out, let_go
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.fastest import expected, settled
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
@@ -42,6 +41,7 @@ from ordsmed.train.request import Request, fitted_to, requested
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
+from ordsmed.weights import weights
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Plan)

@@ -24,11 +24,11 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
 from ordsmed.base.screen import command
-from ordsmed.launch.local import end_with_parent
 from ordsmed.train import checkpoint
 from ordsmed.train.loop import asked_to_stop
 from ordsmed.train.training import Training

@@ -14,8 +14,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.learn.groups import Rule
 from ordsmed.learn.phases import Phase
-from ordsmed.mesh.layout import Layout
 from ordsmed.train.guard import Guard
+from ordsmed.train.mesh.layout import Layout
 
 MAY_CHANGE = ("layout.", "trouble.")  # of a run that goes on: what changes nothing of what is learned
 

@@ -15,11 +15,11 @@ import torch
 import ordsmed
 from ordsmed.base import files, ranks, run, snapshots
 from ordsmed.data import loader
-from ordsmed.nn import boxes, weights
-from ordsmed.objectives import mlm
-from ordsmed.objectives.mlm import Settings
-from ordsmed.pretrain import finish, plan, texts
+from ordsmed.learn.objectives import mlm
+from ordsmed.learn.objectives.mlm import Settings
 from ordsmed.train import checkpoint, loop, meters, saving, session, watch
+from ordsmed.train.pretrain import finish, plan, texts
+from ordsmed.weights import boxes, weights
 
 RANK = int(os.environ.get("RANK", "0"))
 

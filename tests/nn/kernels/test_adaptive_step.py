@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from ordsmed.learn.optimizers import adagrad
 from ordsmed.nn.kernels import switch
-from ordsmed.optimizers import adagrad
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ordsmed.models import elmo
 from ordsmed.nn import lstm
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.lstm import Lstm, in_turn, together
+from ordsmed.nn.models import elmo
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 BOUND = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 4e-3}

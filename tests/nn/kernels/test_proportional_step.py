@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ordsmed.learn import updates
+from ordsmed.learn.optimizers import lamb
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import LocalParameter
-from ordsmed.optimizers import lamb
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 SHAPES = ((1,), (7, 11), (700,), (3, 1_500))

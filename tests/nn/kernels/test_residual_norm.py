@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.base import chance
-from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.parallel import _recomputed
-from ordsmed.models import bert, gpt2, megatron_bert, modern
 from ordsmed.nn.dropout import Drop, Dropout, begin_micro_batch, number_layers
 from ordsmed.nn.kernels import switch
+from ordsmed.nn.models import bert, gpt2, megatron_bert, modern
 from ordsmed.nn.residual import Sum, and_norm
+from ordsmed.train.mesh import precision
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.parallel import _recomputed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}

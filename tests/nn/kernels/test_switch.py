@@ -16,12 +16,12 @@ import torch
 from torch import distributed as dist
 
 from ordsmed.base.ranks import Ranks
-from ordsmed.models import bert, electra, elmo
+from ordsmed.learn.objectives import bilm, mlm, rtd
 from ordsmed.nn import kernels
 from ordsmed.nn.kernel_shapes import shapes_of
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.kernels.trial import Shapes
-from ordsmed.objectives import bilm, mlm, rtd
+from ordsmed.nn.models import bert, electra, elmo
 
 Signs: Any = functools.partial(
     SimpleNamespace, vocabulary=1_000, pad=0, start=2, stop=3, mask=4, end=5, unknown=1, special=(0, 1, 2, 3, 4, 5)

@@ -1,0 +1,275 @@
+"""TensorFlow's checkpoints: tensors by their names, in the table NAME.index and the files NAME.data-00000-of-00001.
+
+The table's empty key tells how many files there are; every other one is a tensor's name, its entry says the number
+type, the shape, which file, where there, how long, and the checksum. A variable that lay in parts has their extents
+instead, and each part an entry of its own, under a key that begins with a zero byte. Nothing is read before it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ordsmed.base import files
+from ordsmed.base.binary import proto, sstable
+from ordsmed.base.binary.crc32c import crc32c, masked
+from ordsmed.base.binary.proto import Torn
+from ordsmed.base.errors import DataError, RecipeError
+
+TYPES = {  # TensorFlow's numbers of types
+    1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8, 9: torch.int64,
+    10: torch.bool, 14: torch.bfloat16, 19: torch.float16,
+}  # fmt: skip
+Extent = tuple[tuple[int, int], ...]  # along each axis where a part begins, and its length; -1: all of it
+TEXT = 7  # strings, in which TensorFlow 2 keeps what belongs to what
+WHOLE = "the files NAME.index and NAME.data-* of one save"
+STATE = "checkpoint"  # a text beside them that names the newest
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    crc: int
+    extents: tuple[Extent, ...] = ()  # of its parts, where it lies in several
+    parts: tuple[Entry, ...] = ()
+
+
+class Bundle:
+    """A checkpoint's tensors; each is read, and checked, when it is asked for."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix, self.index = prefix, prefix.with_name(prefix.name + ".index")
+        table = sstable.read(self.index)
+        try:
+            shards = _header(memoryview(table.pop(b"", b"")), self.index)
+            entries = {key.decode(): _entry(memoryview(value)) for key, value in table.items() if key[0]}
+            for name, entry in entries.items():
+                if entry and entry.extents:
+                    own = [_entry(memoryview(table[_key(name, extent)])) for extent in entry.extents]
+                    entries[name] = replace(entry, parts=tuple(part for part in own if part))
+        except KeyError:
+            raise DataError(self.index, f"is damaged: it lacks parts of {name}", WHOLE, "fetch it again") from None
+        except (Torn, UnicodeDecodeError, TypeError) as error:
+            raise DataError(self.index, f"is damaged: {error}", WHOLE, "fetch it again") from None
+        self.entries = {name: entry for name, entry in entries.items() if entry}
+        self.shards = [prefix.with_name(f"{prefix.name}.data-{n:05}-of-{shards:05}") for n in range(shards)]
+        if absent := [path for path in self.shards if not path.is_file()]:
+            raise DataError(absent[0], "no such file", WHOLE, "fetch it as well")
+        for name, entry in self.entries.items():
+            self._check(name, entry)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every tensor."""
+        return {name: entry.shape for name, entry in self.entries.items()}
+
+    def read(self, name: str) -> Tensor:
+        """A tensor, checked."""
+        entry = self.entries[name]
+        if entry.extents:
+            whole = torch.empty(entry.shape, dtype=entry.dtype)
+            for extent, part in zip(entry.extents, entry.parts, strict=True):
+                whole[_within(extent, entry.shape)] = self._read(name, part)
+            return whole
+        return self._read(name, entry)
+
+    def _read(self, name: str, entry: Entry) -> Tensor:
+        path, raw = self.shards[entry.shard], np.empty(entry.size, np.uint8)
+        with path.open("rb") as file:
+            file.seek(entry.offset)
+            read = file.readinto(raw.data)
+        if read != entry.size or int(masked(crc32c(raw))) != entry.crc:
+            wrong = f"is damaged: the checksum of {name}, at byte {entry.offset:,}, differs"
+            raise DataError(path, wrong, WHOLE, "fetch it again")
+        if not entry.size:
+            return torch.empty(entry.shape, dtype=entry.dtype)
+        return torch.from_numpy(raw).view(entry.dtype).reshape(entry.shape)
+
+    def _check(self, name: str, entry: Entry) -> None:
+        """Refuse an entry that cannot be before anything of its size is made."""
+        if entry.extents:
+            shapes = [_cut(extent, entry.shape) for extent in entry.extents]
+            covered = sum(int(np.prod(shape, dtype=object)) for shape in shapes)
+            own = [(part.shape, part.dtype) for part in entry.parts]
+            if own != [(s, entry.dtype) for s in shapes] or covered != int(np.prod(entry.shape, dtype=object)):
+                wrong = f"is damaged: the parts of {name} {list(entry.shape)} are no whole"
+                raise DataError(self.index, wrong, WHOLE, "fetch it again")
+            for part in entry.parts:
+                self._check(name, part)
+            return
+        numbers = int(np.prod(entry.shape, dtype=object))
+        if entry.shard >= len(self.shards) or numbers * entry.dtype.itemsize != entry.size:
+            raise DataError(self.index, f"is damaged: {name} {list(entry.shape)} has {entry.size:,} bytes", WHOLE)
+        path = self.shards[entry.shard]
+        held = path.stat().st_size
+        if entry.offset + entry.size > held:
+            wrong = f"is cut off: {held:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
+            raise DataError(path, wrong, WHOLE, "fetch it again")
+
+
+def find(path: Path) -> Path | None:
+    """The prefix of the checkpoint that a folder or file means; None: there is none."""
+    if path.is_dir():
+        names = sorted(p.name.removesuffix(".index") for p in path.glob("*.index"))
+        if len(names) < 2:
+            return path / names[0] if names else None
+        newest = _newest(path)
+        if newest in names:
+            return path / newest
+        raise RecipeError(
+            path, f"holds {' and '.join(names[:4])}", "one checkpoint", f"name one: {path / names[-1]}.index"
+        )
+    name = path.name.removesuffix(".index")
+    name = name.partition(".data-")[0] if ".data-" in name else name.removesuffix(".meta")
+    return path.with_name(name) if path.with_name(f"{name}.index").is_file() else None
+
+
+def names(prefix: Path) -> frozenset[str]:
+    """Of a checkpoint's tensors; none where its index is damaged, which is said when it is opened."""
+    with contextlib.suppress(DataError, UnicodeDecodeError):
+        keys = sstable.read(prefix.with_name(f"{prefix.name}.index"))
+        return frozenset(key.decode() for key in keys if not key.startswith(b"\0"))
+    return frozenset()
+
+
+def opened(path: Path) -> Bundle:
+    """The checkpoint that a folder or file means."""
+    prefix = find(path)
+    if prefix is None:
+        raise DataError(path, "holds no TensorFlow checkpoint", WHOLE)
+    return Bundle(prefix)
+
+
+def refuse_first_version(path: Path) -> None:
+    """Say so where a checkpoint of TensorFlow's first kind (before 2017) stands: one table, without an index."""
+    beside = sorted(path.iterdir()) if path.is_dir() else [path]
+    own = (p for p in beside if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
+    if old := next((p for p in own if ".data-" not in p.name and sstable.is_table(p)), None):
+        remedy = "load it with TensorFlow 1 and save it by tf.train.Saver(write_version=tf.train.SaverDef.V2)"
+        raise DataError(old, "is a checkpoint of TensorFlow's first kind", WHOLE, remedy)
+
+
+def write(prefix: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
+    """Write a checkpoint that TensorFlow opens, tensor by tensor."""
+    data = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
+    codes = {dtype: code for code, dtype in TYPES.items()}
+    entries: dict[bytes, bytes] = {}
+    offset = 0
+    with files.survive_disk(data):
+        with data.open("wb") as file:
+            for name, tensor in tensors:
+                raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+                shape = b"".join(proto.run(2, proto.message({1: size})) for size in tensor.shape)
+                entry: dict[int, int | bytes] = {
+                    1: codes[tensor.dtype],
+                    2: shape,
+                    4: offset,
+                    5: len(raw),
+                    6: int(masked(crc32c(raw))),
+                }
+                entries[name.encode()] = proto.message(entry, fixed=(6,))
+                file.write(raw.data)
+                offset += len(raw)
+        files.sync(data)
+    entries[b""] = proto.message({1: 1, 3: proto.message({1: 1})})
+    index = prefix.with_name(f"{prefix.name}.index")
+    with files.survive_disk(index):
+        index.write_bytes(sstable.write(entries))
+        files.sync(index)
+    state = f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
+    files.write_text(prefix.with_name(STATE), state)
+
+
+def _newest(folder: Path) -> str:
+    """The name that the text beside checkpoints says; empty where it says none."""
+    try:
+        lines = (folder / STATE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    own = (line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:"))
+    return Path(next(own, "")).name
+
+
+def _header(value: memoryview, index: Path) -> int:
+    """How many files of data there are."""
+    table = proto.table(value)
+    if table.get(2):
+        remedy = "load and save it on a machine of today"
+        raise DataError(index, "was written on a big-endian machine", "little-endian numbers", remedy)
+    shards = table.get(1, 0)
+    if not isinstance(shards, int) or not 1 <= shards < 100_000:
+        raise Torn("it does not tell how many files there are")
+    return shards
+
+
+def _entry(value: memoryview) -> Entry | None:
+    """A tensor's entry; None: texts, which hold no weights."""
+    table: dict[int, proto.Value] = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
+    sizes: list[int] = []
+    extents: list[Extent] = []
+    for field, inner in proto.fields(value):
+        if field == 7 and isinstance(inner, memoryview):
+            extents.append(tuple(_extent(axis) for _, axis in proto.fields(inner) if isinstance(axis, memoryview)))
+        elif field == 2 and isinstance(inner, memoryview):
+            sizes = [_size(dim) for number, dim in proto.fields(inner) if number == 2 and isinstance(dim, memoryview)]
+        else:
+            table[field] = inner
+    code, shard, offset, size, crc = (table[n] for n in (1, 3, 4, 5, 6))
+    if not all(isinstance(n, int) for n in (code, shard, offset, size, crc)) or min(sizes, default=0) < 0:
+        raise Torn("an entry without numbers")
+    if code == TEXT:
+        return None
+    if code not in TYPES:
+        raise Torn(f"numbers of TensorFlow's type {code}")
+    if any(len(extent) != len(sizes) for extent in extents):
+        raise Torn("parts of other axes than the whole")
+    return Entry(TYPES[code], tuple(sizes), shard, offset, size, crc, tuple(extents))  # type: ignore[arg-type]
+
+
+def _extent(axis: memoryview) -> tuple[int, int]:
+    """Where a part begins along an axis, and how long it is."""
+    table = proto.table(axis)
+    start, length = table.get(1, 0), table.get(2, -1)
+    if not isinstance(start, int) or not isinstance(length, int):
+        raise Torn("a part without numbers")
+    return proto.signed(start), length
+
+
+def _within(extent: Extent, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(at, at + n) if n >= 0 else slice(0, size) for (at, n), size in zip(extent, shape, strict=True))
+
+
+def _cut(extent: Extent, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a part; of one that reaches over the whole, smaller than it says."""
+    return tuple(len(range(size)[own]) for own, size in zip(_within(extent, shape), shape, strict=True))
+
+
+def _key(name: str, extent: Extent) -> bytes:
+    """Under which a part stands: keys in which bytes are ordered as what they mean is (TensorFlow's OrderedCode)."""
+    text = name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
+    axes = bytes([1, len(extent)]) if extent else b"\0"
+    return b"\0" + text + b"\0\1" + axes + b"".join(_ordered(number) for pair in extent for number in pair)
+
+
+def _ordered(value: int) -> bytes:
+    """A number with a sign, of as few bytes as it needs: as many ones as those before it."""
+    size = (~value if value < 0 else value).bit_length() // 7 + 1
+    ones = (0xFFFF << (16 - size) & 0xFFFF).to_bytes(2, "big").ljust(size, b"\0")
+    return bytes(own ^ one for own, one in zip(value.to_bytes(size, "big", signed=True), ones, strict=False))
+
+
+def _size(dim: memoryview) -> int:
+    value = proto.table(dim).get(1, 0)
+    return proto.signed(value) if isinstance(value, int) else -1

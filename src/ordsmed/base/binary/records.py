@@ -1,0 +1,189 @@
+"""TFRecords: runs of bytes with their lengths and checksums, plain or packed as a whole (gzip, zlib), in and out.
+
+    length (8 bytes) | its checksum (4) | the record | its checksum (4) | ...
+
+A file is read some megabytes at a time and checked a block at a time; what is wrong is named by the file, the number of
+the record (counted from 1) and the byte at which it begins.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base.binary.crc32c import crc32c_many, crc32c_of_words, masked
+from ordsmed.base.errors import DataError
+
+HEAD, TAIL = 12, 4
+BLOCK = 8 << 20  # bytes read at once
+LONGEST = 1 << 30  # of a record: more is a mistake
+WANTED = "TFRecords: lengths, records and their checksums, plain or packed by gzip or zlib"
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """Records that were read together, checked."""
+
+    path: Path
+    raw: bytes
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    first: int  # number of the first one in its file, from 1
+    at: int  # where the block begins in the file, unpacked
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def record(self, number: int) -> memoryview:
+        """One of them."""
+        start = int(self.starts[number])
+        return memoryview(self.raw)[start : start + int(self.lengths[number])]
+
+    def place(self, number: int) -> str:
+        """Where it stands, for a person."""
+        return f"{self.path}: record {self.first + number:,}, at byte {self.at + self.starts[number] - HEAD:,}"
+
+
+def read(path: Path) -> Iterator[RecordBlock]:
+    """All records of a file, a block at a time."""
+    with path.open("rb") as file:
+        source = _unpacked(file, path)
+        held, first, at, whole = b"", 1, 0, 0
+        while more := _more(source, whole - len(held), path):
+            held += more
+            starts, whole = _starts(held), 0
+            if starts:
+                block = _checked(path, held, starts, first, at)
+                yield block
+                end = int(block.starts[-1] + block.lengths[-1]) + TAIL
+                held, first, at = held[end:], first + len(block), at + end
+            elif len(held) >= HEAD:
+                whole = HEAD + TAIL + _length(held, f"{path}: record {first:,}, at byte {at:,}")
+    if held:
+        place = f"{path}: record {first:,}, at byte {at:,}"
+        size = _length(held, place) if len(held) >= HEAD else HEAD
+        wrong = f"{len(held):,} bytes are left of a record of {size + HEAD + TAIL:,}"
+        raise DataError(place, f"is cut off: {wrong}", WANTED, "copy it again")
+
+
+def framed(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Records as they stand in a file, some at a time."""
+    batch: list[bytes] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == 512:
+            yield _framed(batch)
+            batch = []
+    if batch:
+        yield _framed(batch)
+
+
+def _framed(batch: list[bytes]) -> bytes:
+    data = np.frombuffer(b"".join(batch), np.uint8)
+    lengths = np.array([len(record) for record in batch], np.int64)
+    sums = masked(crc32c_many(data, np.cumsum(lengths) - lengths, lengths)).tolist()
+    heads = masked(crc32c_of_words(lengths.astype(np.uint64))).tolist()
+    return b"".join(
+        struct.pack("<QI", len(record), head) + record + struct.pack("<I", own)
+        for record, head, own in zip(batch, heads, sums, strict=True)
+    )
+
+
+def _unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
+    """The bytes of the records, whatever they are packed by."""
+    head = file.read(HEAD)
+    file.seek(0)
+    if len(head) == HEAD and _right(head):
+        return file
+    if head[:2] == b"\x1f\x8b":
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if len(head) > 1 and head[0] & 0x0F == 8 and (head[0] << 8 | head[1]) % 31 == 0:
+        return _Inflated(file)  # type: ignore[return-value]
+    if len(head) and len(head) < HEAD:
+        raise DataError(
+            f"{path}: record 1, at byte 0", f"is cut off: {len(head)} bytes are left", WANTED, "copy it again"
+        )
+    if head:
+        raise DataError(f"{path}: record 1, at byte 0", "the checksum of its length differs", WANTED, "copy it again")
+    return file
+
+
+def _more(source: IO[bytes], least: int, path: Path) -> bytes:
+    """The next blocks: at least so many bytes, so that a long record is put together once; fewer at the end."""
+    parts, size = list[bytes](), 0
+    try:
+        while size < max(least, 1) and (part := source.read(BLOCK)):
+            parts.append(part)
+            size += len(part)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(path, f"cannot be unpacked: {error}", WANTED, "copy it again") from None
+    return b"".join(parts)
+
+
+class _Inflated:
+    """A file packed by zlib, read bit by bit."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.machine = file, zlib.decompressobj()
+
+    def read(self, size: int) -> bytes:
+        """So many bytes at most; none at the end."""
+        out = b""
+        while not out and not self.machine.eof:
+            raw = self.machine.unconsumed_tail or self.file.read(1 << 20)
+            if not raw:
+                raise EOFError("it ends within its packed bytes")
+            out = self.machine.decompress(raw, size)
+        return out
+
+
+def _right(head: bytes) -> bool:
+    length, own = struct.unpack("<QI", head)
+    return int(masked(crc32c_of_words(np.array([length], np.uint64)))[0]) == own
+
+
+def _length(held: bytes, place: str) -> int:
+    """The length that a record says it has; a wrong one is refused before anything of its size is read."""
+    if not _right(held[:HEAD]):
+        raise DataError(place, "the checksum of its length differs", WANTED, "copy the file again")
+    length: int = struct.unpack_from("<Q", held)[0]
+    if length > LONGEST:
+        raise DataError(place, f"says that it has {length:,} bytes", f"{LONGEST:,} at most")
+    return length
+
+
+def _starts(held: bytes) -> list[int]:
+    """Where the whole records of some bytes begin."""
+    starts, at, end, unpack = [], 0, len(held), struct.Struct("<Q").unpack_from
+    while at + HEAD <= end:
+        (length,) = unpack(held, at)
+        at += HEAD + length + TAIL
+        if at > end:
+            break
+        starts.append(at - length - TAIL)
+    return starts
+
+
+def _checked(path: Path, held: bytes, starts: list[int], first: int, at: int) -> RecordBlock:
+    """Records as a block, once all their checksums are right."""
+    data = np.frombuffer(held, np.uint8)
+    begins = np.array(starts, np.int64)
+    heads = data[begins[:, None] + np.arange(-HEAD, 0)]
+    lengths = heads[:, :8].copy().view("<u8")[:, 0]
+    block = RecordBlock(path, held, begins, lengths.astype(np.int64), first, at)
+    wrong = masked(crc32c_of_words(lengths)) != heads[:, 8:].copy().view("<u4")[:, 0]
+    ends = begins + block.lengths
+    sums = data[ends[:, None] + np.arange(TAIL)].copy().view("<u4")[:, 0]
+    whole = masked(crc32c_many(data, begins, block.lengths)) == sums
+    for number in np.flatnonzero(wrong | ~whole)[:1]:
+        what = "the checksum of its length differs" if wrong[number] else "its checksum differs"
+        raise DataError(block.place(int(number)), what, WANTED, "copy the file again")
+    return block

@@ -1,0 +1,125 @@
+"""LevelDB's sorted tables, as TensorFlow's index files are: keys and values in blocks with checksums.
+
+    block ... | (empty) | index block: last key -> place of each block | footer: places of both, magic
+
+A block is entries (how many letters a key shares with the one before, the rest, the value), where keys stand whole, a
+byte for its compression, and a checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ordsmed.base.binary.crc32c import crc32c, masked
+from ordsmed.base.binary.proto import Torn, number, varint
+from ordsmed.base.errors import DataError
+
+MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
+FOOTER = 48
+TRAILER = 5  # behind a block: how it is compressed, and its checksum
+FULL = 1 << 18  # bytes from which on a new block begins (TensorFlow's)
+WHOLE = 16  # every so many entries a key stands whole
+SNAPPY = 1
+
+
+def is_table(path: Path) -> bool:
+    """Does a file end as these do?"""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - len(MAGIC)))
+        return size >= FOOTER and file.read() == MAGIC
+
+
+def read(path: Path) -> dict[bytes, bytes]:
+    """All of a table, in memory."""
+    data = memoryview(path.read_bytes())
+    if len(data) < FOOTER or bytes(data[-len(MAGIC) :]) != MAGIC:
+        remedy = "fetch it again: it was cut off, or is another kind of file"
+        raise DataError(
+            path, f"{len(data):,} bytes without a table's end", "TensorFlow's index of a checkpoint", remedy
+        )
+    try:
+        footer = data[-FOOTER:]
+        at = varint(footer, varint(footer, 0)[1])[1]  # behind the place of the block of metadata
+        table: dict[bytes, bytes] = {}
+        for _, handle in _entries(_block(data, *_place(footer[at:]), path)):
+            table.update(_entries(_block(data, *_place(memoryview(handle)), path)))
+    except (Torn, struct.error, IndexError) as error:
+        raise DataError(path, f"is damaged: {error}", "TensorFlow's index of a checkpoint", "fetch it again") from None
+    return table
+
+
+def write(table: Mapping[bytes, bytes]) -> bytes:
+    """A table of these keys and values."""
+    out, index = bytearray(), []
+    block: list[tuple[bytes, bytes]] = []
+    size = 0
+
+    def close(entries: list[tuple[bytes, bytes]], *, whole: int = WHOLE) -> bytes:
+        raw = _packed(entries, whole) + b"\0"
+        handle = number(len(out)) + number(len(raw) - 1)
+        out.extend(raw + struct.pack("<I", int(masked(crc32c(raw)))))
+        return handle
+
+    for key in sorted(table):
+        block.append((key, table[key]))
+        size += len(key) + len(table[key])
+        if size >= FULL:
+            index.append((key, close(block)))
+            block, size = [], 0
+    if block:
+        index.append((block[-1][0], close(block)))
+    handles = close([]) + close(index, whole=1)
+    return bytes(out) + handles.ljust(FOOTER - len(MAGIC), b"\0") + MAGIC
+
+
+def _place(handle: memoryview) -> tuple[int, int]:
+    start, at = varint(handle, 0)
+    return start, varint(handle, at)[0]
+
+
+def _block(data: memoryview, start: int, size: int, path: Path) -> memoryview:
+    """A block's entries, checked."""
+    if start + size + TRAILER > len(data) - FOOTER:
+        raise Torn(f"a block of {size:,} bytes at {start:,} reaches over its end")
+    raw, (wanted,) = data[start : start + size + 1], struct.unpack_from("<I", data, start + size + 1)
+    if int(masked(crc32c(raw))) != wanted:
+        raise DataError(path, f"is damaged: the checksum of the block at byte {start:,} differs", "", "fetch it again")
+    if raw[-1]:
+        kind = "snappy" if raw[-1] == SNAPPY else f"kind {raw[-1]}"
+        remedy = "load and save it with TensorFlow, which compresses none"
+        raise DataError(path, f"its block at byte {start:,} is compressed ({kind})", "blocks as they are", remedy)
+    (restarts,) = struct.unpack_from("<I", raw, size - 4)
+    if 4 * (restarts + 1) > size:
+        raise Torn(f"the block at byte {start:,} tells of {restarts:,} whole keys")
+    return raw[: size - 4 * (restarts + 1)]
+
+
+def _entries(block: memoryview) -> Iterator[tuple[bytes, bytes]]:
+    at, key = 0, b""
+    while at < len(block):
+        shared, at = varint(block, at)
+        own, at = varint(block, at)
+        size, at = varint(block, at)
+        if shared > len(key) or at + own + size > len(block):
+            raise Torn("an entry reaches over its block")
+        key = key[:shared] + bytes(block[at : at + own])
+        yield key, bytes(block[at + own : at + own + size])
+        at += own + size
+
+
+def _packed(entries: list[tuple[bytes, bytes]], whole: int) -> bytes:
+    out, starts, before = bytearray(), [], b""
+    for place, (key, value) in enumerate(entries):
+        shared = 0
+        if place % whole == 0:
+            starts.append(len(out))
+        else:
+            while shared < min(len(key), len(before)) and key[shared] == before[shared]:
+                shared += 1
+        out += number(shared) + number(len(key) - shared) + number(len(value)) + key[shared:] + value
+        before = key
+    starts = starts or [0]
+    return bytes(out) + struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))

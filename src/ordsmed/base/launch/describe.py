@@ -1,0 +1,103 @@
+"""Sites in words: the list of all, and one with its partitions."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+from ordsmed.base import screen, settings
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.launch.site import Partition, Site, names, path_of, read
+
+UNKNOWN = "unknown"
+
+
+def overview() -> list[str]:
+    """A line a site, those out of service last; a file that cannot be read costs the others nothing."""
+    in_use, off, bad = list[list[str]](), list[list[str]](), list[str]()
+    for name in names():
+        try:
+            site = read(name)
+        except OrdsmedError as error:
+            bad.append(str(error))
+            continue
+        devices = ", ".join(dict.fromkeys(one.gpu for one in site.partition)) or site.layout.get("device", UNKNOWN)
+        (off if site.state == "retired" else in_use).append([name, _state(site), devices, site.owner or site.title])
+    return [*screen.table([["site", "state", "devices", "whose"], *in_use, *off]), *bad]
+
+
+def all_facts() -> list[dict[str, Any]]:
+    """Every site for other programs; of a file that cannot be read, why."""
+    entries = list[dict[str, Any]]()
+    for name in names():
+        try:
+            entries.append(facts(name))
+        except OrdsmedError as error:
+            entries.append({"name": name, "file": str(path_of(name)), "error": str(error)})
+    return entries
+
+
+def facts(name: str) -> dict[str, Any]:
+    """One site as a table, for other programs."""
+    return {"name": name, "file": str(path_of(name)), **settings.plain(read(name))}
+
+
+def lines(name: str) -> Iterator[str]:
+    """One site, whole; what is unknown is said to be."""
+    site = read(name)
+    yield f"{name}: {site.title or 'a machine'}{f' ({site.owner})' if site.owner else ''}; {_state(site)}"
+    yield f"  facts from {site.source or 'this file'}{f', read {site.checked}' if site.checked else ''}"
+    yield f"  scheduler {site.scheduler}; account {site.account}; software by {', '.join(site.packages)}"
+    if site.pip_torch != "unknown":
+        yield f"  PyTorch by pip: {site.pip_torch}"
+    for what, words in (("module", (*site.use, *site.modules)), ("container", (site.container,))):
+        if any(words):
+            yield f"  {what}: {', '.join(words)}{f' (torch {site.torch})' if site.torch else ''}"
+    yield from (f"  {key}={value}" for key, value in site.environment.items())
+    if site.layout:
+        yield f"  layout: {', '.join(f'{key} {value}' for key, value in site.layout.items())}"
+    if site.partition:
+        head = ["partition", "GPU", "a node", "arch", "cores", "GiB", "hours", "precision", "asked for by"]
+        yield from screen.table([head, *(_row(one, site) for one in site.partition)])
+    for quality in site.quality:
+        yield f"  --qos={quality.name}: {'; '.join(filter(None, (_hours(quality.hours, ''), quality.note)))}"
+    for place, note in [("", site.note), *((f"{one.name}: ", one.note) for one in site.partition)]:
+        if note:
+            yield f"  {place}{note}"
+
+
+def _row(one: Partition, site: Site) -> list[str]:
+    asked = one.ask if one.gpu != "none" else "-"
+    usual = "*" if one.name == (site.default or site.partition[0].name) else ""
+    cells = [
+        one.gpu,
+        one.gpus,
+        one.arch,
+        one.cores,
+        one.memory,
+        _hours(one.hours),
+        one.layout.get("precision", "auto"),
+        asked,
+    ]
+    return [
+        one.name + usual,
+        *(UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in cells),
+    ]
+
+
+def _hours(hours: float | None, unknown: str = UNKNOWN) -> str:
+    return unknown if hours is None else f"{hours:g} hours"
+
+
+def _state(site: Site) -> str:
+    successor = f", see {site.successor}" if site.successor else ""
+    if site.state == "retired":
+        return f"out of service{f' since {site.until}' if site.until else ''}{successor}"
+    if site.state == "stopping" and site.until and site.until < _today()[: len(site.until)]:
+        return f"was to stop {site.until}{successor}"
+    return f"{site.state}{f' {site.until}' if site.until else ''}{successor}"
+
+
+def _today() -> str:
+    return datetime.date.today().isoformat()

@@ -1,0 +1,144 @@
+"""A site's file from what Slurm and the modules of this machine say, to be checked by a person.
+
+scontrol show partition, scontrol show node, module avail -> my-site.toml
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.launch.gpus import GPUS
+from ordsmed.base.launch.site import Site, names
+from ordsmed.base.screen import command
+
+PATIENCE = 30.0  # seconds that Slurm has to answer
+LOADABLE = 12  # modules that are named
+
+Ask = Callable[[Sequence[str]], str]
+
+
+def write(name: str, folder: Path = Path()) -> Path:
+    """Ask the machine one stands on and write NAME.toml."""
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise RecipeError("NAME", f"found {name!r}", "one word: letters, digits, - and _")
+    if name in names():
+        raise RecipeError(
+            "NAME", f"found {name}, which is shipped", "another name", f"`{command('sites', name)}` shows it"
+        )
+    path = folder / f"{name}.toml"
+    if path.exists():
+        raise RecipeError(path, "is there", "a new file", "delete it, or choose another name")
+    table = table_of(name, _answer)
+    settings.decode(Site, table, name)
+    files.write_text(path, "\n".join([f"# {name}: to be checked by a person: {', '.join(_unknown(table))}",
+                                      *settings.lines(table)]) + "\n")  # fmt: skip
+    return path
+
+
+def table_of(name: str, ask: Ask) -> dict[str, Any]:
+    """What the file says: facts that the machine word, and no other."""
+    table: dict[str, Any] = {"title": name, "state": "running", "checked": time.strftime("%Y-%m")}
+    if not shutil.which("scontrol"):
+        arch = platform.machine()
+        table |= {"scheduler": "none", "source": "this machine, which has no Slurm"}
+        return table | {
+            "partition": [{"name": "this", "arch": arch if arch in ("x86_64", "aarch64", "ppc64le") else "unknown"}]
+        }
+    table |= {"scheduler": "slurm", "account": "unknown", "source": "scontrol and module avail on this machine"}
+    nodes = [_pairs(line) for line in ask(["scontrol", "show", "node", "--oneliner"]).splitlines() if line.strip()]
+    parts = [_pairs(line) for line in ask(["scontrol", "show", "partition", "--oneliner"]).splitlines() if line.strip()]
+    if not parts:
+        raise RunError("scontrol show partition", "tells of none", "one partition or more")
+    usual = next((part["PartitionName"] for part in parts if part.get("Default") == "YES"), "")
+    if modules := _modules(ask(["bash", "-lc", "module -t avail 2>&1 || true"])):
+        table["note"] = f"modules that may hold PyTorch: {', '.join(modules)}"
+    table["partition"] = [_partition(part, nodes) for part in parts]
+    return table | ({"default": usual} if usual else {})
+
+
+def _answer(words: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(" ".join(words), str(error), f"an answer within {PATIENCE:g} s") from None
+    if done.returncode:
+        problem = (done.stderr.strip().splitlines() or ["no word"])[0]
+        raise RunError(" ".join(words), problem, "an answer of Slurm", "stand on a login node of the machine")
+    return done.stdout
+
+
+def _pairs(line: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S*)", line))
+
+
+def _partition(part: dict[str, str], nodes: Sequence[dict[str, str]]) -> dict[str, Any]:
+    name = part["PartitionName"]
+    own = [node for node in nodes if name in node.get("Partitions", "").split(",")]
+    table: dict[str, Any] = {"name": name, "arch": "unknown", "gpu": "unknown" if not own else "none"}
+    if own:
+        arch = {node.get("Arch", "") for node in own}
+        if len(arch) == 1 and (only := arch.pop()) in ("x86_64", "aarch64", "ppc64le"):
+            table["arch"] = only
+        table |= {
+            "cores": min(int(node["CPUTot"]) for node in own),
+            "memory": min(int(node["RealMemory"]) for node in own) // 1024,
+        }
+        table |= _gpus(own)
+    if (hours := _hours(part.get("MaxTime", ""))) is not None:
+        table["hours"] = hours
+    if part.get("MaxNodes", "").isdigit():
+        table["nodes"] = int(part["MaxNodes"])
+    return {key: value for key, value in table.items() if value}
+
+
+def _gpus(nodes: Sequence[dict[str, str]]) -> dict[str, Any]:
+    """The kind and number of GPUs that all nodes of a partition have."""
+    gres = {node.get("Gres", "") for node in nodes}
+    kinds = {match.groups() for text in gres for match in re.finditer(r"gpu(?::([\w.-]+?))?:(\d+)(?:\(|,|$)", text)}
+    if not kinds:
+        return {}
+    if len(kinds) > 1 or not all("gpu" in text for text in gres):
+        return {"gpu": "unknown", "note": f"nodes of several kinds: {'; '.join(sorted(gres))}"}
+    kind, count = kinds.pop()
+    table: dict[str, Any] = {"gpu": _named(kind or ""), "gpus": int(count)}
+    if kind:
+        table["ask"] = f"--gres=gpu:{kind}:{{gpus}}"
+    return table
+
+
+def _named(kind: str) -> str:
+    """Slurm's word for a GPU as we call it: nvidia_a100_80gb -> A100-80."""
+    word = re.sub(r"[^a-z0-9]", "", kind.lower())
+    for name in sorted(GPUS, key=len, reverse=True):  # the one that says its memory first
+        model, _, memory = name.lower().partition("-")
+        if model in word and (not memory or f"{memory}g" in word):
+            return name
+    return "unknown"
+
+
+def _hours(text: str) -> float | None:
+    """Slurm's 1-12:30:00 in hours."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if not match:
+        return None
+    days, hours, minutes, _ = (int(part or 0) for part in match.groups())
+    return days * 24 + hours + minutes / 60
+
+
+def _modules(text: str) -> list[str]:
+    return [word for line in text.splitlines() if re.search(r"torch", word := line.strip(), re.IGNORECASE)][:LOADABLE]
+
+
+def _unknown(table: dict[str, Any]) -> list[str]:
+    asked = ["account", "packages", "modules", "pip_torch"]
+    gpus = [f"the GPU of {one['name']}" for one in table["partition"] if one.get("gpu") == "unknown"]
+    return [*(name for name in asked if table.get(name, "unknown") == "unknown"), *gpus]

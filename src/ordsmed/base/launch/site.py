@@ -1,0 +1,267 @@
+"""Sites: what is known of a machine: its partitions, how GPUs are asked for, how software comes; with sources.
+
+sites/saga.toml -> Site(partitions, modules, ...) -> the [layout] of a partition, a job's script, an installation
+
+What is unknown stays out of the file and is told as unknown: nothing is invented.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ordsmed.base import menu, settings
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.launch.gpus import GPUS, Gpu
+
+SHIPPED = menu.HOUSE / "sites"
+LARGE, TOKENS = 80, 65_536  # GiB of a GPU that takes so many tokens at a time; a smaller one its share
+Arch = Literal["x86_64", "aarch64", "ppc64le", "unknown"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Nodes of one kind that jobs are sent to."""
+
+    name: str
+    arch: Arch = "unknown"
+    """of its processors"""
+    gpu: str = "none"
+    """of which model, unknown, or none"""
+    gpus: int | None = None
+    """a node"""
+    cores: int | None = None
+    """a node"""
+    memory: float | None = None
+    """GiB a node"""
+    cores_per_gpu: int | None = None
+    """that come with each GPU"""
+    memory_per_gpu: float | None = None
+    """GiB of the node that come with each GPU"""
+    nodes: int | None = None
+    """that a job may have at most"""
+    hours: float | None = None
+    """that a job may take at most"""
+    ask: str = "--gpus-per-node={gpus}"
+    """how Slurm is asked for GPUs: {gpus} of each node, or {total} of the job"""
+    also: tuple[str, ...] = ()
+    """more that Slurm is asked for"""
+    before: tuple[str, ...] = ()
+    """commands of a job before modules are loaded"""
+    modules: tuple[str, ...] = ()
+    """beside those of the site"""
+    precision: str = ""
+    """empty: what the GPU is best at"""
+    wheels: str = ""
+    """the index where pip finds PyTorch; empty: PyTorch's own for this GPU"""
+    note: str = ""
+    source: str = ""
+    """where these facts stand; empty: where those of the site do"""
+    checked: str = ""
+    """when they were read there"""
+
+    def __post_init__(self) -> None:
+        _in_word("name", self.name)
+        if self.gpu not in (*GPUS, "none", "unknown"):
+            raise ValueError(
+                f"gpu: found {self.gpu}; wanted unknown, none, or one that is known; {nearest(self.gpu, GPUS)}"
+            )
+        for name in ("gpus", "cores", "memory", "cores_per_gpu", "memory_per_gpu", "nodes", "hours"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name}: found {value}; wanted more than 0; what is unknown is left out")
+        if self.gpu == "none" and (
+            given := [n for n in ("gpus", "cores_per_gpu", "memory_per_gpu") if getattr(self, n)]
+        ):
+            raise ValueError(f"{given[0]}: found {getattr(self, given[0])} where `gpu` is none; wanted neither or both")
+        if self.gpu != "none" and not re.search(r"\{(gpus|total)\}", self.ask):
+            raise ValueError(f"ask: found {self.ask}; wanted a flag of sbatch with {{gpus}} (a node's) or {{total}}")
+        if "GH" in self.gpu and self.arch not in ("aarch64", "unknown"):
+            raise ValueError(f"arch: found {self.arch} with {self.gpu}; wanted aarch64, of which its processor is")
+        if (gpu := self.model) and self.precision and self.precision not in gpu.able:
+            found = f"found {self.precision}, which {self.gpu} has no units for"
+            raise ValueError(f"precision: {found}; wanted {' or '.join(gpu.able)}")
+        if self.precision and not gpu and self.precision != "fp32":
+            raise ValueError(f"precision: found {self.precision} where no GPU is known; wanted fp32, or `gpu`")
+        _date(self.checked)
+
+    @property
+    def model(self) -> Gpu | None:
+        """What its GPU can do; None where there is none or it is unknown."""
+        return GPUS.get(self.gpu)
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What a recipe's [layout] says here."""
+        named = {"precision": self.precision} if self.precision else {}
+        if self.gpu == "none":
+            return {"device": "cpu", **named}
+        if (gpu := self.model) is None:
+            return {"device": "cuda", **named}
+        share = min(1.0, gpu.memory / LARGE)
+        return {
+            "device": "cuda",
+            "precision": self.precision or gpu.precision,
+            "tokens": int(TOKENS * share) // 1024 * 1024,
+        }
+
+
+@dataclass(frozen=True)
+class Quality:
+    """A quality of service that a job may ask for."""
+
+    name: str
+    hours: float | None = None
+    """that a job may take at most"""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A machine."""
+
+    title: str = ""
+    """what it is called, where it stands"""
+    owner: str = ""
+    state: Literal["running", "retired", "stopping", "unknown"] = "unknown"
+    until: str = ""
+    """when it stopped, or will"""
+    successor: str = ""
+    """the site that took over"""
+    scheduler: Literal["slurm", "none", "unknown"] = "none"
+    account: Literal["required", "optional", "none", "unknown"] = "none"
+    """does a job need --account?"""
+    packages: tuple[Literal["venv", "module", "tykky", "apptainer", "easybuild", "docker"], ...] = ("venv",)
+    """how software may come, the usual way first; venv: beside what modules hold, or alone where there are none"""
+    pip_torch: Literal["allowed", "forbidden", "unknown"] = "unknown"
+    """may PyTorch itself come by pip?"""
+    use: tuple[str, ...] = ()
+    """commands before modules are found"""
+    modules: tuple[str, ...] = ()
+    """that hold PyTorch"""
+    container: str = ""
+    """an image that holds PyTorch"""
+    torch: str = ""
+    """the PyTorch that modules or image hold"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """variables of a job, of the network first of all"""
+    scratch: str = ""
+    """the fast shared disk"""
+    offline: bool | None = None
+    """are nodes of a job without a way to the internet?"""
+    default: str = ""
+    """the partition that is meant where none is named; empty: the first"""
+    note: str = ""
+    source: str = ""
+    """where the facts stand"""
+    checked: str = ""
+    """when they were read there: 2026-07"""
+    layout: dict[str, Any] = field(default_factory=dict)
+    """settings of a recipe's [layout] on all partitions"""
+    partition: tuple[Partition, ...] = ()
+    quality: tuple[Quality, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.partition]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"partition: found {name} twice; wanted each once")
+        if self.default and self.default not in names:
+            raise ValueError(f"default: found {self.default}; {nearest(self.default, names)}")
+        if self.successor and self.state not in ("retired", "stopping"):
+            raise ValueError(f"successor: found {self.successor} of a site that is {self.state}; wanted a retired one")
+        if self.scheduler == "slurm" and not names:
+            raise ValueError("partition: missing; wanted one or more, each a table [[partition]]")
+        for one in self.partition:
+            if one.arch == "ppc64le" and self.pip_torch == "allowed" and one.gpu != "none":
+                raise ValueError("pip_torch: found allowed on ppc64le with GPUs, for which there are no wheels; "
+                                 "wanted forbidden: built from source")  # fmt: skip
+        _date(self.checked)
+        if self.partition and not self.source:
+            raise ValueError("source: missing; wanted where the facts stand, and `checked`, when they were read")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A site and one of its partitions: where a job goes."""
+
+    name: str
+    site: Site
+    partition: Partition
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What a recipe's [layout] says there."""
+        return {**(self.partition.layout if self.site.partition else {}), **self.site.layout}
+
+
+def names() -> list[str]:
+    """The sites that are shipped."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
+
+
+def path_of(name: str, place: str = "--site") -> Path:
+    """The file of a site: a shipped one by name, or a TOML file."""
+    path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
+    if not path.is_file():
+        raise RecipeError(place, f"found {name}", "", nearest(name, names()))
+    return path
+
+
+def read(name: str, place: str = "--site") -> Site:
+    """A site by its name, or its file; what cannot be is refused."""
+    path = path_of(name, place)
+    site = settings.decode(Site, settings.read(path), str(path))
+    if not site.partition and not site.layout:
+        raise RecipeError(path, "has no [layout] and no [[partition]]", "the settings of a machine")
+    return site
+
+
+def find(name: str, place: str = "--site") -> Destination:
+    """`saga`, `saga:a100`, `my-site.toml`, `my-site.toml:gpu`: a site and the partition that is meant."""
+    whole, wanted = _parts(name)
+    site = read(whole, place)
+    wanted = wanted or site.default
+    there = {one.name: one for one in site.partition} or {"": Partition("this")}
+    if wanted and wanted not in there:
+        raise RecipeError(place, f"found partition {wanted}", "", nearest(wanted, there))
+    return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))
+
+
+def refuse_retired(place: Destination) -> None:
+    """Nothing is sent to a machine that is no more."""
+    if place.site.state == "retired":
+        problem = f"found {place.name}, which is retired since {place.site.until or 'some time'}"
+        raise RecipeError("--site", problem, "", f"take {place.site.successor or 'another'}")
+
+
+def site_layout(name: str) -> dict[str, Any]:
+    """The [layout] of a place, to be laid over a recipe's own."""
+    return find(name).layout
+
+
+def absolute(name: str) -> str:
+    """The same site, named so that it is found from every folder."""
+    whole, partition = _parts(name)
+    if not Path(whole).is_file():
+        return name
+    return f"{Path(whole).absolute()}{':' if partition else ''}{partition}"
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """A site and its partition."""
+    if Path(name).is_file() or ":" not in name:
+        return name, ""
+    whole, _, partition = name.rpartition(":")
+    return whole, partition
+
+
+def _in_word(name: str, value: str) -> None:
+    if not re.fullmatch(r"[\w.+-]+", value):
+        raise ValueError(f"{name}: found {value!r}; wanted one word")
+
+
+def _date(text: str) -> None:
+    if text and not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-([0-2]\d|3[01]))?", text):
+        raise ValueError(f"checked: found {text}; wanted a month or a day, as 2026-07")

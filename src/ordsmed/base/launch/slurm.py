@@ -1,0 +1,259 @@
+"""Slurm: a job as a script that a person can read, handed to sbatch, and asked about.
+
+BatchJob(words, place, nodes, ...) -> script -> sbatch -> its number -> squeue, sacct: its state
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ordsmed.base.errors import RecipeError, RunError, nearest
+from ordsmed.base.launch.site import Destination, refuse_retired
+from ordsmed.base.say import many
+from ordsmed.base.screen import command
+
+PATIENCE = 60.0  # seconds that Slurm has to answer
+STOPPED = 143  # how a run ends that was told to save and stop (128 + SIGTERM)
+MOST = 100  # times that a job sends itself in again
+STUCK = (
+    "ordsmed: no step was saved since this job was last sent in again: it is not sent in once more; a longer --time?"
+)
+EARLY = 60  # seconds that Slurm's signal may come too early
+LEAVE = 120  # seconds that the other processes have after the first ended
+OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """What is to be done where."""
+
+    words: tuple[str, ...]  # behind `ordsmed`
+    place: Destination
+    title: str
+    folder: Path  # where it is begun
+    log: Path
+    hours: float
+    nodes: int = 1
+    gpus: int = 0  # a node
+    tasks: int = 1  # processes a node
+    cores: int = 0  # a process; 0: as the site gives
+    account: str = ""
+    quality: str = ""
+    parts: int = 0  # of an array; 0: none
+    saves: Path = Path()  # where what it does is saved
+    saved: str = "*/checkpoints/*"  # and what the files of a step are called there
+    requeue: bool = True
+    save: int = 300  # seconds before the limit at which it is told to save
+    container: str = ""
+    enroot: bool = False  # the container by Enroot and Pyxis, else by Apptainer
+    torchrun: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_place(place: Destination, nodes: int, gpus: int) -> None:
+    """Refuse a machine that is retired, and more of it than there is."""
+    part, name = place.partition, place.name
+    refuse_retired(place)
+    if gpus and part.gpu == "none":
+        raise RecipeError("--gpus", f"found {gpus}, where {part.name} of {name} has none", "0")
+    if part.gpus and gpus > part.gpus:
+        raise RecipeError("--gpus", f"found {gpus} a node", f"at most {part.gpus} on {part.name} of {name}")
+    if part.nodes and nodes > part.nodes:
+        raise RecipeError("--nodes", f"found {nodes}", f"at most {part.nodes} on {part.name} of {name}")
+
+
+def check(job: BatchJob) -> None:
+    """Refuse what the site does not have, before anything is queued."""
+    site, part, name = job.place.site, job.place.partition, job.place.name
+    check_place(job.place, job.nodes, job.gpus)
+    if site.scheduler == "none":
+        raise RecipeError("--site", f"found {name}, which has no Slurm", "a cluster", "run the verb itself here")
+    if site.account == "required" and not job.account:
+        raise RecipeError("--account", f"missing, which {name} asks for", "your project's")
+    most, of = part.hours, part.name
+    if job.quality:
+        known = {one.name: one for one in site.quality}
+        if known and job.quality not in known:
+            raise RecipeError("--qos", f"found {job.quality}", "", nearest(job.quality, known))
+        if known and known[job.quality].hours:
+            most, of = known[job.quality].hours, f"qos {job.quality}"
+    if most and job.hours > most:
+        raise RecipeError("--time", f"found {job.hours:g} hours", f"at most {most:g} on {of} of {name}")
+    if job.save >= job.hours * 3600:
+        raise RecipeError("--save", f"found {job.save} s before a limit of {job.hours * 3600:g} s", "less")
+
+
+def script(job: BatchJob) -> str:
+    """The whole, with its reasons."""
+    return "\n".join([*_head(job), "", *_body(job), ""])
+
+
+def _head(job: BatchJob) -> Iterator[str]:
+    part, site = job.place.partition, job.place.site
+    where = many(job.nodes, "node") + (f" x {job.gpus} {part.gpu}" if job.gpus else "")
+    yield "#!/bin/bash"
+    yield "# " + " ".join(command(*job.words).splitlines())
+    yield f"# on {site.title or job.place.name}, partition {part.name}: {where}"
+    tasks, reason = job.tasks, f"one process a {'GPU' if job.gpus else 'task'}; ordsmed reads their numbers from Slurm"
+    if job.torchrun:
+        tasks, reason = 1, "torchrun starts the others"
+    again = "what was preempted or lost its node begins again"
+    asked = [
+        (f"--job-name={job.title}", ""),
+        (f"--partition={part.name}", ""),
+        (f"--nodes={job.nodes}", ""),
+        (f"--ntasks-per-node={tasks}", reason),
+        (part.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else "", ""),
+        (f"--cpus-per-task={job.cores * (job.tasks if job.torchrun else 1)}" if job.cores else "", ""),
+        (f"--mem={part.memory_per_gpu * job.gpus:.0f}G" if part.memory_per_gpu and job.gpus else "", ""),
+        (f"--time={time(job.hours)}", ""),
+        (f"--account={job.account}" if job.account else "", ""),
+        (f"--qos={job.quality}" if job.quality else "", ""),
+        *((more, "") for more in part.also),
+        (f"--array=1-{job.parts}" if job.parts else "", "each a part"),
+        (f"--signal=TERM@{job.save}", "so many seconds before the limit the run saves and stops"),
+        ("--requeue", again) if job.requeue else ("--no-requeue", ""),
+        ("--open-mode=append", "and goes on writing the same log"),
+        (f"--output={job.log}", ""),
+    ]
+    for words, why in asked:
+        if words:
+            yield f"#SBATCH {words}{f'  # {why}' if why and not words.startswith('--output') else ''}"
+
+
+def _body(job: BatchJob) -> Iterator[str]:
+    site, part = job.place.site, job.place.partition
+    yield f"cd {shlex.quote(str(job.folder))} || exit 1"
+    yield from (*part.before, *site.use)
+    if loaded := [*site.modules, *part.modules]:
+        yield f"module load {shlex.join(loaded)}"
+    for name, value in {**site.environment, **job.environment}.items():
+        yield f"export {name}={shlex.quote(value)}"
+    if job.cores:
+        yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives it one, from Slurm 22.05 on'
+    if job.torchrun:
+        yield f"export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={job.save}  # seconds to save; torchrun kills after 30 else"
+        yield 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
+    if job.requeue:
+        search = f"find {shlex.quote(f'{job.saves}/')} -path {shlex.quote(job.saved)} -type f"
+        yield f"saved() {{ {search} 2>/dev/null | sort | cksum; }}"
+        yield "before=$(saved)"
+    yield "status=0"
+    yield f"{' '.join(_command(job))} || status=$?"
+    if job.requeue:
+        yield from _again(job)
+    yield 'exit "$status"'
+
+
+def _again(job: BatchJob) -> Iterator[str]:
+    """Send it in again, but not for ever."""
+    yield "# it was told to stop, and saved: the job is sent in again and goes on from there,"
+    yield "# unless nothing was saved since it was sent in again before: then it never will be"
+    yield f'if {_stopped(job)} && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST} ]; then'
+    yield '    if [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || [ "$(saved)" != "$before" ]; then'
+    yield '        scontrol requeue "$SLURM_JOB_ID"'
+    yield "    else"
+    yield f"        echo {shlex.quote(STUCK)} >&2"
+    yield "    fi"
+    yield "fi"
+
+
+def _stopped(job: BatchJob) -> str:
+    """Was the run told to stop? torchrun ends with 1 whatever its processes say: so late in the job it was."""
+    if not job.torchrun:
+        return f'[ "$status" = {STOPPED} ]'
+    late = max(0, round(job.hours * 3600) - job.save - EARLY)
+    return f'[ "$status" != 0 ] && [ "$SECONDS" -ge {late} ]'
+
+
+def _command(job: BatchJob) -> Iterator[str]:
+    """srun, the container, and ordsmed."""
+    yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
+    if job.container and job.enroot:
+        here = shlex.quote(str(job.folder))
+        yield f"--container-image={shlex.quote(job.container)}"
+        yield f"--container-mounts={here}:{here} --container-workdir={here}"
+    elif job.container:
+        gpu = job.place.partition.model
+        flag = "" if gpu is None else "--rocm " if gpu.amd else "--nv "
+        yield f"apptainer exec {flag}--bind {shlex.quote(str(job.folder))} {shlex.quote(job.container)}"
+    python = "python3" if job.container else shlex.quote(sys.executable)
+    words = " ".join(shlex.quote(word) for word in job.words)
+    part = f' --part "$SLURM_ARRAY_TASK_ID/{job.parts}"' if job.parts else ""
+    if job.torchrun:
+        yield f"{python} -m torch.distributed.run --nnodes={job.nodes} --nproc-per-node={job.tasks}"
+        yield '--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$first:$((20000 + SLURM_JOB_ID % 10000))"'
+        yield f"-m ordsmed {words}{part}"
+    else:
+        yield f"{python} -m ordsmed {words}{part}"
+
+
+def send(path: Path, *, after: str = "") -> str:
+    """Hand a script to Slurm; the job's number."""
+    words = ["sbatch", "--parsable", *([f"--dependency=afterany:{after}"] if after else []), str(path)]
+    answer = ask(words)
+    number = answer.strip().split(";")[0]
+    if not number.isdigit():
+        raise RunError("sbatch", f"answered {answer.strip()[:200]!r}", "a job's number")
+    return number
+
+
+def states(numbers: Sequence[str]) -> dict[str, str]:
+    """Of jobs, as Slurm's queue has them, or its accounts where they left the queue; of others nothing."""
+    if not numbers:
+        return {}
+    listed = _table(["squeue", "--noheader", "--format=%A|%T|%r", "--states=all", f"--jobs={','.join(numbers)}"])
+    known = {row[0]: row[1] + (f" ({row[2]})" if row[1] == "PENDING" and row[2] != "None" else "") for row in listed}
+    if gone := [number for number in numbers if number not in known]:
+        columns = "--format=JobIDRaw,State"
+        accounts = ["sacct", "--noheader", "--parsable2", "--allocations", columns, f"--jobs={','.join(gone)}"]
+        known |= {row[0]: row[1].split()[0] for row in _table(accounts)}
+    return known
+
+
+def _table(words: Sequence[str]) -> list[list[str]]:
+    """Rows of an answer; none where Slurm knows nothing (any more), or keeps no accounts."""
+    try:
+        return [line.strip().split("|") for line in ask(words).splitlines() if "|" in line]
+    except RunError:
+        return []
+
+
+def ask(words: Sequence[str]) -> str:
+    """What a command of Slurm answers."""
+    if not shutil.which(words[0]):
+        remedy = "leave out `--yes` to write the script alone"
+        raise RunError(words[0], "is not on this machine", "a login node of the cluster", remedy)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(words[0], f"did not answer: {error}", "", "ask the site's people, or try again") from None
+    if done.returncode:
+        errors = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise RunError(words[0], errors[-1].removeprefix(f"{words[0]}: "), "", "nothing was queued by this call")
+    return done.stdout
+
+
+def time(hours: float) -> str:
+    """As Slurm writes it: 1-12:30:00."""
+    seconds = round(hours * 3600)
+    days, rest = divmod(seconds, 86_400)
+    clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def hours(text: str) -> float:
+    """12h, 90m, 2d, or Slurm's own 1-12:30:00 and 02:00:00."""
+    if match := re.fullmatch(r"(?:(\d+)-)?(\d{1,2}):(\d\d)(?::(\d\d))?", text):
+        days, first, minutes, seconds = (int(part or 0) for part in match.groups())
+        return days * 24 + first + minutes / 60 + seconds / 3600
+    from ordsmed.base.say import seconds as parsed
+
+    return parsed(text) / 3600

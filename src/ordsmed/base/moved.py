@@ -1,0 +1,63 @@
+"""Names that modules had before 0.2: `import ordsmed.tasks.classify` goes on, with a line that says where it is now."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, cast
+
+NOW = {  # before -> now, below ordsmed; parts of them likewise, the longest name that fits
+    "apply": "use", "binary": "base.binary", "launch": "base.launch",
+    "labelled": "text.labelled", "markup": "text.markup", "tokenizers": "text.tokenizers", "web": "text.web",
+    "cleaners": "corpus.cleaners", "corpora": "corpus.corpora", "models": "nn.models",
+    "objectives": "learn.objectives", "optimizers": "learn.optimizers", "score": "learn.score", "tasks": "learn.tasks",
+    "formats": "weights.formats", "nn.boxes": "weights.boxes", "nn.foreign": "weights.foreign",
+    "nn.google": "weights.google", "nn.renaming": "weights.renaming", "nn.weights": "weights.weights",
+    "apply.card": "weights.card", "apply.export": "weights.export", "apply.importing": "weights.importing",
+    "apply.origin": "weights.origin", "apply.probed": "weights.probed", "apply.seen": "weights.seen",
+    "apply.taken_over": "weights.taken_over", "apply.trained": "weights.trained",
+    "apply.transplant": "weights.transplant", "mesh": "train.mesh",
+    "bench": "measure.bench", "evaluation": "measure.evaluation", "likelihood": "measure.likelihood",
+    "probes": "measure.probes", "report": "tell.report", "show": "tell.show", "stability": "tell.stability",
+    "trackers": "tell.trackers", "cluster": "machines.cluster", "doctor": "machines.doctor",
+    "install": "machines.install", "suite": "machines.suite", "dialects": "others.dialects",
+    "translate": "others.translate", "command": "cli", "verbs": "cli.verbs",
+}  # fmt: skip
+CALLED = ("pretrain", "finetune")  # functions of `ordsmed`, which a module of that name would hide
+
+
+def now(name: str) -> str:
+    """The module that a name from before 0.2 means; empty where it means none."""
+    house, _, before = name.partition(".")
+    inner = ""
+    while house == "ordsmed" and before:
+        if before in NOW:
+            return f"ordsmed.{NOW[before]}{inner}"
+        before, _, last = before.rpartition(".")
+        inner = f".{last}{inner}"
+    return ""
+
+
+class Moved:
+    """Finds modules by the names they had, before others find the same file again under that name."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not name.startswith("ordsmed."):
+            return None
+        if name.startswith(tuple(f"ordsmed.{called}" for called in CALLED)):
+            place = name.replace("ordsmed.", "ordsmed.train.", 1)
+            raise ModuleNotFoundError(f"{name} is {place} since 0.2", name=name)
+        return ModuleSpec(name, cast(Any, self), is_package=True) if now(name) else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python makes an empty one, which is replaced."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        name, place = module.__name__, now(module.__name__)
+        sys.modules[name] = importlib.import_module(place)
+        if not hasattr(sys.modules[name], "__path__"):  # packages are imported on the way to what is meant
+            warnings.warn(f"{name} is {place} since 0.2", DeprecationWarning, stacklevel=2)

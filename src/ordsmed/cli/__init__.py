@@ -1,0 +1,81 @@
+"""The command `ordsmed`: which verb its words mean, and how it ends; verbs are files of verbs/."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from ordsmed.base import ending
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
+from ordsmed.base.files import in_a_line
+from ordsmed.cli import overview, verb
+from ordsmed.cli.output import fail, print_lines, speaks
+
+ALSO = {"-h": "help", "--help": "help", "--version": "version", "site": "sites"}  # what people try first
+atexit.register(ending.last)  # what is registered first is done last
+atexit.register(gc.freeze)  # with torch, what still lives when a process ends is half a second to look through
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run one verb; what a user can mend is one line: exit status 2 where the words are wrong, else 1."""
+    with ending.noted():
+        _main(list(sys.argv[1:] if words is None else words))
+
+
+def _main(words: list[str]) -> None:
+    try:
+        with ending.heard(), in_a_line():
+            _run(words)
+    except OrdsmedError as error:
+        status = 2 if isinstance(error, UsageError) else 1
+        if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):  # all find the same
+            sys.exit(status)
+        fail(str(error), status)
+    except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except RecursionError as error:
+        if "JSON" not in str(error):
+            raise
+        fail(str(DataError("a file of JSON", "is nested too deeply to be read", "a file as this verb takes it")), 1)
+    except ending.Stopped as run:  # which told how to go on
+        sys.exit(128 + run.by if run.by else 0)
+    except KeyboardInterrupt as stopped:
+        _stopped(words, stopped)
+
+
+def _run(words: list[str]) -> None:
+    if not words:
+        print_lines(overview.first_steps())
+        return
+    words = [ALSO.get(words[0], words[0]), *words[1:]]
+    name = verb.named(words)
+    if name.startswith("-"):
+        wanted = "`ordsmed VERB`, and flags behind it"
+        raise UsageError(f"`{name}`", "no such verb", wanted, "`ordsmed help` lists them")
+    asked_for = verb.find(name)
+    rest = words[len(name.split()) :]
+    own = asked_for.own(rest)
+    asked = asked_for.parser(helped="-h" in own or "--help" in own).read(own)
+    asked.words, asked.others = [name, *rest], rest[len(own) :]
+    if folder := getattr(asked, "cache_dir", None):
+        from ordsmed.base import hub
+
+        os.environ[hub.CACHE] = folder
+    asked_for.run(asked)
+
+
+def _stopped(words: Sequence[str], by: KeyboardInterrupt) -> None:
+    """End as one who was asked to, with how to go on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once
+    status = 128 + (by.number if isinstance(by, ending.Ended) else signal.SIGINT)
+    name = verb.named(words) if words else ""
+    if not speaks():
+        sys.exit(status)
+    after = verb.find(name).stopped if name in verb.names() else ""
+    fail(ending.stopped(name, words[len(name.split()) :], after), status)

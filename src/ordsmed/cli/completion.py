@@ -1,0 +1,80 @@
+"""Completion of the command in a shell: what may stand where, from the parsers of the verbs, and scripts that know it.
+
+A key says where: nothing for a verb; `VERB -` for its flags; `VERB --flag` for the value of one that takes a value;
+`VERB 2` for its second word without a flag, `VERB +` for all further ones; and `=` for a setting's value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+from ordsmed.base.arguments import FILES, Parser
+from ordsmed.cli import verb
+
+Offers = dict[str, dict[str, str]]  # key -> words -> what they mean
+SHELLS = ("bash", "zsh", "fish")
+
+
+def script(shell: str) -> str:
+    """What a shell runs to complete the command."""
+    text = Path(__file__).with_name(f"completion.{shell}").read_text(encoding="utf-8")
+    cases = [_case(shell, key, words) for key, words in offers().items()]
+    return text.replace("@CASES@", "\n".join(cases))
+
+
+def offers() -> Offers:
+    """All that may be completed."""
+    verbs = verb.every()
+    offers_of: Offers = {"": {one.name: one.headline for one in verbs if " " not in one.name}, "=": {FILES: ""}}
+    for one in verbs:
+        offers_of |= _of_verb(one)
+    for one in verbs:
+        first, _, second = one.name.partition(" ")
+        if second:  # it stands where the verb of the first word has a recipe
+            offers_of[f"{first} 1"][second] = one.headline
+    return offers_of
+
+
+def _of_verb(one: verb.Verb) -> Offers:
+    parser = one.parser()
+    values: Offers = {f"{one.name} -": {}}
+    place = 0
+    for action in parser._actions:
+        for word in action.option_strings:
+            values[f"{one.name} -"][word] = action.help or ""
+        if not action.option_strings:
+            place += 1
+            values[f"{one.name} {'+' if action.nargs in ('*', '+') else place}"] = _values(parser, action)
+        elif action.nargs is None:
+            values |= {f"{one.name} {word}": _values(parser, action) for word in action.option_strings}
+    return values
+
+
+def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:
+    """What an argument takes: what it offers or lists in its name; no words for a number; else files."""
+    if action.dest in parser.offers:
+        pairs = [offer.partition("\t") for offer in parser.offers[action.dest]()]
+        return {word: meaning for word, _, meaning in pairs}
+    if action.choices:
+        return {str(word): "" for word in action.choices}
+    listed = str(action.metavar).split("|")
+    words = {word: "" for word in listed if re.fullmatch("[a-z][a-z0-9]*", word)}
+    return words or ({} if action.type else {FILES: ""})
+
+
+def _case(shell: str, key: str, words: dict[str, str]) -> str:
+    """One branch of the table of a script."""
+    pairs = [f"{_quoted(shell, word)} {_quoted(shell, ' '.join(text.split()))}" for word, text in words.items()]
+    print_all = " \\\n        ".join([r"printf '%s\t%s\n'", *pairs]) if pairs else "true"
+    if shell == "fish":
+        return f"        case {_quoted(shell, key)}\n            {print_all}"
+    return f"    {_quoted(shell, key)}) {print_all} ;;"
+
+
+def _quoted(shell: str, text: str) -> str:
+    if shell == "fish":
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return shlex.quote(text)

@@ -1,0 +1,174 @@
+"""Groups of arguments that several verbs take, and what they say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ordsmed.base import menu
+from ordsmed.base.arguments import FILES, Parser, whole
+from ordsmed.cli import verb
+
+EITHER = "a recipe (a built-in one by name, or a TOML file)"
+
+
+def recipe(parser: Parser, *, run: bool = False) -> None:
+    """A recipe's name, and settings to change; or the folder of a run."""
+    either, metavar = (f"{EITHER}, or a run's folder", "RECIPE|RUN") if run else (EITHER, "RECIPE")
+    parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*_recipes(parser.verb), FILES])
+    overrides = "change a setting; phase[2].rate=... one phase"
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: settings_of(parser.verb)
+    )
+
+
+def settings_of(name: str) -> list[str]:
+    """What can be changed of a verb's recipe, and what it means."""
+    place = verb.find(name).recipe
+    assert place
+    tables = [("", *place), *((f"{one.key}.", one.module, one.name) for one in menu.nested(*place))]
+    return [f"{key}{line.name}=\t{line.doc}" for key, *of in tables for line in menu.lines(*of)]
+
+
+def _recipes(name: str) -> list[str]:
+    """The built-in recipes of a verb, and those of no verb's folder that say what it needs: tiny/bert."""
+    import tomllib
+
+    place = verb.find(name).recipe
+    assert place
+    settings = menu.lines(*place)
+    keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
+    names, verbs = recipes_of(name), verb.names()
+    for other in recipes_of():
+        if other.split("/")[0] not in verbs:
+            table = tomllib.loads((menu.HOUSE / "recipes" / f"{other}.toml").read_text(encoding="utf-8"))
+            names += [other] if needed <= set(table) <= keys else []
+    return names
+
+
+def recipes_of(name: str = "") -> list[str]:
+    """The names of built-in recipes, of a verb or all."""
+    from ordsmed.base.run import recipe_names
+
+    return recipe_names(name)
+
+
+def recipes_and_files() -> list[str]:
+    """What a shell completes where a recipe or a folder may stand."""
+    return [*recipes_of(), FILES]
+
+
+def anew(parser: Parser, meaning: str = "delete what stands in the folder and make it again") -> None:
+    parser.add_argument("--anew", action="store_true", help=meaning)
+
+
+def cache(parser: Parser) -> None:
+    """Where names of published models and vocabularies are kept; the command line hands it on (cli.py)."""
+    meaning = "keep there what names of published models lead to; as ORDSMED_CACHE"
+    parser.add_argument("--cache-dir", type=cache_folder, metavar="DIR", help=meaning)
+
+
+def cache_folder(text: str) -> str:
+    """The whole path of a folder that is there, or may be made."""
+    path = os.path.abspath(os.path.expanduser(text))
+    if not text or (os.path.exists(path) and not os.path.isdir(path)):
+        raise argparse.ArgumentTypeError(f"found {text or 'nothing'}; wanted a folder")
+    return path
+
+
+def json_line(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def threads(parser: Parser) -> None:
+    meaning = "of the CPU; left out: OMP_NUM_THREADS, or the idle cores"
+    parser.add_argument("--threads", type=whole(1, 1024), metavar="N", help=meaning)
+
+
+def device(parser: Parser) -> None:
+    meaning = "auto: a GPU where there is one"
+    parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help=meaning)
+
+
+def devices(parser: Parser) -> None:
+    """How many processes, and on which machine."""
+    meaning = "processes, one a GPU (or share of the CPU)"
+    parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
+    meaning = "a machine's layout: a shipped site or a TOML file"
+    parser.add_argument("--site", default="", help=meaning, offers=sites)
+
+
+def sites() -> list[str]:
+    return [*sorted(path.stem for path in (menu.HOUSE / "sites").glob("*.toml")), FILES]
+
+
+def training(parser: Parser) -> None:
+    """What pretrain and finetune take."""
+    recipe(parser, run=True)
+    anew(parser)
+    cache(parser)
+    parser.add_argument("--dry-run", action="store_true", help="do all up to the first step, make nothing")
+    meaning = "fewer steps if needed to end in this time; fitted again as it goes"
+    parser.add_argument("--deadline", metavar="3h", help=meaning)
+    meaning = "with --devices: begin again so often after a failure"
+    parser.add_argument("--restarts", type=whole(0), metavar="N", default=0, help=meaning)
+    meaning = "replicate x shard x tensor; auto: measure"
+    parser.add_argument("--layout", default="", metavar="auto|RxSxT", help=meaning)
+    devices(parser)
+    threads(parser)
+
+
+def any_model(parser: Parser) -> None:
+    """A model somewhere."""
+    meaning = "the folder of a run or an import, or a Hugging Face folder"
+    parser.add_argument("run", metavar="RUN", help=meaning)
+    cache(parser)
+
+
+def any_step(parser: Parser) -> None:
+    """Which of its checkpoints, step 0 among them."""
+    meaning = "of this checkpoint, not the last; 0: before the first step"
+    parser.add_argument("--step", type=whole(0), metavar="N", help=meaning)
+
+
+def step_or_all(text: str) -> int | str:
+    """A step's number, or all of them."""
+    return text if text == "all" else whole(0)(text)
+
+
+def finetuned(parser: Parser) -> None:
+    """A model that learned a task."""
+    parser.add_argument("run", metavar="RUN", help="the folder of a fine-tuning, or a Hugging Face folder")
+    cache(parser)
+
+
+def opening(parser: Parser) -> None:
+    """How a fine-tuned model is opened."""
+    parser.add_argument("--step", type=whole(0), metavar="N", help="of this checkpoint, not the best")
+    device(parser)
+    precision(parser)
+    threads(parser)
+
+
+def precision(parser: Parser) -> None:
+    """In which numbers a model in use multiplies."""
+    meaning = "of products (default fp32); int8: on a CPU"
+    parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16|int8", help=meaning)
+
+
+def opened_as(asked: argparse.Namespace) -> dict[str, Any]:
+    """What `opening` was given."""
+    return {"step": asked.step, "device": asked.device, "threads": asked.threads, "precision": asked.precision}
+
+
+def task_files(parser: Parser, nargs: str, metavar: str) -> None:
+    """Files of a task, and settings of it among them."""
+    parser.add_argument("files", nargs=nargs, metavar=metavar, help="files of the task; and task.key=value")
+
+
+def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Words, and settings of the task that stood among them."""
+    overrides = [word for word in words if word.startswith("task.") and "=" in word]
+    return [word for word in words if word not in overrides], overrides

@@ -1,0 +1,33 @@
+"""which part of a text answers a question, and how sure the model is; without either you are asked for both"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.cli import flags
+
+PLACE = ("use", 1)
+
+
+def arguments(parser: Parser) -> None:
+    flags.finetuned(parser)
+    meaning = "of a context a file may be named; and task.key=value"
+    parser.add_argument("text", nargs="*", metavar="QUESTION CONTEXT", help=meaning)
+    meaning = "questions: SQuAD's JSON, JSON lines, question<TAB>context; or -"
+    parser.add_argument("--file", default="", help=meaning)
+    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="possible answers shown (default 3)")
+    flags.opening(parser)
+    flags.json_line(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.model import open
+    from ordsmed.use.answer import answer_lines
+
+    words, overrides = flags.split_overrides(asked.text)
+    model = open(asked.run, **flags.opened_as(asked))
+    how = {"file": asked.file, "best": asked.best, "as_json": asked.json}
+    for line in answer_lines(model.trained, words, sys.stdin.buffer, overrides, **how):
+        print(line, flush=True)

@@ -1,0 +1,111 @@
+"""a command line of another code, unmodified: it becomes recipes, which are printed or performed
+
+ordsmed as megatron pretrain_bert.py --num-layers 24 ...
+ordsmed as megatron --install FOLDER          # their programs by name: `bash scripts/pretrain_bert.sh` goes on
+ordsmed as megatron pretrain_bert.py --flags  # where each flag goes
+ordsmed as --find max-preds                   # where a flag goes, whosever it is
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+
+from ordsmed.base.arguments import Parser, UsageError
+from ordsmed.base.ending import GOES_ON, Stopped
+from ordsmed.cli import verb
+from ordsmed.cli.output import print_lines
+
+PLACE = ("make", 9)
+STOPPED = GOES_ON
+SHOW = "ORDSMED_RECIPE"  # 1: a script that calls this shows what it would do
+ALONE = ("predict",)  # verbs of one process: where a launcher started several, the first does them
+OTHERS_BEHIND = 2  # words; what comes behind them is read by the program's own rules
+
+
+def arguments(parser: Parser) -> None:
+    from ordsmed.others.translate import program
+
+    meaning = f"whose command line it is: {', '.join(program.names())}"
+    parser.add_argument(
+        "code", nargs="?", metavar="CODE", help=f"{meaning}; left out: all are told", offers=program.names
+    )
+    parser.add_argument(
+        "program", nargs="?", metavar="PROGRAM ...", help="theirs, and its flags; left out: all are told"
+    )
+    parser.add_argument("--recipe", action="store_true", help="print the recipes and perform nothing")
+    parser.add_argument("--flags", action="store_true", help="print where each flag of the program goes")
+    meaning = "print where flags go whose names hold this: of the code, or of all"
+    parser.add_argument("--find", metavar="WORD", nargs=argparse.REMAINDER, help=meaning)
+    parser.add_argument("--install", metavar="FOLDER", help="write files of their programs' names, which call this")
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.base.ranks import alone, place_of
+    from ordsmed.others.translate import follow, install, page, perform, program
+    from ordsmed.others.translate.dllogger import METRICS
+
+    if asked.find is not None:
+        if len(asked.find) != 1:
+            raise UsageError(
+                "--find", f"found {len(asked.find)} words behind it", "one: a flag's name, or a part of it"
+            )
+        print_lines(page.find(asked.find[0], [asked.code] if asked.code else program.names()))
+        return
+    if not asked.code:
+        if asked.install:
+            raise UsageError("--install", "found without a code", f"one of {', '.join(program.names())} before it")
+        print_lines(page.codes())
+        return
+    if asked.install:
+        print_lines(install.install(asked.code, asked.install))
+        return
+    if not asked.program:
+        print_lines(page.programs(asked.code))
+        return
+    theirs = program.find(asked.code, asked.program)
+    if asked.flags or {"--flags", "-h", "--help"} & set(asked.others):
+        print_lines(page.flags(theirs))
+        return
+    words = [word for word in asked.others if word != "--recipe"]
+    values = theirs.read(words, place_of(os.environ), os.environ)
+    call = theirs.translated(values)
+    perform.keep_beside(theirs, call)
+    if asked.recipe or "--recipe" in asked.others or os.environ.get(SHOW) == "1":
+        if values.place.rank == 0:
+            print_lines(perform.shown(theirs, values, call))
+        return
+    for one in (call, *call.then):
+        own = perform.prepare(theirs, values, one)
+        for step in one.before:
+            step()
+        if own and (one.verb not in ALONE or values.place.rank == 0):
+            tells = one.tells if values.place.rank == 0 else None
+            with (
+                follow.followed(perform.run_of(theirs, values, one) / METRICS, tells)
+                if tells
+                else contextlib.nullcontext(),
+                alone() if one.verb in ALONE else contextlib.nullcontext(),
+            ):
+                _perform(own)
+        if values.place.rank == 0:
+            with alone():  # the others are done, and may be gone
+                for step in one.after:
+                    step()
+
+
+def _perform(own: list[str]) -> None:
+    """What these words of ours mean; a verb that started processes, all of which are done, is done."""
+    name = verb.named(own)
+    meant = verb.find(name)
+    means = meant.parser().read(own[len(name.split()) :])
+    means.words = own
+    try:
+        meant.run(means)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    except Stopped as run:  # or one that stopped where its words say
+        if run.by:
+            raise

@@ -1,0 +1,44 @@
+"""measure: training steps, tables of them, the loader, encoding, the index map"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.ending import GOES_ON
+from ordsmed.base.say import say
+from ordsmed.cli import flags
+
+PLACE = ("judge", 3)
+RECIPE = "ordsmed.measure.bench.bench:Bench"
+STOPPED = GOES_ON  # of a table; a measurement alone begins again
+
+
+def arguments(parser: Parser) -> None:
+    flags.recipe(parser)
+    flags.json_line(parser)
+    meaning = "what steps spend their time on, by four more of them (profile=4)"
+    parser.add_argument("--profile", action="store_true", help=meaning)
+    meaning = "its step of the same sizes in turn with ours (beside=transformers)"
+    parser.add_argument("--beside", choices=["transformers"], help=meaning)
+    meaning = "add measurements to this file (keep=FILE), not work/bench/measurements.jsonl"
+    parser.add_argument("--keep", metavar="FILE", help=meaning)
+    parser.add_argument("--devices", type=whole(1), metavar="N", help="processes, one a GPU (devices=N)")
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.measure.bench.bench import bench
+
+    words = ["profile=4"] if asked.profile else []
+    words += [f"{name}={value}" for name in ("beside", "keep", "devices") if (value := getattr(asked, name))]
+    for line in bench(asked.name, [*asked.overrides, *words], json_line=asked.json, left=_page):
+        print(line)
+
+
+def _page(table: Path) -> None:
+    """The page of a table that was left, beside it."""
+    from ordsmed.tell.report import report
+
+    report.write([str(table)], out=str(page := table.with_suffix(".html")))
+    say(f"{page}: the table to look at; {table.with_suffix('.md').name} and {table.name} beside it")

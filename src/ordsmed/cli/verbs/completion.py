@@ -1,0 +1,28 @@
+"""a script by which bash, zsh or fish completes verbs, flags, recipes, settings and files
+
+For the shell that you are in:
+    bash        source <(ordsmed completion bash)
+    zsh         source <(ordsmed completion zsh)
+    fish        ordsmed completion fish | source
+For each from now on (once more where verbs were added):
+    bash        ordsmed completion bash > ~/.local/share/bash-completion/completions/ordsmed
+    zsh         ordsmed completion zsh > FOLDER/_ordsmed, FOLDER one of $fpath
+    fish        ordsmed completion fish > ~/.config/fish/completions/ordsmed.fish
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.cli import completion
+
+PLACE = ("look", 4)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("shell", choices=completion.SHELLS, metavar="SHELL", help=" ".join(completion.SHELLS))
+
+
+def run(asked: argparse.Namespace) -> None:
+    print(completion.script(asked.shell), end="")

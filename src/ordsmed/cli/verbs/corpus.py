@@ -1,0 +1,49 @@
+"""clean text, drop duplicates, split it into sentences, and hold some documents out"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.base.errors import RecipeError, near
+from ordsmed.base.screen import command
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+from ordsmed.cli.recipes import make
+from ordsmed.cli.verb import names
+
+PLACE = ("make", 2)
+RECIPE = "ordsmed.corpus.pipeline:Corpus"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    flags.recipe(parser)
+    parser.add_argument("--part", metavar="I/N", help="read and clean one of N parts, as a job of an array does")
+    parser.add_argument("--until", metavar="read|match", help="stop after this step; the same command goes on")
+    flags.anew(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.corpus.pipeline import Corpus, partly
+
+    _check_verb(asked.name)
+    if not (asked.part or asked.until):
+        make(Corpus, asked)
+        return
+    if asked.anew:
+        raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
+    print_lines(partly(asked.name, asked.overrides, part=asked.part, until=asked.until))
+
+
+def _check_verb(name: str) -> None:
+    """Lead `corpus stat` to `corpus stats`, unless a recipe is called so."""
+    from ordsmed.base.run import find_recipe
+
+    inner = [verb.removeprefix("corpus ") for verb in names() if verb.startswith("corpus ")]
+    if like := near(name, inner, 0.7):
+        try:
+            find_recipe(name, "corpus")
+        except RecipeError as error:
+            raise RecipeError(error.place, error.found, "", f"did you mean `{command('corpus', like[0])}`?") from None

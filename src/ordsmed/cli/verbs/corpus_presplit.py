@@ -1,0 +1,32 @@
+"""JSON lines of a corpus or of JSON lines, a document's sentences each on a line of its text"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("make", 3)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER|FILE", help="a corpus; or JSON lines, whose other keys are kept")
+    parser.add_argument("out", metavar="OUT", help="the folder to write; of a file the file")
+    parser.add_argument("--key", metavar="KEY", default="text", help="of a file: where the text stands (default text)")
+    flags.anew(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from ordsmed.corpus import loose
+    from ordsmed.corpus.presplit import presplit
+
+    if Path(asked.folder).is_file():
+        print_lines(loose.presplit(asked.folder, asked.out, key=asked.key, anew=asked.anew))
+        return
+    print_lines(presplit(asked.folder, asked.out, anew=asked.anew))

@@ -1,0 +1,32 @@
+"""share the lines of JSON files out over train.json, dev.json and test.json, by chance"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser, number, whole
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("make", 3)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE... OUT", help="JSON lines, and the folder to write")
+    meaning = "of the lines, in dev.json (default 0.05)"
+    parser.add_argument("--dev", type=number, metavar="X", default=0.05, help=meaning)
+    parser.add_argument("--test", type=number, metavar="X", default=0.0, help="in test.json (default none)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="of the draw (default 0)")
+    flags.anew(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.corpus.loose import split
+
+    *sources, out = asked.files
+    if not sources:
+        raise RecipeError("corpus split", f"found one name, {out}", "FILE... OUT")
+    print_lines(split(sources, out, dev=asked.dev, test=asked.test, seed=asked.seed, anew=asked.anew))

@@ -1,0 +1,23 @@
+"""documents, sentences, words, lengths, duplicates and languages of a corpus, and what each step dropped"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.screen import columns
+from ordsmed.cli.output import print_lines
+
+PLACE = ("look", 2)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument("--tokenizer", help="folder, file or recipe of one: count its tokens as well")
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.tell.show.stats import stats
+
+    print_lines(stats(asked.folder, tokenizer=asked.tokenizer, wide=columns(sys.stdout)))

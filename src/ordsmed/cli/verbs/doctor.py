@@ -1,0 +1,57 @@
+"""look at this machine before a long job: what is ok, a warning or an error, each with its remedy
+
+With --devices, or under srun or torchrun, all machines are compared and sums over them are checked for values:
+    srun -N2 --ntasks-per-node=4 ordsmed doctor --site olivia
+Exit status 1 where anything is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("machines", 3)
+
+
+def arguments(parser: Parser) -> None:
+    meaning = "compare with what is known of it (see `sites`)"
+    parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help=meaning, offers=flags.sites)
+    meaning = "so many processes here, one a GPU (or share of the CPU)"
+    parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
+    flags.device(parser)
+    parser.add_argument("--account", metavar="NAME", default="", help="who pays; left out: what Slurm is told")
+    meaning = "that a rank may keep the others waiting (default 60)"
+    parser.add_argument("--patience", type=whole(1), metavar="SECONDS", default=60, help=meaning)
+    flags.json_line(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    if asked.devices and "RANK" not in os.environ:
+        from ordsmed.base.launch.local import start
+        from ordsmed.cli.recipes import without
+
+        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
+    from ordsmed.machines.doctor.doctor import doctor
+    from ordsmed.machines.doctor.outcome import Outcome
+
+    def show(one: Outcome) -> None:
+        if not asked.json:
+            print_lines([f"{one.state:<8} {one.check:<12}  {one.words}"])
+            sys.stdout.flush()
+
+    def ending(report: dict[str, Any]) -> None:
+        count = [sum(one["state"] == state for one in report["checks"]) for state in ("ok", "warning", "error")]
+        print(json.dumps(report) if asked.json else "{} ok, {} to be looked at, {} wrong".format(*count), flush=True)
+
+    state = doctor(
+        site=asked.site, device=asked.device, account=asked.account, patience=asked.patience, show=show, ending=ending
+    )
+    sys.exit(state == "error")

@@ -1,0 +1,26 @@
+"""turn a corpus into token ids on disk"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.cli import flags
+from ordsmed.cli.recipes import make
+
+PLACE = ("make", 5)
+RECIPE = "ordsmed.data.encode:Encoding"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    flags.recipe(parser)
+    flags.anew(parser)
+    flags.cache(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.data.encode import Encoding
+
+    make(Encoding, asked)

@@ -1,0 +1,37 @@
+"""write rows of a store as TFRecords, for BERT's and ELECTRA's own codes"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("make", 6)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("data", metavar="DATA", help="folder or recipe of `encode`")
+    parser.add_argument("out", metavar="FOLDER", help="where to write")
+    parser.add_argument("objective", metavar="OBJECTIVE", help="whose rows: mlm_nsp (BERT's examples), rtd (ELECTRA's)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="how rows are made: its settings")
+    parser.add_argument("--length", type=whole(5), default=128, metavar="N", help="tokens a row (128)")
+    parser.add_argument(
+        "--times", type=whole(1), default=1, metavar="N", help="epochs, each with new pairs and masks (1)"
+    )
+    parser.add_argument("--files", type=whole(1), default=1, metavar="N", help="to deal them out to (1)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of all chance (0)")
+    parser.add_argument("--split", choices=("train", "validation"), default="train", help="which part of the data")
+    parser.add_argument("--gzip", action="store_true", help="packed as a whole")
+    flags.anew(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.use.records import write_records
+
+    how = {"length": asked.length, "split": asked.split, "times": asked.times, "parts": asked.files}
+    how |= {"seed": asked.seed, "packed": asked.gzip, "anew": asked.anew}
+    print_lines(write_records(asked.data, asked.out, asked.objective, asked.overrides, **how))

@@ -1,0 +1,61 @@
+"""how long a training takes, here or on a cluster: hours, energy, memory, each a range; scaling; published times"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, print_or_json
+
+PLACE = ("machines", 4)
+
+
+def arguments(parser: Parser) -> None:
+    meaning = "of pretrain or finetune, or a run's folder"
+    offers = lambda: [*flags.recipes_of(), FILES]  # noqa: E731
+    parser.add_argument("name", nargs="?", metavar="RECIPE|RUN", help=meaning, offers=offers)
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="change a setting")
+    meaning = "left out: this machine; see `sites`"
+    parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help=meaning, offers=flags.sites)
+    parser.add_argument("--nodes", type=whole(1), default=1, metavar="N", help="(1)")
+    parser.add_argument("--gpus", type=whole(0), metavar="N", help="a node; left out: all it has")
+    meaning = "time some steps of it here first, which makes its data where they lack"
+    parser.add_argument("--measure", action="store_true", help=meaning)
+    meaning = "what `bench` wrote (work/bench/measurements.jsonl)"
+    parser.add_argument("--measurements", metavar="FILE", help=meaning)
+    meaning = "weak and strong scaling of a file's rates (docs/clusters.md), or of what `bench` wrote"
+    parser.add_argument("--scaling", metavar="FILE", help=meaning)
+    parser.add_argument("--claims", action="store_true", help="published training times beside estimates")
+    parser.add_argument("--markdown", action="store_true", help="those as a table for a page")
+    flags.json_line(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    if sum(map(bool, (asked.name, asked.scaling, asked.claims))) != 1:
+        wanted = "one of RECIPE, --scaling FILE and --claims"
+        raise UsageError("estimate", "found none of them, or several", wanted, "`ordsmed estimate RECIPE --site SITE`")
+    if asked.scaling:
+        from ordsmed.machines.cluster import scaling
+
+        series = scaling.read(Path(asked.scaling))
+        print_or_json(scaling.facts(series), scaling.lines(series), asked)
+    elif asked.claims:
+        from ordsmed.machines.cluster import claims
+
+        if asked.markdown:
+            print("\n".join(claims.markdown()))
+        else:
+            print_or_json(claims.facts(), claims.lines() if not asked.json else [], asked)
+    else:
+        from ordsmed.machines.cluster.estimate import estimate
+
+        whole = estimate(
+            asked.name, asked.overrides, site=asked.site, nodes=asked.nodes, a_node=asked.gpus, measure=asked.measure,
+            file=Path(asked.measurements) if asked.measurements else None,
+        )  # fmt: skip
+        if asked.json:
+            print_or_json(whole.facts(), [], asked)
+        else:
+            print_lines(whole.lines())

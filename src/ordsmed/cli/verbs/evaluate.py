@@ -1,0 +1,118 @@
+"""how good a model is: a fine-tuned one on files of its task, any language model by probes, with error bars
+
+A language model is asked by `--probe NAME FILE...`, several of them where one likes; RUN may then be several models,
+each of which is compared with the first, or a recipe that names models and probes. `ordsmed menus probes` lists what
+can be asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.base.ending import GOES_ON
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, print_or_json
+
+PLACE = ("judge", 1)
+RECIPE = "ordsmed.measure.evaluation.recipe:Evaluation"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    meaning = "a fine-tuning, a Hugging Face folder; with --probe any language model; or a recipe of probes"
+    parser.add_argument(
+        "run", metavar="RUN|RECIPE", help=meaning, offers=lambda: [*flags.recipes_of("evaluate"), FILES]
+    )
+    meaning = "files of the task, and task.key=value; with --probe more models; of a recipe key.path=value"
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE|MODEL", help=meaning, offers=lambda: [*flags.settings_of("evaluate"), FILES]
+    )
+    meaning = "a probe, its files, and settings of it as key=value; may be given again"
+    parser.add_argument("--probe", nargs="+", action="append", metavar="NAME FILE", default=[], help=meaning)
+    parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
+    parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
+    parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
+    parser.add_argument(
+        "--each",
+        metavar="OUT.jsonl",
+        help="of a probe: the scores of every example, a line each, of several models with their names",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="of probes: where results are put, not into the model's scores/"
+    )
+    flags.anew(parser, "of probes: compute again what is kept")
+    parser.add_argument(
+        "--step",
+        type=flags.step_or_all,
+        metavar="N|all",
+        help="of this checkpoint, not the best or last; all: each kept one",
+    )
+    parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
+    flags.devices(parser)
+    flags.device(parser)
+    flags.cache(parser)
+    flags.precision(parser)
+    flags.threads(parser)
+    flags.json_line(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    if asked.probe or _is_recipe(asked.run):
+        _probes(asked)
+        return
+    from ordsmed.api.model import open
+
+    for flag in ("way", "iterations", "batch", "each", "out", "layout", "devices", "anew"):
+        if getattr(asked, flag):
+            raise UsageError(f"--{flag}", "is of probes, but none is named", "--probe NAME FILE...")
+    files, overrides = flags.split_overrides(asked.files)
+    if asked.step == "all":
+        raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
+    scores, lines = open(asked.run, **flags.opened_as(asked)).evaluate(files, overrides=overrides)
+    print_or_json(scores, lines, asked)
+
+
+def _probes(asked: argparse.Namespace) -> None:
+    """Ask, on as many processes as are wanted, and tell."""
+    if asked.devices and "RANK" not in os.environ:
+        from ordsmed.base.launch.local import start
+        from ordsmed.cli.recipes import without
+
+        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+    from ordsmed.measure.evaluation import compared
+    from ordsmed.measure.evaluation.evaluate import Means, evaluate
+    from ordsmed.measure.evaluation.recipe import named, read
+    from ordsmed.measure.evaluation.results import finite, table
+
+    common = {"way": asked.way, "iterations": asked.iterations, "batch": asked.batch}
+    step: Any = asked.step
+    out = asked.out
+    if asked.probe:
+        models, probes = (asked.run, *asked.files), named(asked.probe, **common)
+    else:
+        recipe = read(asked.run, asked.files)
+        models, probes, out = recipe.models, recipe.probe, out or recipe.out
+        step = recipe.step if step is None else step
+    means = Means(asked.device, asked.threads, asked.layout, asked.anew, asked.precision)
+    result = evaluate(models, probes, step=step, out=out, means=means, each=asked.each)
+    if not result:  # another process tells
+        return
+    comparisons = compared.compare(result)
+    written = [*(one.path for one in result), *([compared.write(comparisons, out)] if comparisons else [])]
+    if asked.json:
+        plain = [one.plain() for one in result]
+        more = {"comparisons": [finite(one.plain()) for one in comparisons]} if comparisons else {}
+        print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain, **more}))
+    else:
+        print_lines([*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)])
+
+
+def _is_recipe(name: str) -> bool:
+    """Is it no folder, but a file or the name of a recipe?"""
+    return not Path(name).is_dir() and (name.endswith(".toml") or name in flags.recipes_of("evaluate"))

@@ -1,0 +1,35 @@
+"""write a folder that others load (transformers; an ELMo: simple_elmo, AllenNLP), with a model card"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("use", 3)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    flags.any_model(parser)
+    parser.add_argument("out", metavar="FOLDER", help="where to write")
+    meaning = "of this step, 0 included; all: a folder each"
+    parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
+    parser.add_argument("--to", metavar="FORMAT", help="one of `ordsmed menus formats`; else Hugging Face's, or ELMo's")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of that format")
+    parser.add_argument("--licence", help="of the model, for its card")
+    flags.anew(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.weights.export import export, export_all, readers
+
+    how = {"anew": asked.anew, "licence": asked.licence, "to": asked.to, "overrides": asked.set}
+    if asked.step == "all":
+        print_lines([f"{out}: written" for out in export_all(asked.run, asked.out, **how)])
+        return
+    out = export(asked.run, asked.out, step=asked.step, **how)
+    print_lines([f"{out}: written; {readers(out)}"])

@@ -1,0 +1,38 @@
+"""what each family of networks can have: objectives, tasks, optimizers, layouts, files; with a family: how, or why not
+
+Asked of the code as a recipe would ask: `-` is refused, a setting must be set so.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base import menu
+from ordsmed.base.arguments import Parser
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, print_or_json
+
+PLACE = ("look", 3)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("family", nargs="?", metavar="FAMILY", help="one", offers=lambda: menu.entries("models"))
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--markdown", action="store_true", help="for a page")
+    flags.json_line(shapes)
+
+
+def run(asked: argparse.Namespace) -> None:
+    if asked.family and asked.family not in menu.entries("models"):
+        wanted = nearest(asked.family, menu.entries("models"))
+        raise RecipeError(f"`{asked.family}`", "no such family", "", wanted)
+    from ordsmed.tell.show import features
+
+    rows = features.features()
+    if asked.markdown:
+        print("\n".join(features.markdown(rows, asked.family or "")))
+    elif asked.json:
+        print_or_json(features.facts(rows, asked.family or ""), [], asked)
+    else:
+        print_lines(features.lines(rows, asked.family or ""))

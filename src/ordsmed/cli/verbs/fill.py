@@ -1,0 +1,38 @@
+"""a model's best guesses for every [MASK] in a text, or in each line of standard input"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.cli import flags
+
+PLACE = ("use", 1)
+
+
+def arguments(parser: Parser) -> None:
+    flags.any_model(parser)
+    meaning = "texts with [MASK]; none: lines of standard input"
+    parser.add_argument("text", nargs="*", metavar="TEXT", help=meaning)
+    parser.add_argument("--best", type=whole(1), metavar="N", default=5, help="guesses a mask (default 5)")
+    meaning = "fill all masks of a text, those it is surest of first, and print it"
+    parser.add_argument("--all", action="store_true", help=meaning)
+    meaning = "with --all: masks that are filled in one pass (default 1)"
+    parser.add_argument("--together", type=whole(1), metavar="N", default=1, help=meaning)
+    flags.any_step(parser)
+    flags.precision(parser)
+    flags.threads(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.model import open
+    from ordsmed.use.fill import lines
+
+    model = open(asked.run, step=asked.step, device="cpu", precision=asked.precision, threads=asked.threads)
+    model.check("fill")  # before anybody types a line
+    for text in filter(str.strip, asked.text or lines(sys.stdin.buffer)):
+        if asked.all:
+            print(model.fill_all(text, together=asked.together), flush=True)
+        else:
+            print("\n".join(model.fill(text, best=asked.best).lines), flush=True)

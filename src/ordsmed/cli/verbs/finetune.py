@@ -1,0 +1,34 @@
+"""teach a pretrained network a task: questions, classes, tags; or go on with a run's folder"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, speaks
+from ordsmed.cli.recipes import train
+
+PLACE = ("train", 3)
+RECIPE = "ordsmed.train.finetune.recipe:Finetuning"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    flags.training(parser)
+    parser.add_argument(
+        "--part", default="", metavar="I/N", help="make one of N parts of the trials, as a job of an array does"
+    )
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.training import finetune
+    from ordsmed.base.run import Run
+    from ordsmed.train.finetune.finetune import rehearse
+
+    folder = train(asked, finetune, rehearse)
+    if folder and speaks() and not (asked.part and Run(folder).status.get("state") != "done"):
+        from ordsmed.train.finetune.compared import ended
+
+        print_lines(ended(folder))

@@ -1,0 +1,32 @@
+"""take over a model from files of another format: a folder that embed, export and `init` take"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("use", 3)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("source", metavar="FOLDER|FILE", help="a model in a format of `ordsmed menus formats`")
+    parser.add_argument("out", metavar="OUT", help="the folder to write")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="model.key=value",
+        help="change a setting of the model, or of what it learned (objective.generator.heads, task.labels)",
+    )
+    flags.anew(parser)
+    flags.cache(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.weights.importing import take_over
+
+    print_lines(take_over(asked.source, asked.out, asked.overrides, anew=asked.anew))

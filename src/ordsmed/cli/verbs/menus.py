@@ -1,0 +1,44 @@
+"""what a recipe can choose from; one menu or one entry: with all settings"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base import menu
+from ordsmed.base.arguments import Parser
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.cli.output import all_settings, print_lines
+
+PLACE = ("look", 3)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("menu", nargs="?", metavar="MENU", help=" ".join(menu.MENUS), offers=lambda: menu.MENUS)
+    parser.add_argument("kind", nargs="?", metavar="KIND", help="one entry", offers=kinds)
+
+
+def kinds() -> list[str]:
+    """Every entry of every menu."""
+    return sorted({kind for name in menu.MENUS for kind in menu.entries(name)})
+
+
+def run(asked: argparse.Namespace) -> None:
+    for name in [asked.menu] if asked.menu else menu.MENUS:
+        _check(name, asked.kind)
+        print_lines([name])
+        for kind in [asked.kind] if asked.kind else menu.entries(name):
+            module = menu.module_of(name, kind)
+            print_lines([f"  {kind:<13}  {menu.headline(module)}"])
+            if asked.menu:
+                print_lines(all_settings(module, indent=" " * 6))
+
+
+def _check(name: str, kind: str | None) -> None:
+    """Is there such a menu, and such an entry in it?"""
+    if name not in menu.MENUS:
+        raise RecipeError(f"`{name}`", "no such menu", "", nearest(name, menu.MENUS))
+    if kind is None or kind in menu.entries(name):
+        return
+    if "." not in kind:
+        raise RecipeError(f"`{kind}`", f"is not in {name}", "", nearest(kind, menu.entries(name)))
+    menu.load(name, kind, place="menus")  # a module of one's own: what is wrong with it is told

@@ -1,0 +1,36 @@
+"""what a fine-tuned model says of files, right answers known or not: predictions.json, .tsv, CoNLL"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("use", 2)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    flags.finetuned(parser)
+    flags.task_files(parser, "+", "FILE... OUT")
+    flags.opening(parser)
+    meaning = "score them as well, where the files say what is right"
+    parser.add_argument("--scores", action="store_true", help=meaning)
+    flags.anew(parser, "replace the folder that stands")
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.model import open
+    from ordsmed.use.predict import free
+
+    files, overrides = flags.split_overrides(asked.files)
+    *sources, out = files or [""]
+    if not sources:
+        raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
+    free(out, anew=asked.anew)  # before a model is opened
+    model = open(asked.run, **flags.opened_as(asked))
+    print_lines(model.predict(sources, out, overrides=overrides, anew=asked.anew, scores=asked.scores).lines)

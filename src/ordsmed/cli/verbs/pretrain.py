@@ -1,0 +1,30 @@
+"""train a network: a new run from a recipe, or go on with a run's folder"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.base.screen import command
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, speaks
+from ordsmed.cli.recipes import train
+
+PLACE = ("train", 2)
+RECIPE = "ordsmed.train.pretrain.recipe:Pretraining"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    flags.training(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.training import pretrain
+    from ordsmed.train.pretrain.pretrain import rehearse
+
+    folder = train(asked, pretrain, rehearse)
+    if folder and speaks():
+        done = f"{folder}: done; {folder}/loss.svg shows its course"
+        print_lines([done, f"next: {command('show', folder)}"])

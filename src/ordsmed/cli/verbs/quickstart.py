@@ -1,0 +1,21 @@
+"""from the embedded corpus to a small BERT that fills masks, in a few minutes"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+
+PLACE = ("train", 1)
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    """None."""
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.use.quickstart import quickstart
+
+    quickstart()

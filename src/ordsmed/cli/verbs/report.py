@@ -1,0 +1,62 @@
+"""one page about runs: losses, scores, recipes, cost; also as Markdown and JSON, live, or sent to a tracker"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base import menu
+from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.cli.output import print_lines
+
+PLACE = ("look", 2)
+
+
+def arguments(parser: Parser) -> None:
+    meaning = "runs, folders that hold runs, or what `bench` left: its folder, NAME.json, measurements.jsonl"
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
+    parser.add_argument("--out", metavar="FILE", help="the page (report.html)", offers=lambda: [FILES])
+    meaning = "write it as Markdown, with a statement of data and compute"
+    parser.add_argument("--markdown", metavar="FILE", help=meaning, offers=lambda: [FILES])
+    meaning = "write all its numbers, and the curves"
+    parser.add_argument("--json", metavar="FILE", help=meaning, offers=lambda: [FILES])
+    meaning = "what a device burns, for the energy"
+    parser.add_argument("--watts", type=whole(1), default=0, metavar="W", help=meaning)
+    meaning = "serve it on this machine while runs go on; Ctrl-C ends"
+    parser.add_argument("--watch", action="store_true", help=meaning)
+    parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="of --watch; left out: one that is free")
+    meaning = "send runs to a tracker instead, those under way too"
+    parser.add_argument("--to", metavar="TRACKER", help=meaning, offers=_trackers)
+    parser.add_argument("--project", metavar="NAME", default="ordsmed", help="of --to (ordsmed)")
+    meaning = "of --to: write here what can be sent later, or looked at there"
+    parser.add_argument("--offline", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
+
+
+def _trackers() -> list[str]:
+    return menu.entries("trackers")
+
+
+def run(asked: argparse.Namespace) -> None:
+    if asked.port and not asked.watch:
+        raise UsageError("report", "--port without --watch", "both, or neither", "add --watch")
+    written = asked.out or asked.markdown or asked.json
+    if asked.to and (asked.watch or written):
+        wanted = "--to alone, with --project and --offline"
+        raise UsageError("report", "--to beside what is written or served", wanted, "give two commands")
+    if asked.offline and not asked.to:
+        raise UsageError("report", "--offline without --to", "both, or neither", "name a tracker with --to")
+    if asked.to:
+        from ordsmed.tell.report import send
+
+        print_lines(send.send(asked.folders, asked.to, project=asked.project, offline=asked.offline))
+        return
+    if asked.watch and written:
+        raise UsageError("report", "--watch writes no file", "--watch alone", "leave out --out, --markdown and --json")
+    if asked.watch:
+        from ordsmed.tell.report import live
+
+        live.watch(asked.folders, port=asked.port or 0, watts=asked.watts)
+        return
+    from ordsmed.tell.report import report
+
+    files = {"out": asked.out, "markdown": asked.markdown, "json": asked.json}
+    print_lines(report.write(asked.folders, **files, watts=asked.watts))

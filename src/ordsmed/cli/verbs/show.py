@@ -1,0 +1,46 @@
+"""a recipe or a run: settings, size, cost; two of them: how they differ; --step: which documents a step saw"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("look", 1)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", metavar="RECIPE|RUN", offers=flags.recipes_and_files)
+    meaning = "a second one, or overrides"
+    parser.add_argument(
+        "other", nargs="*", metavar="RECIPE|RUN|key.path=value", help=meaning, offers=flags.recipes_and_files
+    )
+    meaning = "tell which documents this step of the run saw"
+    parser.add_argument("--step", type=whole(1), metavar="N", help=meaning)
+    meaning = "mesh, batch arithmetic and memory on --devices"
+    parser.add_argument("--layout", nargs="?", const="", metavar="RxSxT", help=meaning)
+    parser.add_argument("--settings", action="store_true", help="of a run: its settings as well")
+    parser.add_argument("--all", action="store_true", help="also the settings that are at their defaults")
+    flags.devices(parser)
+    flags.cache(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.tell.show import show
+
+    if asked.step is not None:
+        print_lines(show.documents(asked.name, asked.step))
+    elif asked.other and "=" not in asked.other[0]:
+        other, *overrides = asked.other
+        if more := next((word for word in overrides if "=" not in word), ""):
+            raise RecipeError(f"`{more}`", "one name too many", "two recipes or runs to compare")
+        print_lines(show.difference(asked.name, other, overrides))
+    elif asked.layout is not None:
+        how = {"layout": asked.layout, "site": asked.site, "devices": asked.devices}
+        print_lines(show.layout(asked.name, asked.other, **how))
+    else:
+        how = {"site": asked.site, "devices": asked.devices, "own_settings": asked.settings, "defaults": asked.all}
+        print_lines(show.show(asked.name, asked.other, **how))

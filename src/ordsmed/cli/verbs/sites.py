@@ -1,0 +1,27 @@
+"""machines that are known: state, GPUs, how jobs and software come; with a name: all of one"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, print_or_json
+
+PLACE = ("machines", 1)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("name", nargs="?", metavar="SITE", help="one of them, or a TOML file", offers=flags.sites)
+    flags.json_line(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.base.launch import describe
+
+    if asked.name:
+        print_or_json(describe.facts(asked.name), describe.lines(asked.name), asked)
+    elif asked.json:
+        print_or_json(describe.all_facts(), [], asked)
+    else:
+        print_lines(describe.overview())

@@ -1,0 +1,55 @@
+"""how steady a training is: a run a seed, mean and deviation; two recipes: compared seed by seed"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import FILES, Parser, UsageError, seeds, whole
+from ordsmed.base.ending import GOES_ON
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_or_json
+
+PLACE = ("judge", 4)
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    meaning = "of pretrain or finetune, or the folder of a study"
+    offers = lambda: [*flags.recipes_of("pretrain"), *flags.recipes_of("finetune"), FILES]  # noqa: E731
+    parser.add_argument("name", metavar="RECIPE|FOLDER", help=meaning, offers=offers)
+    meaning = "a second one to compare, or settings to change in each"
+    parser.add_argument("other", nargs="*", metavar="RECIPE|FOLDER|key.path=value", help=meaning, offers=offers)
+    meaning = "1..5 or 1,2,7; left out: those of the recipe or folder, or 1..5"
+    parser.add_argument("--seeds", type=seeds, metavar="SEEDS", help=meaning)
+    meaning = "runs at a time; left out: one a GPU, on a CPU one to two cores"
+    parser.add_argument("--workers", type=whole(1, 1024), metavar="N", default=0, help=meaning)
+    meaning = "processes of each run, one a GPU (or share of the CPU)"
+    parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
+    meaning = "what runs are compared by; left out: the task's score, or validation, or loss"
+    parser.add_argument("--metric", default="", metavar="NAME", help=meaning)
+    flags.anew(parser)
+    flags.cache(parser)
+    flags.json_line(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.tell.stability import pages, results
+    from ordsmed.tell.stability.stability import StudyOptions, compare, stability
+
+    names = [word for word in asked.other if "=" not in word]
+    words = [word for word in asked.other if "=" in word]
+    if len(names) > 1:
+        raise UsageError("stability", f"`{names[1]}` is one name too many", "one recipe, or two to compare")
+    how = StudyOptions(
+        seeds=asked.seeds, workers=asked.workers, devices=asked.devices, metric=asked.metric, anew=asked.anew
+    )
+    if names:
+        result = compare(asked.name, names[0], words, how)
+        lines = [
+            pages.verdict(result),
+            f"{result['folder']}/comparison.md has each seed, comparison.html their courses",
+        ]
+    else:
+        result = stability(asked.name, words, how)
+        lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their courses"]
+    print_or_json(result, lines, asked)

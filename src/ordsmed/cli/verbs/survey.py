@@ -1,0 +1,29 @@
+"""codes that pretrain such models: who keeps them, what they need, on how many machines they run"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines, print_or_json
+
+PLACE = ("look", 5)
+
+
+def arguments(parser: Parser) -> None:
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--markdown", action="store_true", help="as a table for a page")
+    flags.json_line(shapes)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.tell.show import survey
+
+    if asked.markdown:
+        print("\n".join(survey.markdown()))
+        return
+    if asked.json:
+        print_or_json(survey.facts(), [], asked)
+        return
+    print_lines(survey.lines())

@@ -1,0 +1,26 @@
+"""train a tokenizer on a corpus, or take over one you have"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.cli import flags
+from ordsmed.cli.recipes import make
+
+PLACE = ("make", 4)
+RECIPE = "ordsmed.data.tokenizer_training:TokenizerTraining"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    flags.recipe(parser)
+    flags.anew(parser)
+    flags.cache(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.data.tokenizer_training import TokenizerTraining
+
+    make(TokenizerTraining, asked)

@@ -1,0 +1,166 @@
+"""Pages of the web: downloaded from lists of addresses or Reddit's links, or standing here as HTML and WARC files.
+
+lists -> text/web/urls.py -> text/web/crawl.py -> pages in the order of the lists -> main text
+files of HTML, WARC                    -> pages in the order of the files -> main text
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.keys import value_key
+from ordsmed.base.say import say
+from ordsmed.text import read
+from ordsmed.text.document import Document
+from ordsmed.text.markup import html, warc
+from ordsmed.text.source import Piece
+from ordsmed.text.web.crawl import KINDS, Crawl, crawl
+from ordsmed.text.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
+from ordsmed.text.web.urls import Rules, addresses, fault_of
+
+HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
+WARC = re.compile(r"\.(?:warc|wet)(?:\.gz)?$", re.IGNORECASE)
+PIECE = 4096 * SLOT.itemsize  # addresses that one process reads in a row
+
+
+@dataclass(frozen=True)
+class Settings(Rules, Crawl):
+    """Pages of the web, their main text alone."""
+
+    LICENCE: ClassVar[str] = "as each page's owner says"
+    WORDS: ClassVar[int] = 0
+
+    path: str | list[str] | None = None
+    "HTML and WARC files that stand here, folders of them or patterns; or else `urls`"
+    urls: str | list[str] | None = None
+    "what to download: lists of addresses, or dumps of Reddit submissions; .gz, .bz2, .xz and .zst are unpacked"
+    pages: str = "work/pages/web"
+    "folder of what is downloaded; it is gone on with, and serves any number of corpora"
+    download: bool = True
+    "download what that folder lacks; if not, what it holds is all"
+    densest: int = read.DENSEST
+    "times its size, over 64 MB, that a packed file which stands here may unpack to; 0: any"
+    shortest: int = 200
+    "characters; a page with less main text is left out"
+
+    def __post_init__(self) -> None:
+        Rules.__post_init__(self)
+        Crawl.__post_init__(self)
+        if bool(self.path) == bool(self.urls):
+            given = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
+            raise ValueError(f"path: found {given}; wanted one of them")
+        for name in ("shortest", "densest"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 0")
+
+    def prepare(self) -> None:
+        """Download what is missing, and note where each page stands. One process does it, before the pieces."""
+        if not self.urls:
+            return
+        if not self.download and not Path(self.pages).is_dir():
+            raise DataError(self.pages, "no such folder", "one of downloaded pages", "set `download = true`")
+        left_out = Counter[str]()
+        with read.tallied():  # lists are no documents
+            led = fault_of(self, self.private)
+            if self.download:
+                total = sum(1 for _ in self._addresses(Counter()))
+                counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)
+                say(f"{self.pages}: " + (", ".join(f"{n:,} {what}" for what, n in counts.most_common()) or "no pages"))
+            missing = lay_out(self._addresses(left_out), Path(self.pages), self._order, led)
+        files.write_json(self._order.with_suffix(".json"), left_out + missing)
+
+    def documents(self) -> Iterator[Document]:
+        """The pages with main text, in the order of the lists or of the files."""
+        self.prepare()
+        for piece in self.pieces():
+            for raw in self.read(piece):
+                if (document := self.refine(raw)) is not None:
+                    yield document
+
+    def pieces(self) -> list[Piece]:
+        """Files, or stretches of the lists."""
+        if self.path:
+            return [Piece(path) for path in read.files(self.path)]
+        end = self._order.stat().st_size
+        parts = [(start, min(start + PIECE, end)) for start in range(0, max(end, 1), PIECE)]
+        return [Piece(self._order, *part, bytes_laid_out(self._order, *part)) for part in parts]
+
+    def read(self, piece: Piece) -> Iterator[Document]:
+        """Pages as they are, decoded."""
+        if self.urls:
+            if piece.start == 0:
+                read.tally().left_out.update(files.read_json(piece.path.with_suffix(".json")))
+            for page in laid_out(piece.path, piece.start, piece.stop):
+                yield _document(page.body, page.content_type, page.url)
+        elif WARC.search(piece.path.name):
+            yield from self._archived(piece.path)
+        elif HTML.search(piece.path.name):
+            yield from self._file(piece.path)
+        else:
+            read.tally().left_out["neither HTML nor WARC"] += 1
+
+    def refine(self, document: Document) -> Document | None:
+        """The main text of a page; what is no HTML is main text already."""
+        left_out = read.tally().left_out
+        counted = left_out.total()
+        text = document.text if document.meta.pop("plain") else html.main_text(document.text)
+        if len(text) >= max(self.shortest, 1):
+            document.text = text
+            return document
+        if left_out.total() == counted:  # else it is told already why there is none
+            left_out["short main text" if text else "no main text"] += 1
+        return None
+
+    def stamp(self) -> Any:
+        """Paths, sizes and times of the files; of lists with the rules, not what was downloaded."""
+        if self.path:
+            return read.stamp(read.files(self.path))
+        return [read.stamp(read.files(self.urls or [])), self.rules_stamp(), self.private]
+
+    def size(self) -> int:
+        """Bytes to read."""
+        if self.urls and self._order.exists():
+            return bytes_laid_out(self._order)
+        return read.size(read.files(self.path or self.urls or []))
+
+    @property
+    def _order(self) -> Path:
+        """Where the pages of these lists are noted: one folder serves many lists."""
+        name = value_key(self.stamp(), 12)
+        return Path(self.pages) / f"order-{name}.bin"
+
+    def _addresses(self, left_out: Counter[str]) -> Iterator[str]:
+        return addresses(read.files(self.urls or []), self, left_out, self.private)
+
+    def _archived(self, path: Path) -> Iterator[Document]:
+        left_out = read.tally().left_out
+        for record in warc.records(path, self.densest):
+            if record.status != 200:
+                left_out[f"HTTP {record.status}"] += 1
+            elif record.content_type.partition(";")[0].strip().lower() not in KINDS:
+                left_out["no HTML or text"] += 1
+            elif len(record.body) > self.largest:
+                left_out["too large"] += 1
+            else:
+                yield _document(record.body, record.content_type, record.url)
+
+    def _file(self, path: Path) -> Iterator[Document]:
+        body = b""
+        for block in read.blocks(path):
+            body += block
+            if len(body) > self.largest:
+                read.tally().left_out["too large"] += 1
+                return
+        yield Document(html.decode(body), id=str(path), meta={"plain": False})
+
+
+def _document(body: bytes, content_type: str, url: str) -> Document:
+    plain = content_type.lower().startswith("text/plain")
+    return Document(html.decode(body, content_type), id=url, meta={"url": url, "plain": plain})

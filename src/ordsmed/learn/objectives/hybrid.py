@@ -1,0 +1,214 @@
+"""Hybrid: one model learns to go on with a text and to fill its gaps; a row is read either way, by one shifted head.
+
+causal row    one two three four  ->  two three four five         a token sees those before it
+masked row    one [MASK] three four  ->  at `one`: two            all tokens see each other
+
+A token is always guessed from the state of the place before it, masked or not (GPT-BERT, Charpentier and Samuel 2024).
+Every row weighs the same in the loss, however many of its tokens are guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.rows import StreamRows
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
+from ordsmed.learn import masking, schedules
+from ordsmed.learn.objective import Network, Objective, counted, predictions
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.schedules import Ramp
+from ordsmed.learn.usage import Usage, block, in_python, loaded, pipeline
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.text.tokenizer import Tokenizer
+
+DIRECTION = 11  # a use of chance, beside those of learn/masking.py
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Masked and causal prediction in one model."""
+
+    masked: float | Ramp = 0.5
+    """share of rows that are read with masks; the others are read causally"""
+    hide: float | Ramp = 0.15
+    """share of a masked row's tokens that are hidden; elsewhere mlm_probability"""
+    keep: float = 0.1
+    """of those: shown as they are"""
+    swap: float = 0.1
+    """of those: shown as any token of the vocabulary"""
+
+    def __post_init__(self) -> None:
+        low, high = schedules.ends(self.hide)
+        if not 0 < low <= high < 1:
+            raise ValueError(f"hide: found {self.hide}; wanted shares above 0 and below 1")
+        low, high = schedules.ends(self.masked)
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"masked: found {self.masked}; wanted shares, 0 to 1")
+        if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
+            raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> HybridRows:  # fmt: skip
+        return HybridRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> BothWays:
+        if not model.capabilities.both:
+            found = "hybrid with a model that reads one way only"
+            raise RecipeError("objective.kind", found, 'kind = "gpt2" or "modern" in [model]')
+        if tokenizer.mask is None:
+            raise RecipeError("tokenizer", "has no mask token", "one with [MASK] or <mask>, as hybrid needs")
+        return BothWays(self, model, tokenizer.vocabulary)
+
+
+class HybridRows(StreamRows):
+    """Rows of running text, some with masks drawn by their number."""
+
+    def __init__(
+        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        *key: object, stretch: Stretch,
+    ) -> None:  # fmt: skip
+        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+        if end is None:
+            raise RecipeError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP], as hybrid needs")
+        super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
+        self.settings, self.stretch, self.mask = settings, stretch, tokenizer.mask or 0
+        self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in tokenizer.special])
+        self.key = chance.key("hybrid", *key)
+        self.slots = masking.slots(schedules.ends(settings.hide)[1], phase.length)
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers, each read one way or the other."""
+        rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
+        ratio = schedules.at(how.masked, progress)
+        if self.stretch.validating:  # as many rows either way, unless the model only ever reads one
+            ratio[ratio * (1 - ratio) > 0] = 0.5
+        masked = chance.unit(self.key, DIRECTION, numbers) < ratio
+        # a token is hidden only where the place before it is of the same document: from there it is guessed
+        documents = rows.documents
+        inside = np.zeros_like(rows.inner)
+        inside[:, 1:-1] = rows.inner[:, 1:-1] & (documents[:, 1:-1] == documents[:, :-2]) & (documents[:, 1:-1] > 0)
+        inside &= rows.tokens != self.end
+        hide = schedules.at(how.hide, progress)
+        amount = np.clip(np.rint(inside.sum(1) * hide), 1, self.slots)
+        amount = (np.minimum(amount, inside.sum(1)) * masked).astype(np.int64)
+        chosen = masking.choose(inside, amount, self.slots, self.key, numbers)
+        tokens, _ = masking.corrupt(
+            rows.tokens, *chosen, self.key, numbers, mask=self.mask, keep=how.keep, swap=how.swap, words=self.words
+        )
+        weights = rows.inner[:, 1:].astype(np.float32)
+        weights[masked] = 0
+        row, slot = np.nonzero(chosen[1])
+        weights[row, chosen[0][row, slot] - 1] = 1
+        weights *= weights.shape[1] / np.maximum(weights.sum(1, keepdims=True), 1)
+        return batch_of(
+            numbers=numbers, tokens=tokens[:, :-1].copy(), positions=rows.positions[:, :-1].copy(),
+            documents=documents[:, :-1].copy(), targets=rows.tokens[:, 1:].copy(), weights=weights, causal=~masked,
+        )  # fmt: skip
+
+
+class BothWays(Objective):
+    """A network and its token head, asked about the place behind each that counts."""
+
+    shifted = True
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
+        self.model = model.build(vocabulary)
+        self.head = model.token_head(self.model)
+        self.weights, self.state, self.guesses = {"hybrid": 1.0}, {}, "hybrid"
+        number_layers(self)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {"hybrid": predictions(batch)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {"hybrid": self._loss(batch, batch.weights, self._hidden(batch))}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Both ways together, and each by itself."""
+        assert batch.causal is not None
+        hidden = self._hidden(batch)
+        found = {"hybrid": self._loss(batch, batch.weights, hidden)}
+        for name, rows in (("masked", ~batch.causal), ("causal", batch.causal)):
+            weights = (batch.weights > 0).float() * rows[:, None]
+            found |= {name: self._loss(batch, weights, hidden), f"{name}_count": weights.sum()}
+            found[f"{name}_right"] = token_hits(*self._asked(batch, weights, hidden))
+        return found
+
+    def flops(self, rows: int, length: int) -> float:
+        """Rows of both ways in their mean share over the run; of a masked one few words are scored."""
+        masked, hide = (sum(schedules.ends(value)) / 2 for value in (self.settings.masked, self.settings.hide))
+        scored = length * (1 - masked + masked * hide) * self.model_settings.head_flops(self.vocabulary)
+        return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        """Both ways of reading: what comes next is asked as of any causal model, gaps are asked of the place before."""
+        does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
+        causal = self.model_settings.capabilities.causal
+        asked = pipeline("text-generation", name if causal else f"{name}/causal")
+        how = "It has learned to go on with texts and to fill gaps. "
+        how += in_python(name, asked + 'print(ask("Once", max_new_tokens=20))\n') + "\n\n"
+        if causal:
+            how += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
+            return Usage("text-generation", does, how)
+        inner = (
+            f"# {name}/causal\n\nThe weights of the folder above, for a class that reads causally: a token sees those\n"
+            "before it, and the scores at a place are of the token that comes next. The folder above fills gaps."
+        )
+        return Usage("text-generation", does, how + _filled_by_others(name, tokenizer), {"causal": inner})
+
+    def exported(self) -> dict[str, Network]:
+        """Where a network is kept as one that sees both sides, beside it one that goes on with texts."""
+        networks = self.networks()
+        if not self.model_settings.capabilities.causal:
+            networks["causal"] = replace(networks[""], settings=replace(self.model_settings, causal=True))
+        return networks
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        hidden: Tensor = self.model(
+            batch.tokens, batch.positions, batch.texts(self.model), batch.types, causal=batch.causal
+        )
+        return hidden
+
+    def _loss(self, batch: Batch, weights: Tensor, hidden: Tensor) -> Tensor:
+        return token_loss(*self._asked(batch, weights, hidden))
+
+    def _asked(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
+        at = batch.counting if weights is batch.weights else None
+        return counted(self.head, hidden, batch.targets, weights, self.vocabulary, at=at)
+
+
+def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
+    """How a class of transformers fills its gaps."""
+    end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
+    mask = tokenizer.piece(tokenizer.mask or 0)
+    code = f"""import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+{loaded("AutoModelForMaskedLM", name, ".eval()")}\
+asked = tokenizer({json.dumps(f"{end}This is a {mask}.{end}")}, add_special_tokens=False, return_tensors="pt")
+gap = (asked["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
+with torch.no_grad():
+    scores = model(**asked).logits[0, gap - 1]  # of the place BEFORE the gap
+print(tokenizer.decode(scores.argmax()))
+"""
+    return (
+        "The folder `causal` holds the same weights for a class that reads causally (`ModernBertDecoderForCausalLM`).\n"
+        "**This folder's class fills gaps, from the place before each**: the scores at a place are of the token that\n"
+        'comes next, so `pipeline("fill-mask")`, which asks the gap itself, gets nothing of worth. Texts stand\n'
+        f"between two `{end}`.\n\n{block(code)}"
+    )

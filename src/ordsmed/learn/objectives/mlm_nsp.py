@@ -1,0 +1,211 @@
+"""Masked prediction over pairs of segments, and whether the second follows the first: what BERT and ALBERT learn.
+
+[CLS] the cat [MASK] [SEP] it purred [SEP]  ->  sat, and: yes, it follows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.given import GivenRows
+from ordsmed.data.pairs import PairRows
+from ordsmed.data.rows import Assembled, Span, see
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
+from ordsmed.learn import masking
+from ordsmed.learn.objective import Objective, at_places, need, predictions
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.score.metrics import share_guessed
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
+
+    hide: float = 0.15
+    """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
+    most: int | None = None
+    """of a row, at most so many; left out: what a full row needs; elsewhere max_predictions_per_seq"""
+    keep: float = 0.1
+    """of those: shown as they are"""
+    swap: float = 0.1
+    """of those: shown as any entry of the whole vocabulary; the rest is shown as [MASK]"""
+    unit: Literal["token", "word"] = "token"
+    """hide single pieces, or all pieces of a word"""
+    pairs: Literal["next", "order"] = "next"
+    """does the second segment follow, or is it from another document (BERT); or are the two swapped (ALBERT)"""
+    short: float = 0.1
+    """share of documents whose pairs are made shorter than a row, by any length"""
+    examples: Literal["made", "given", "masked"] = "made"
+    """pairs made from the text; of encoded TFRecords: their pairs with new masks (given), or with their own (masked)"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples", "most")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.hide < 1:
+            raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        if self.most is not None and self.most < 1:
+            raise ValueError(f"most: found {self.most}; wanted 1 or more")
+        if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
+            raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
+        if not 0 <= self.short <= 1:
+            raise ValueError(f"short: found {self.short}; wanted a share from 0 to 1")
+
+    def slots(self, length: int) -> int:
+        """Places of a row for what is hidden."""
+        return self.most or masking.slots(self.hide, length)
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> MaskedPairRows:  # fmt: skip
+        return MaskedPairRows(self, stores, weights, tokenizer, phase, *key)
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> MaskedPairs:
+        if not (model.capabilities.pairs and model.capabilities.types):
+            found = "mlm_nsp with a model that has no head for pairs or knows no token types"
+            raise RecipeError("objective.kind", found, "", "use mlm, or a model of BERT's kind")
+        if model.types < 2:
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: one a segment")
+        return MaskedPairs(self, model, tokenizer.vocabulary)
+
+
+class MaskedPairRows:
+    """Pairs of segments with masks drawn by the number of the row."""
+
+    def __init__(
+        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        *key: object,
+    ) -> None:  # fmt: skip
+        need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
+        if phase.pack:
+            raise RecipeError("phase.pack", "found true", "false: a pair stands alone in its row")
+        frame = {"length": phase.length, "start": tokenizer.start or 0, "stop": tokenizer.stop or 0}
+        frame |= {"pad": tokenizer.pad or 0}
+        self.plain: PairRows = (
+            PairRows(stores, weights, **frame, style=settings.pairs, short=settings.short, key=key)
+            if settings.examples == "made" else GivenRows(stores, weights, **frame, style=settings.pairs, key=key)
+        )  # fmt: skip
+        self.settings, self.tokenizer = settings, tokenizer
+        self.words = np.arange(tokenizer.vocabulary)
+        self.key = chance.key("mlm_nsp", *key)
+        self.slots = settings.slots(phase.length)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        return self.plain.spans(numbers)
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers, masked."""
+        rows, how = self.plain.assembled(numbers), self.settings
+        if how.examples == "masked":
+            return self._as_given(rows, numbers)
+        amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
+        if how.unit == "word":
+            continues = self.tokenizer.continues(rows.tokens)
+            chosen = masking.choose_words(rows.inner, continues, amount, self.slots, self.key, numbers)
+        else:
+            chosen = masking.choose(rows.inner, amount, self.slots, self.key, numbers)
+        tokens, targets = masking.corrupt(
+            rows.tokens, *chosen, self.key, numbers,
+            mask=self.tokenizer.mask or 0, keep=how.keep, swap=how.swap, words=self.words,
+        )  # fmt: skip
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
+            pairs=rows.pairs, places=chosen[0], targets=targets, weights=chosen[1],
+        )  # fmt: skip
+
+    def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
+        """These rows as BERT's create_pretraining_data has them."""
+        batch = self.batch(numbers)
+        assert batch.places is not None
+        assert batch.types is not None
+        assert batch.pairs is not None
+        used = batch.weights > 0
+        real = batch.documents > 0 if batch.documents is not None else batch.tokens >= 0
+        table = {
+            "input_ids": batch.tokens, "input_mask": real.long(), "segment_ids": batch.types,
+            "masked_lm_positions": batch.places * used, "masked_lm_ids": batch.targets * used,
+            "masked_lm_weights": batch.weights, "next_sentence_labels": batch.pairs[:, None],
+        }  # fmt: skip
+        return {name: tensor.numpy() for name, tensor in table.items()}
+
+    def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
+        """With the masks that the records have."""
+        assert isinstance(self.plain, GivenRows)
+        places, shown = self.plain.masks(numbers)
+        row, slot = np.nonzero(places)
+        tokens = rows.tokens.copy()
+        tokens[row, places[row, slot]] = shown[row, slot]
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
+            pairs=rows.pairs, places=places, targets=np.take_along_axis(rows.tokens, places, 1),
+            weights=(places > 0).astype(np.float32),
+        )  # fmt: skip
+
+
+class MaskedPairs(Objective):
+    """A network, its token head, which sees only the places it is asked about, and its head for pairs."""
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
+        self.model = model.build(vocabulary)
+        self.head, self.pair = model.token_head(self.model), model.pair_head(self.model)
+        self.weights, self.state, self.guesses = {"mlm": 1.0, "pair": 1.0}, {}, "mlm"
+        number_layers(self)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        rows = torch.tensor(float(len(batch.tokens)), dtype=torch.float64, device=batch.tokens.device)
+        return {"mlm": predictions(batch), "pair": rows}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        asked, scores = self._asked(batch)
+        return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch)}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        asked, scores = self._asked(batch)
+        assert batch.pairs is not None
+        right = {"mlm_right": token_hits(*asked), "pair_right": (scores.argmax(-1) == batch.pairs).sum().float()}
+        apart = {"apart": (batch.pairs == 1).sum().float(), "apart_count": torch.tensor(float(len(batch.pairs)))}
+        return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch), **right, **apart}
+
+    def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
+        """Of pairs: that which is more frequent, always."""
+        found = super().guessing(means, loss, right)
+        return found | (share_guessed("pair", means["apart"]) if "apart" in means else {})
+
+    def flops(self, rows: int, length: int) -> float:
+        body = length * self.model_settings.flops(length)
+        head = self.settings.slots(length) * self.model_settings.head_flops(self.vocabulary)
+        pair = 2.0 * self.model_settings.width * (self.model_settings.width + 2)
+        return 3.0 * rows * (body + head + pair)
+
+    def _asked(self, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int], Tensor]:
+        """What the token loss is made of, and the scores of the pairs."""
+        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
+        asked = self.head.transform(at_places(hidden, batch))
+        words, bias = self.head.words.weight, self.head.bias
+        return (asked, words, bias, batch.targets, batch.weights, self.vocabulary), self.pair(hidden)
+
+
+def _pair_loss(scores: Tensor, batch: Batch) -> Tensor:
+    assert batch.pairs is not None
+    return F.cross_entropy(scores.float(), batch.pairs, reduction="sum")

@@ -1,0 +1,343 @@
+"""Replaced-token detection: a small generator fills masks, and a network tells for every token whether it is real.
+
+[CLS] the cat sat [SEP]  ->  [CLS] the [MASK] sat [SEP]  -> generator ->  [CLS] the dog sat [SEP]  ->  0 0 1 0 0
+
+ELECTRA (Clark et al. 2020). Both networks learn at once; nothing is learned through the generator's draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.given import GivenRows
+from ordsmed.data.pairs import PairRows
+from ordsmed.data.rows import Frame, PackedRows, Span, see
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
+from ordsmed.learn import masking, sampling
+from ordsmed.learn.objective import Network, Objective, at_places, need, predictions
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.score.metrics import share_guessed
+from ordsmed.learn.usage import Usage, in_python, loaded
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss_and_draws
+from ordsmed.text.tokenizer import Tokenizer
+
+SHOWN = 0.15  # of the chosen places the generator sees as they are; the others as [MASK] (ELECTRA's code)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """The size of the network that makes fakes."""
+
+    width: int = 0
+    """numbers a token is in it; 0: a quarter of the model's"""
+    layers: int = 0
+    """blocks; 0: as many as the model"""
+    heads: int = 0
+    """attention heads; 0: width / 64"""
+    inner: int = 0
+    """width inside the feed-forward layers; 0: 4 x width"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Replaced-token detection."""
+
+    hide: float = 0.15
+    """share of a row's tokens, special ones counted, that the generator fills; elsewhere mlm_probability, mask_prob"""
+    generator: Generator = field(default_factory=Generator)
+    """its size"""
+    share: Literal["embeddings", "words", "all", "none"] = "embeddings"
+    """what both networks have in common: the embeddings with all tables and their norm; words alone; all; nothing"""
+    detect_weight: float = 50.0
+    """of the detection loss; elsewhere disc_weight"""
+    guess_weight: float = 1.0
+    """of the generator's loss; elsewhere gen_weight"""
+    temperature: float = 1.0
+    """the generator's words are drawn at: higher is wilder"""
+    never_right: bool = False
+    """the generator never draws the real token"""
+    single: float = 0.1
+    """unpacked rows: share of examples of one segment"""
+    short: float = 0.05
+    """unpacked rows: share of examples that are shorter than a row"""
+    examples: Literal["made", "given"] = "made"
+    """unpacked rows: made from the text, or those of encoded TFRecords (given)"""
+    reference_duplicates: bool = False
+    """draw places with replacement, and mix the draws of a place that came twice, as the reference's code does"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples",)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.hide < 1:
+            raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature: found {self.temperature}; wanted a finite number above 0")
+        for name in ("detect_weight", "guess_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+        for name in ("single", "short"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share, 0 to 1")
+
+    def slots(self, length: int) -> int:
+        """Places of a row that can be predicted: ELECTRA's `max_predictions_per_seq`."""
+        return max(1, int((self.hide + 0.005) * length))
+
+    def others(self, model: Any) -> dict[str, Any]:
+        """The settings of the networks beside the model's, by their names."""
+        self._refuse(model)
+        if self.share == "all":
+            if self.generator != Generator():
+                found = 'found a size of its own with share = "all"'
+                raise RecipeError("objective.generator", found, "none: the model is its own generator", "leave it out")
+            return {}
+        asked = self.generator
+        width, layers = asked.width or max(model.width // 4, 1), asked.layers or model.layers
+        if width > model.width:
+            found = f"found {width}, wider than the {model.width} of its discriminator"
+            raise RecipeError("objective.generator.width", found, f"{model.width} or less")
+        embedded = model.embedded if self.share != "none" else width
+        try:
+            return {"generator": model.generator(width, layers, asked.heads, asked.inner, embedded)}
+        except ValueError as error:
+            key, _, rest = str(error).partition(": ")
+            raise RecipeError(f"objective.generator.{key}", rest) from None
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> ReplacedRows:  # fmt: skip
+        return ReplacedRows(self, stores, weights, tokenizer, phase, *key)
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> Replaced:
+        return Replaced(self, model, tokenizer.vocabulary)
+
+    def alone(self, model: Any, tokenizer: Tokenizer) -> Detector:
+        """The network that is kept, without its generator: to use, not to train."""
+        self._need_head(model)
+        return Detector(model, tokenizer.vocabulary)
+
+    def _refuse(self, model: Any) -> None:
+        self._need_head(model)
+        if model.types < 2:
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
+
+    def _need_head(self, model: Any) -> None:
+        if not model.capabilities.detects:
+            found = "rtd with a model that has no head to detect fakes"
+            raise RecipeError("objective.kind", found, 'kind = "electra" in [model]', "or use mlm")
+
+
+class ReplacedRows:
+    """Rows with places for the generator to fill: packed rows, or ELECTRA's examples of two segments (pack = false)."""
+
+    def __init__(
+        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        *key: object,
+    ) -> None:  # fmt: skip
+        need(tokenizer, "start", "stop", "mask", "pad", by="rtd")
+        start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
+        frame = Frame(phase.length, start, stop, pad)
+        if phase.length < 5:
+            raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
+        self.rows: PackedRows | PairRows
+        if phase.pack and settings.examples == "given":
+            raise RecipeError("phase.pack", "found true with examples as they are given", "false")
+        if phase.pack:
+            self.rows = PackedRows.of(stores, weights, frame, *key, pack=True)
+        elif settings.examples == "given":
+            self.rows = GivenRows(
+                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra", key=key
+            )
+        else:
+            self.rows = PairRows(
+                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra",
+                short=settings.short, single=settings.single, key=key,
+            )  # fmt: skip
+        self.settings, self.mask = settings, tokenizer.mask or 0
+        self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        return self.rows.spans(numbers)
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers, masked for the generator."""
+        rows, how = self.rows.assembled(numbers), self.settings
+        amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
+        choose = masking.choose_again if how.reference_duplicates else masking.choose
+        places, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
+        shown = chance.unit(self.key, masking.KIND, numbers[:, None], np.arange(self.slots)) < SHOWN
+        tokens = rows.tokens.copy()
+        row, slot = np.nonzero((weights > 0) & ~shown)
+        tokens[row, places[row, slot]] = self.mask
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
+            places=places, targets=np.take_along_axis(rows.tokens, places, 1), weights=weights,
+            keys=sampling.keys(self.key, numbers),
+        )  # fmt: skip
+
+    def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
+        """These rows as ELECTRA's build_pretraining_dataset has them: its code masks while it learns."""
+        rows = self.rows.assembled(numbers)
+        types = np.zeros_like(rows.tokens) if rows.types is None else rows.types
+        return {"input_ids": rows.tokens, "input_mask": (rows.documents > 0).astype(np.int64), "segment_ids": types}
+
+
+class Detector(Objective):
+    """A network and its head that tells fake tokens."""
+
+    def __init__(self, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.model_settings, self.vocabulary = model, vocabulary
+        self.model = model.build(vocabulary)
+        self.detect = model.detect_head(self.model)
+        self.weights, self.state = {"detect": 1.0}, {}
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        kind = self.model_settings.architectures["detect"]
+        code = (
+            f"import torch\nfrom transformers import AutoTokenizer, {kind}\n\n{loaded(kind, name)}"
+            'asked = tokenizer("This is a text.", return_tensors="pt")\n'
+            "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
+        )
+        does = "tells which tokens of a text are not the real ones"
+        return Usage("feature-extraction", does, in_python(name, code))
+
+
+class Replaced(Detector):
+    """Generator and detector."""
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        smaller = settings.others(model)
+        super().__init__(model, vocabulary)
+        self.settings, self.generator_settings = settings, smaller.get("generator", model)
+        self.generator = self.generator_settings.build(vocabulary) if smaller else self.model
+        if settings.share in ("embeddings", "words"):
+            self.generator.words = self.model.words
+        if settings.share == "embeddings":
+            self.generator.places, self.generator.types = self.model.places, self.model.types
+            self.generator.norm = self.model.norm
+        self.head = self.generator_settings.token_head(self.generator)
+        self.weights = {"guess": settings.guess_weight, "detect": settings.detect_weight}
+        self.guesses = "guess"
+        number_layers(self)
+
+    def networks(self) -> dict[str, Network]:
+        return {
+            "": Network(self.model_settings, {"model": self.model, "detect": self.detect}),
+            "generator": Network(self.generator_settings, {"model": self.generator, "head": self.head}),
+        }
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {"guess": predictions(batch), "detect": _real(batch).sum(dtype=torch.float64)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        loss, drawn, _ = self._guess(batch)
+        scores, fake = self._detect(batch, drawn)
+        return {"guess": loss, "detect": _detection_loss(scores, fake, batch)}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        loss, drawn, asked = self._guess(batch)
+        scores, fake = self._detect(batch, drawn)
+        real, called = _real(batch), scores > 0
+        return {
+            "guess": loss, "guess_right": token_hits(*asked),
+            "drawn_right": ((drawn == batch.targets) * batch.weights).sum(), "drawn_count": batch.weights.sum(),
+            "detect": _detection_loss(scores, fake, batch), "detect_right": ((called == fake) & real).sum(),
+            "fake_right": (called & fake).sum(), "fake_count": fake.sum(),
+            "real_right": (~called & ~fake & real).sum(), "real_count": (~fake & real).sum(),
+            "called_right": (called & fake).sum(), "called_count": (called & real).sum(),
+            "original": (~fake & real).sum(), "original_count": real.sum(),
+        }  # fmt: skip
+
+    measures = ("balanced",)
+
+    def derived(self, means: dict[str, float]) -> dict[str, float]:
+        """`balanced`: the mean of the shares of fakes and of real tokens that are told right; 0.5 is worth nothing."""
+        both = [means[name] for name in ("fake_right", "real_right") if name in means]
+        return {"balanced": sum(both) / 2} if len(both) == 2 else {}
+
+    def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
+        """Of fakes: that none is one, always."""
+        found = super().guessing(means, loss, right)
+        more = share_guessed("detect", means["original"]) | {"balanced": 0.5} if "original" in means else {}
+        return found | more
+
+    def flops(self, rows: int, length: int) -> float:
+        places = self.settings.slots(length)
+        width = self.model_settings.width
+        detector = length * (self.model_settings.flops(length) + 2.0 * (width**2 + width))
+        generator = length * self.generator_settings.flops(length)
+        return float(3 * rows * (detector + generator + places * self.generator_settings.head_flops(self.vocabulary)))
+
+    def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+        """The generator's loss, the words it draws, [B, P], and what it was asked."""
+        assert batch.keys is not None
+        texts, head = batch.texts(self.generator), self.head
+        hidden = self.generator(batch.tokens, batch.positions, texts, batch.types)
+        asked = (
+            head.transform(at_places(hidden, batch)),
+            head.words.weight,
+            head.bias,
+            batch.targets,
+            batch.weights,
+            self.vocabulary,
+        )
+        draw = sampling.Draw.of(
+            batch.keys, batch.targets.shape[1], self.vocabulary,
+            temperature=self.settings.temperature, never_right=self.settings.never_right,
+        )  # fmt: skip
+        loss, drawn = token_loss_and_draws(*asked, draw)
+        return loss, drawn, asked
+
+    def _detect(self, batch: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of every token, and which are fake: those that are not what stood there."""
+        real = put(batch.tokens, batch.places, batch.weights, batch.targets)
+        mixed = self.settings.reference_duplicates
+        shown = (mixed_in if mixed else put)(real, batch.places, batch.weights, drawn)
+        hidden = self.model(shown, batch.positions, batch.texts(self.model), batch.types)
+        return self.detect(hidden), shown != real
+
+
+def put(tokens: Tensor, places: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+    """Tokens with words at the places that count; what is put to place 0, where no text stands, is let fall."""
+    assert places is not None
+    kept = tokens[:, :1]
+    return torch.cat([kept, tokens.scatter(1, places * (weights > 0), words)[:, 1:]], 1)
+
+
+def mixed_in(tokens: Tensor, places: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+    """The same, where a place may come twice: the mean of its words' numbers, rounded down, as the reference's code."""
+    assert places is not None
+    at, counted = places * (weights > 0), (weights > 0).long()
+    sums = torch.zeros_like(tokens).scatter_add(1, at, words * counted)
+    times = torch.zeros_like(tokens).scatter_add(1, at, counted)
+    found = torch.where(times > 0, sums // times.clamp_min(1), tokens)
+    return torch.cat([tokens[:, :1], found[:, 1:]], 1)
+
+
+def _real(batch: Batch) -> Tensor:
+    """Which tokens are no padding; special ones are judged as well."""
+    return torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
+
+
+def _detection_loss(scores: Tensor, fake: Tensor, batch: Batch) -> Tensor:
+    loss = F.binary_cross_entropy_with_logits(scores.float(), fake.float(), reduction="none")
+    return (loss * _real(batch)).sum()

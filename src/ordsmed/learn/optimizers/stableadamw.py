@@ -1,0 +1,80 @@
+"""StableAdamW: AdamW that slows down, tensor by tensor, where gradients outgrow their past (Wortsman et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ordsmed.learn import updates
+from ordsmed.learn.updates import Turn
+
+
+@dataclass(frozen=True)
+class Settings:
+    """AdamW with Adafactor's update clipping; needs no clipping of gradients."""
+
+    betas: tuple[float, float] = (0.9, 0.99)
+    """how slowly the two moments forget"""
+    epsilon: float = 1e-8
+    """added to the root of the second moment"""
+    decay: float = 0.01
+    """weight decay of matrices and tables; elsewhere weight_decay"""
+
+    moments: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        updates.check_betas(self.betas)
+        updates.check_epsilon(self.epsilon)
+        updates.check_share("decay", self.decay)
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+        return StableAdamW(updates.with_decay(groups, self.decay), self)
+
+
+class StableAdamW(torch.optim.Optimizer):
+    """r = rate / max(1, √mean(g² / max(v, ε²))); w -= r (m / (√v + ε) + decay w), both betas debiased."""
+
+    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+        super().__init__(groups, {"lr": 0.0})
+        self.how = how
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        turns = list(updates.turns(self, *updates.MOMENTS))
+        for turn in turns:
+            one, two = ([debiased(beta, step) for step in turn.steps] for beta in self.how.betas)
+            updates.move_moments(turn, (one, two))
+        if turns:
+            slower = self._slower(turns).split([len(turn.weights) for turn in turns])
+            for turn, factors in zip(turns, slower, strict=True):
+                self._walk(turn, turn.rate * factors)
+
+    def _slower(self, made: list[Turn]) -> Tensor:
+        """1 / max(1, RMS) of every weight of all groups, [n]: the ranks speak one time a step."""
+        surprise = [tensor for turn in made for tensor in self._surprise(turn)]
+        parts = [part for turn in made for part in turn.parts]
+        counts = torch.tensor([max(1, part.size) for part in parts], dtype=torch.float32)
+        means = updates.squares(surprise, parts) / counts.to(surprise[0].device, non_blocking=True)
+        return 1 / means.sqrt().clamp_min(1)
+
+    def _surprise(self, turn: Turn) -> list[Tensor]:
+        """g / √max(v, ε²)"""
+        floor = torch._foreach_clamp_min(turn.kept["exp_avg_sq"], self.how.epsilon**2)
+        torch._foreach_sqrt_(floor)
+        return list(torch._foreach_div(turn.grads, floor))
+
+    def _walk(self, turn: Turn, rates: Tensor) -> None:
+        along = updates.quotients(turn, self.how.epsilon)
+        if turn.decay:
+            torch._foreach_add_(along, turn.weights, alpha=turn.decay)
+        updates.scale(along, rates)
+        torch._foreach_sub_(turn.weights, along)
+
+
+def debiased(beta: float, step: float) -> float:
+    """The beta whose mean is, from the first step on, that of what was seen: the bias correction, folded in."""
+    return float(beta * (1 - beta ** (step - 1)) / (1 - beta**step))

@@ -1,0 +1,356 @@
+"""From scores to answers: the best spans of each window, the best texts of each question, and the files of both.
+
+    scores [W, T] -- independent --+
+                                   +--> Candidates [W, N] -- pool --> an Answered a question -- write --> three files
+    beams [W, K, K] ----- beams ---+
+
+W windows of T places, of which the first is the sign that stands for "no answer"; K starts of a beam, K ends for each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from ordsmed.base.errors import RunError
+from ordsmed.base.files import write_text
+from ordsmed.text.edges import whole
+
+Ints = NDArray[np.int64]
+Floats = NDArray[Any]  # of any width: sums are made in float64
+Flags = NDArray[np.bool_]
+
+SPARE = 4  # candidates kept a window for each place of the n-best list: spans of one text leave gaps
+CERTAIN = 1e30  # null odds where there is nothing to answer with: above any threshold, and still JSON
+BLOCK = 256  # windows at a time, for memory
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are chosen."""
+
+    n_best: int = 20
+    """different texts kept a question"""
+    longest: int = 30
+    """tokens of an answer"""
+    search: Literal["all", "tops"] = "all"
+    """all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
+    refuse: bool = False
+    """may a question have no answer? (SQuAD 2.0)"""
+    threshold: float = 0.0
+    """null odds above which there is no answer"""
+    whole_words: bool = False
+    """an answer that cuts a word is widened to hold it"""
+
+    def __post_init__(self) -> None:
+        for name in ("n_best", "longest"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.search not in ("all", "tops"):
+            raise ValueError(f'search: found {self.search!r}; wanted "all" or "tops"')
+        if not np.isfinite(self.threshold):
+            raise ValueError(f"threshold: found {self.threshold}; wanted a finite number")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Spans of W windows, N each, the best first; the start of an unused slot is scored -inf."""
+
+    start: Ints  # [W, N]  places of the row
+    end: Ints  # [W, N]
+    start_score: Floats  # [W, N]
+    end_score: Floats  # [W, N]
+    null_start: Floats  # [W]  scores of no answer; of a joint head how sure it is of that, and 0
+    null_end: Floats  # [W]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A question's context with the characters of its tokens."""
+
+    id: str
+    context: str
+    left: Ints  # first character of each token
+    right: Ints  # one past its last
+
+
+@dataclass(frozen=True)
+class AnswerSpan:
+    """A possible answer; "" from -1 to -1 is none."""
+
+    text: str
+    start: int  # characters of the context
+    end: int
+    probability: float  # among those in the list
+    score: float
+    start_score: float
+    end_score: float
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What was chosen for a question, and from what."""
+
+    id: str
+    text: str
+    span: tuple[int, int]
+    probability: float
+    null_odds: float | None  # None where every question has an answer
+    n_best: list[AnswerSpan]
+
+
+def independent(
+    start_scores: Floats, end_scores: Floats, may_start: Flags, may_end: Flags, decoding: Decoding
+) -> Candidates:
+    """Candidates of a head that scores starts and ends apart, all [W, T].
+
+    `tops` takes the best of the scores as they are and then drops what may not be: give masked scores to have the best
+    of those that may.
+    """
+    _sound(start_scores, end_scores)
+    pairs = _all_pairs if decoding.search == "all" else _top_pairs
+    found = _blockwise(pairs, decoding, start_scores, end_scores, may_start, may_end)
+    return Candidates(*found, _null_score(start_scores[:, 0]), _null_score(end_scores[:, 0]))
+
+
+def beams(
+    start_log_probs: Floats, start_index: Ints, end_log_probs: Floats, end_index: Ints,
+    may_start: Flags, may_end: Flags, decoding: Decoding, unanswerable: Floats | None = None,
+) -> Candidates:  # fmt: skip
+    """Candidates of a joint head's beams: starts [W, K], for each of them ends [W, K, K].
+
+    `unanswerable` [W] is the logit of "no answer", which only questions that all have one can do without.
+    """
+    assert unanswerable is not None or not decoding.refuse
+    none = np.zeros(len(start_index))
+    null = none if unanswerable is None else unanswerable
+    _sound(start_log_probs, end_log_probs, null)
+    scored = (start_log_probs, start_index, end_log_probs, end_index)
+    return Candidates(*_blockwise(_beam_pairs, decoding, *scored, may_start, may_end), _null_score(null), none)
+
+
+def joined(parts: Sequence[Candidates]) -> Candidates:
+    """The candidates of many batches, which were found with the same settings."""
+    return Candidates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Candidates)))
+
+
+def pool(
+    passages: Sequence[Passage], question: Ints, shift: Ints, candidates: Candidates, decoding: Decoding,
+    *, joint: bool = False,
+) -> list[Answered]:  # fmt: skip
+    """An answer for each passage's question from the candidates of its windows, which come in any order.
+
+    `question` [W] is whose window it is (-1: nobody's), `shift` [W] what makes of a place of the row a token of the
+    context.
+    """
+    order = np.argsort(question, kind="stable")
+    bounds = np.searchsorted(question[order], np.arange(len(passages) + 1))
+    return [
+        _answered(passage, order[begin:end], shift, candidates, decoding, joint)
+        for passage, begin, end in zip(passages, bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def write(folder: Path, answered: Sequence[Answered]) -> list[Path]:
+    """predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json."""
+    files: dict[str, dict[str, Any]] = {
+        "predictions": {one.id: one.text for one in answered},
+        "nbest_predictions": {one.id: [_entry(found) for found in one.n_best] for one in answered},
+        "null_odds": {one.id: one.null_odds for one in answered if one.null_odds is not None},
+    }
+    wanted = {folder / f"{name}.json": content for name, content in files.items() if content or name != "null_odds"}
+    for path, content in wanted.items():
+        write_text(path, json.dumps(content, indent=4) + "\n")
+    return list(wanted)
+
+
+Pairs = tuple[Ints, Ints, Floats, Floats]  # starts, ends and the scores of both, [B, N]
+_Span = tuple[str, int, int, float, float]  # text, its characters, scores of start and end
+
+
+def _all_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, decoding: Decoding) -> Pairs:
+    """The best of all pairs: they begin with one of the starts whose best pair is best."""
+    start, end = _masked(start, may_start), _masked(end, may_end)
+    longest, count = min(decoding.longest, end.shape[1]), SPARE * decoding.n_best
+    band = sliding_window_view(_wider(end, end.shape[1] + longest - 1, -np.inf), longest, axis=1)
+    starts = np.sort(_top(start + band.max(2), count))
+    ends = starts[:, :, None] + np.arange(longest)
+    return _best(_at(start, starts), starts, np.take_along_axis(band, starts[:, :, None], 1), ends, count)
+
+
+def _top_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, decoding: Decoding) -> Pairs:
+    """The best pairs of the best starts and the best ends."""
+    starts, ends = _top(start, decoding.n_best), _top(end, decoding.n_best)
+    wide = (*starts.shape, ends.shape[1])
+    end_scores, ends = (np.broadcast_to(of_ends[:, None], wide) for of_ends in (_at(end, ends), ends))
+    return _beam_pairs(_at(start, starts), starts, end_scores, ends, may_start, may_end, decoding)
+
+
+def _beam_pairs(
+    start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints,
+    may_start: Flags, may_end: Flags, decoding: Decoding,
+) -> Pairs:  # fmt: skip
+    """The best pairs of these starts, each with its ends."""
+    behind = ends - starts[:, :, None]
+    flat = ends.reshape(len(ends), ends.shape[1] * ends.shape[2])
+    fits = _at(may_end, flat).reshape(ends.shape) & (behind >= 0) & (behind < decoding.longest)
+    start_scores = _masked(start_scores, _at(may_start, starts))
+    return _best(start_scores, starts, _masked(end_scores, fits), ends, SPARE * decoding.n_best)
+
+
+def _best(start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints, count: int) -> Pairs:
+    """So many of the pairs, filled up with unused slots."""
+    rows, _, beam = ends.shape
+    scores = (start_scores[:, :, None] + end_scores).reshape(rows, -1)
+    top = _top(scores, count)
+    of_start, used = top // beam, np.isfinite(_at(scores, top))
+    found = (
+        _at(starts, of_start),
+        _at(ends.reshape(rows, -1), top),
+        np.where(used, _at(start_scores, of_start), -np.inf),
+        np.where(used, _at(end_scores.reshape(rows, -1), top), 0.0),
+    )
+    filled = [_wider(of, count, empty) for of, empty in zip(found, (0, 0, -np.inf, 0.0), strict=True)]
+    return filled[0], filled[1], filled[2], filled[3]
+
+
+def _wider(values: NDArray[Any], width: int, empty: float) -> NDArray[Any]:
+    """With more columns; np.pad takes ten times as long for a few."""
+    wide = np.full((len(values), width), empty, values.dtype)
+    wide[:, : values.shape[1]] = values
+    return wide
+
+
+def _top(scores: Floats, count: int) -> Ints:
+    """Where the highest scores of each row stand, the best first, of equal ones the first."""
+    rows, width = scores.shape
+    count = min(count, width)
+    least = np.partition(scores, width - count, axis=1)[:, width - count, None]
+    above, level = scores > least, scores == least
+    level &= np.cumsum(level, 1) <= count - above.sum(1, keepdims=True)
+    places = np.nonzero(above | level)[1].reshape(rows, count)
+    return _at(places, np.argsort(-_at(scores, places), 1, kind="stable"))
+
+
+def _at(values: NDArray[Any], places: Ints) -> NDArray[Any]:
+    return np.take_along_axis(values, places, 1)
+
+
+def _masked(scores: Floats, may: Flags) -> Floats:
+    return np.where(may, scores.astype(float), -np.inf)
+
+
+def _null_score(scores: Floats) -> Floats:
+    """As JSON can hold it: a head may have masked the sign."""
+    clipped: np.ndarray = np.clip(scores.astype(float), -CERTAIN, CERTAIN)
+    return clipped
+
+
+def _blockwise(pairs: Callable[..., Pairs], decoding: Decoding, *arrays: NDArray[Any]) -> Pairs:
+    """The pairs of a few windows at a time; of none, where there are none."""
+    begins = range(0, max(len(arrays[0]), 1), BLOCK)
+    parts = [pairs(*(array[at : at + BLOCK] for array in arrays), decoding=decoding) for at in begins]
+    starts, ends, start_scores, end_scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return starts, ends, start_scores, end_scores
+
+
+def _sound(*scores: Floats) -> None:
+    for values in scores:
+        bad = ~(values < np.inf)
+        if bad.any():
+            count = int(bad.reshape(len(bad), -1).any(1).sum())
+            raise RunError(
+                "scores", f"not a number, or infinite, in {count:,} of {len(bad):,} windows", "finite numbers",
+                "the network is damaged or its precision too low: take another checkpoint, or fp32",
+            )  # fmt: skip
+
+
+def _answered(
+    passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, decoding: Decoding, joint: bool
+) -> Answered:
+    spans = _spans(passage, rows, shift, candidates, decoding)
+    null: _Span = ("", -1, -1, 0.0, 0.0)
+    listed, odds = spans or [null], None
+    if decoding.refuse:
+        null, odds = _null(spans, rows, candidates, joint)
+        listed = sorted([*spans, null], key=_score, reverse=True)
+        if not joint and listed[-1] is not null:
+            listed = listed[: decoding.n_best]
+    chosen = null if not spans or (odds is not None and odds > decoding.threshold) else spans[0]
+    n_best = _weighed(listed)
+    best = n_best[listed.index(chosen)]
+    return Answered(passage.id, best.text, (best.start, best.end), best.probability, odds, n_best)
+
+
+def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, decoding: Decoding) -> list[_Span]:
+    """The best spans of different texts, from all windows of a question."""
+    score = candidates.start_score[rows] + candidates.end_score[rows]
+    order = np.argsort(-score, axis=None, kind="stable")[: np.isfinite(score).sum()]
+    first, last = ((places[rows] + shift[rows, None]).ravel()[order] for places in (candidates.start, candidates.end))
+    solid = passage.right > passage.left  # a token without characters may claim any place
+    columns = (
+        passage.left[first], passage.right[last], candidates.start_score[rows].ravel()[order],
+        candidates.end_score[rows].ravel()[order],
+    )  # fmt: skip
+    keep = solid[first] & solid[last]
+    found: dict[str, _Span] = {}
+    for left, right, start_score, end_score in zip(*(column[keep].tolist() for column in columns), strict=True):
+        raw = passage.context[left:right]
+        start = left + len(raw) - len(raw.lstrip())
+        end = start + len(raw.strip())
+        if decoding.whole_words and start < end:
+            start, end = whole(passage.context, start, end)
+        text = passage.context[start:end]
+        if text and text not in found:
+            found[text] = (text, start, end, start_score, end_score)
+            if len(found) == decoding.n_best:
+                break
+    return list(found.values())
+
+
+def _null(spans: list[_Span], rows: Ints, candidates: Candidates, joint: bool) -> tuple[_Span, float]:
+    """No answer as one more of the list, and its odds.
+
+    A joint head's logit z compares with none of its log-probabilities; scored as z + log sum exp(spans) its
+    probability in the list is the head's own, sigmoid(z).
+    """
+    start, end = 0.0, 0.0
+    if len(rows):
+        least = rows[np.argmin(candidates.null_start[rows] + candidates.null_end[rows])]
+        start, end = float(candidates.null_start[least]), float(candidates.null_end[least])
+    odds = start + end
+    if not spans:
+        odds = CERTAIN
+    elif joint:
+        start += float(np.logaddexp.reduce([_score(span) for span in spans]))
+    else:
+        odds -= _score(spans[0])
+    return ("", -1, -1, start, end), odds
+
+
+def _score(span: _Span) -> float:
+    return span[3] + span[4]
+
+
+def _weighed(spans: list[_Span]) -> list[AnswerSpan]:
+    """With probabilities: softmax of the scores."""
+    scores = np.array([_score(span) for span in spans])
+    weights = np.exp(scores - scores.max())
+    shares = (weights / weights.sum()).tolist()
+    return [
+        AnswerSpan(text, start, end, share, start_score + end_score, start_score, end_score)
+        for (text, start, end, start_score, end_score), share in zip(spans, shares, strict=True)
+    ]
+
+
+def _entry(found: AnswerSpan) -> dict[str, Any]:
+    """By the names of Google's and NVIDIA's codes, which call the log-probabilities of a joint head logits as well."""
+    return {"text": found.text, "probability": found.probability, "start_logit": found.start_score,
+            "end_logit": found.end_score}  # fmt: skip

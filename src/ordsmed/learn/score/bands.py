@@ -1,0 +1,43 @@
+"""Bands over seeds: courses of several runs cut into the same stretches of steps, and what the runs do in each."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ordsmed.learn.score.seeds import OverSeeds, is_number, over_seeds
+
+STRETCHES = 160  # of a band, at most
+
+Course = Sequence[tuple[float, float]]  # steps with what was measured at each
+
+
+@dataclass(frozen=True)
+class BandPoint:
+    """A stretch of steps: where it lies, and the runs' means within it."""
+
+    step: float
+    over: OverSeeds
+
+
+def bands(courses: Sequence[Course], most: int = STRETCHES) -> list[BandPoint]:
+    """One for each of at most so many stretches in which anything was measured; what is no number is left out."""
+    steps = [step for course in courses for step, value in course if is_number(value)]
+    if not steps:
+        return []
+    first, width = min(steps), max(1.0, (max(steps) - min(steps) + 1) / most)
+    means: dict[int, list[float]] = defaultdict(list)
+    places: dict[int, list[float]] = defaultdict(list)
+    for course in courses:
+        own: dict[int, list[float]] = defaultdict(list)
+        for step, value in course:
+            if is_number(value):
+                number = int((step - first) / width)
+                own[number].append(value)
+                places[number].append(step)
+        for number, values in own.items():
+            means[number].append(math.fsum(values) / len(values))
+    return [BandPoint(math.fsum(places[number]) / len(places[number]), over_seeds(means[number]))
+            for number in sorted(means)]  # fmt: skip

@@ -1,0 +1,150 @@
+"""Scores of labels and numbers: accuracy, F1, Matthews, Pearson, Spearman, with what a guess without a model gets.
+
+    gold, predicted  ->  scored(("accuracy", "f1"), gold, predicted)  ->  {"accuracy": 0.91, "f1": 0.93}
+
+Labels are their numbers, from 0. Every score is a number: where one is not defined (no class but one is there, a
+prediction that never changes) it is 0, for nothing was told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ordsmed.base.errors import RunError
+
+POSITIVE = 1  # the class that binary F1 is of
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """How one class was told from the others."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int  # how often it is right
+    predicted: dict[str, int]  # what was said where it is right
+
+
+def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """The share of right answers."""
+    right, guess = _alike(gold, predicted)
+    return float((right == guess).mean())
+
+
+def f1(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN)."""
+    right, guess = _alike(gold, predicted)
+    return _class_f1(right == POSITIVE, guess == POSITIVE)
+
+
+def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """The mean F1 of the classes that are right or are said anywhere."""
+    right, guess = _alike(gold, predicted)
+    return float(np.mean([_class_f1(right == label, guess == label) for label in np.union1d(right, guess)]))
+
+
+def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Matthews' correlation, for any number of classes (Gorodkin 2004)."""
+    right, guess = _alike(gold, predicted)
+    classes = np.union1d(right, guess)
+    of_right = np.array([(right == label).sum() for label in classes], np.float64)
+    of_said = np.array([(guess == label).sum() for label in classes], np.float64)
+    total = float(len(right))
+    spread = (total**2 - of_right @ of_right) * (total**2 - of_said @ of_said)
+    shared = float((right == guess).sum()) * total - of_right @ of_said
+    return float(shared / np.sqrt(spread)) if spread else 0.0
+
+
+def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Linear correlation."""
+    right, guess = _finite(gold, predicted)
+    if np.ptp(right) == 0 or np.ptp(guess) == 0:
+        return 0.0
+    return float(np.clip(_direction(right) @ _direction(guess), -1.0, 1.0))
+
+
+def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Linear correlation of ranks; equal values share their mean rank."""
+    right, guess = _finite(gold, predicted)
+    return pearson(_ranks(right), _ranks(guess))
+
+
+def squared_error(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """The mean squared difference: lower is better."""
+    right, guess = _finite(gold, predicted)
+    return float(np.square(right - guess).mean())
+
+
+METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
+    found.__name__: found for found in (accuracy, f1, macro_f1, matthews, pearson, spearman, squared_error)
+}
+
+
+def scored(names: Sequence[str], gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
+    """Metrics by name."""
+    return {name: METRICS[name](gold, predicted) for name in names}
+
+
+def report(labels: Sequence[str], gold: ArrayLike, predicted: ArrayLike) -> list[ClassScore]:
+    """A line for each class, in the order of the labels; where nothing is to count, its share is 0."""
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    np.add.at(counts, _alike(gold, predicted), 1)
+    return [_class_score(number, labels, counts) for number in range(len(labels))]
+
+
+def majority(train: ArrayLike, gold: ArrayLike) -> NDArray[np.int64]:
+    """The class that training has most often (of equals the first), said of every row."""
+    return np.full(len(np.asarray(gold)), np.bincount(np.asarray(train, np.int64)).argmax(), np.int64)
+
+
+def mean_guess(train: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
+    """The mean of training, said of every row: what least squares says without a look at the text."""
+    return np.full(len(np.asarray(gold)), np.asarray(train, np.float64).mean())
+
+
+def _alike(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    right, guess = np.asarray(gold), np.asarray(predicted)
+    if right.shape != guess.shape or right.ndim != 1 or not right.size:
+        raise ValueError(f"predicted: found {guess.shape}; wanted one for each of {right.shape}, and one at least")
+    return right, guess
+
+
+def _finite(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    right, guess = _alike(np.asarray(gold, np.float64), np.asarray(predicted, np.float64))
+    if not np.isfinite(guess).all():
+        row = int(np.flatnonzero(~np.isfinite(guess))[0])
+        raise RunError("score", f"prediction {row + 1:,} is {guess[row]}", "numbers", "lower the learning rate")
+    return right, guess
+
+
+def _class_f1(right: NDArray[np.bool_], said: NDArray[np.bool_]) -> float:
+    both = int(right.sum() + said.sum())
+    return 2 * int((right & said).sum()) / both if both else 0.0
+
+
+def _class_score(number: int, labels: Sequence[str], counts: NDArray[np.int64]) -> ClassScore:
+    hits, support, said = (int(n) for n in (counts[number, number], counts[number].sum(), counts[:, number].sum()))
+    predicted = {label: int(count) for label, count in zip(labels, counts[number], strict=True)}
+    shares = (hits / said if said else 0.0, hits / support if support else 0.0)
+    return ClassScore(
+        labels[number], *shares, 2 * hits / (said + support) if said + support else 0.0, support, predicted
+    )
+
+
+def _direction(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    centred = values - values.mean()
+    centred /= np.abs(centred).max()  # squares of tiny numbers would be nothing
+    unit: np.ndarray[Any, np.dtype[np.float64]] = centred / np.linalg.norm(centred)
+    return unit
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]

@@ -1,0 +1,293 @@
+"""The official scores of answers: what the scripts of SQuAD 1.1 and 2.0 print, and the same by kinds of questions.
+
+    gold and predicted text -> lower case, no ASCII punctuation, no a/an/the, single spaces -> words
+    exact: the same words      f1: 2PR/(P+R) of the words they share, each as often as both have it
+    of several gold texts the best counts; 1.1 counts a missing prediction as 0, 2.0 leaves it out
+    no word on either side: F1 is 0 in 1.1, 1 in 2.0
+
+Sums run from the first question to the last, one addition each, as in the scripts: the last digit is the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import many, say
+from ordsmed.text.labelled.questions import Question, json_values, shortened
+
+PREDICTIONS = '{"id": "answer", ...} as in predictions.json'
+NULL_ODDS = '{"id": number, ...} as in null_odds.json'
+
+_DROPPED = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def scored(
+    version: str, questions: Sequence[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None
+) -> dict[str, float]:
+    """The scores of a version, both with exact_match and f1; of 2.0 beside its own names.
+
+    Predictions count as they stand; null odds, which they were made by, tell the best_ scores.
+    """
+    if version == "1.1":
+        return score_v1(questions, predictions)
+    found = score_v2(questions, predictions, null_odds, math.inf)
+    return {"exact_match": found["exact"], **found}
+
+
+def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+    """The scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
+    _tell(questions, predictions, "counted as wrong")
+    if bare := [each.id for each in questions if not each.answers]:
+        problem = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
+        raise DataError("the questions", problem, "at least one for each", "score them as SQuAD 2.0")
+    pairs = [(each.answers, predictions[each.id]) for each in questions if each.id in predictions]
+    exact = [max(float(words(gold.text) == words(text)) for gold in golds) for golds, text in pairs]
+    f1 = [max(_overlap(words(gold.text), words(text)) for gold in golds) for golds, text in pairs]
+    return {"exact_match": _percent(exact, len(questions)), "f1": _percent(f1, len(questions))}
+
+
+def score_v2(
+    questions: Sequence[Question],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """The scores of SQuAD 2.0 in percent, over all, HasAns_ and NoAns_; with null odds also the best_ and where.
+
+    A prediction whose null odds are above the threshold counts as none. The script breaks off at a missing
+    prediction where it divides into HasAns_ and NoAns_; here these parts leave it out as the whole does.
+    """
+    _tell(questions, predictions, "left out")
+    exact, f1 = raw_scores(questions, predictions)
+    answered = {each.id: bool(each.answers) for each in questions}
+    odds = null_odds if null_odds is not None else dict.fromkeys(exact, 0.0)
+    if bare := [name for name in exact if name not in odds]:
+        raise DataError("null odds", f"none for {many(len(bare), 'prediction')} ({shortened(bare)})", NULL_ODDS)
+    scores: dict[str, float] = {}
+    for part, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+        if names := [name for name in exact if answered[name] in wanted]:
+            for measure, raw in (("exact", exact), ("f1", f1)):
+                judged = [float(not answered[name]) if odds[name] > threshold else raw[name] for name in names]
+                scores[f"{part}{measure}"] = _percent(judged, len(names))
+            scores[f"{part}total"] = len(names)
+    if null_odds is not None:
+        for measure, raw in (("exact", exact), ("f1", f1)):
+            best = best_threshold(null_odds, answered, raw, predictions)
+            scores[f"best_{measure}"], scores[f"best_{measure}_thresh"] = best
+    return scores
+
+
+def raw_scores(
+    questions: Iterable[Question], predictions: Mapping[str, str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Exact and F1 of every prediction by id, as SQuAD 2.0 has them: no answer is right where none is wanted."""
+    exact, f1 = {}, {}
+    for each in questions:
+        if each.id in predictions:
+            golds = [gold_words for gold in each.answers if (gold_words := words(gold.text))] or [[]]
+            guess = words(predictions[each.id])
+            exact[each.id] = float(guess in golds)
+            f1[each.id] = max(_overlap(gold, guess) if gold and guess else float(gold == guess) for gold in golds)
+    return exact, f1
+
+
+def best_threshold(
+    null_odds: Mapping[str, float],
+    answered: Mapping[str, bool],
+    raw: Mapping[str, float],
+    predictions: Mapping[str, str],
+) -> tuple[float, float]:
+    """The best score in percent, and the threshold for it: null odds above it mean no answer.
+
+    As the script sweeps: from answering nothing (threshold 0, whatever the odds) on, one question more at a time by
+    rising odds, those of equal odds in the order of `null_odds`; of equal scores the first counts.
+    """
+    score = best = float(sum(not each for each in answered.values()))
+    threshold = 0.0
+    for name in sorted(null_odds, key=null_odds.__getitem__):
+        if name in raw:
+            score += raw[name] if answered[name] else -float(bool(predictions[name]))
+            if score > best:
+                best, threshold = score, null_odds[name]
+    return 100.0 * best / len(raw), threshold
+
+
+def fitted_threshold(
+    questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> float:
+    """Where to refuse for the best F1, given what would be answered otherwise; those of equal odds go together.
+
+    It stands half-way to the next odds, so that a last bit of rounding turns no question over.
+    """
+    questions = list(questions)
+    _, f1 = raw_scores(questions, predictions)
+    gains: dict[float, float] = {}
+    for each in questions:
+        gain = f1[each.id] if each.answers else -float(bool(predictions[each.id]))
+        gains[null_odds[each.id]] = gains.get(null_odds[each.id], 0.0) + gain
+    ordered = sorted(gains)
+    best, threshold, total = 0.0, ordered[0] - 1.0, 0.0
+    for odds, following in zip(ordered, [*ordered[1:], ordered[-1] + 2.0], strict=True):
+        total += gains[odds]
+        if total > best:
+            best, threshold = total, (odds + following) / 2
+    return threshold
+
+
+def written(name: str, value: Any, form: str = ".4g") -> str:
+    """A score for a person; a threshold in full, for a rounded one may refuse other questions."""
+    return f"{value:{form}}" if isinstance(value, float) and not name.endswith("thresh") else f"{value}"
+
+
+def words(text: str) -> list[str]:
+    """What is compared of an answer."""
+    return _ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split()
+
+
+def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Exact, F1 (percent) and total by length and word of the question, and by kind of answer; missing is wrong."""
+    exact, f1 = raw_scores(questions, predictions)
+    tables = {}
+    for title, (kinds, kind_of) in GROUPS.items():
+        groups: dict[str, list[str]] = {kind: [] for kind in kinds}
+        for each in questions:
+            groups[kind_of(each)].append(each.id)
+        tables[title] = {
+            kind: {
+                "exact": _percent([exact.get(name, 0.0) for name in names], len(names)),
+                "f1": _percent([f1.get(name, 0.0) for name in names], len(names)),
+                "total": len(names),
+            }
+            for kind, names in groups.items()
+            if names
+        }
+    return tables
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Answers by id, as predictions.json holds them."""
+    return _by_id(path, str, PREDICTIONS)
+
+
+def read_null_odds(path: Path) -> dict[str, float]:
+    """Odds by id that a question has no answer, as null_odds.json holds them."""
+    return {name: float(number) for name, number in _by_id(path, (int, float), NULL_ODDS).items()}
+
+
+def _overlap(gold: list[str], guess: list[str]) -> float:
+    same = (Counter(gold) & Counter(guess)).total()
+    if not same:
+        return 0.0
+    precision, recall = same / len(guess), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _percent(scores: Iterable[float], count: int) -> float:
+    total = 0.0
+    for score in scores:  # not sum(): from Python 3.12 on it mends what is lost by rounding, and the scripts' numbers
+        total += score  # were made without
+    return 100.0 * total / count
+
+
+def _tell(questions: Sequence[Question], predictions: Mapping[str, str], what: str) -> None:
+    names = {each.id for each in questions}
+    missing = [each.id for each in questions if each.id not in predictions]
+    strange = [name for name in predictions if name not in names]
+    if len(missing) == len(questions):
+        problem = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
+        raise DataError("predictions", problem, "some for these", f"they are for {shortened(strange) or 'nothing'}")
+    if missing:
+        say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {what}: {shortened(missing)}")
+    if strange:
+        say(f"{many(len(strange), 'prediction')} for no question of these data, left out: {shortened(strange)}")
+
+
+def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, Any]:
+    values = list(json_values(path))
+    predictions = values[0][1] if len(values) == 1 else None
+    if not isinstance(predictions, dict):
+        what = f"{len(values)} JSON values" if len(values) != 1 else f"a JSON {type(predictions).__name__}"
+        raise DataError(path, what, wanted)
+    for name, value in predictions.items():
+        if isinstance(value, bool) or not isinstance(value, kind) or value != value:
+            raise DataError(path, f"`{name}` holds {_described(value)}", wanted, "name the other file")
+    return predictions
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict) and "text" in value[0]:
+        return "several answers, as in nbest_predictions.json"
+    if isinstance(value, float):
+        return f"{value}, as in null_odds.json" if value == value else "no number (NaN)"
+    return f"a JSON {type(value).__name__}"
+
+
+LENGTHS = ("1 to 5 words", "6 to 10 words", "11 to 15 words", "16 to 20 words", "more than 20 words")
+QUESTION_WORDS = {  # English, and Norwegian in both its standards
+    "how many": "how many|how much|hvor mange|hvor mye|kor mange|kor mykje",
+    "who": "who|whom|whose|hvem|kven",
+    "what": "what|hva|kva",
+    "when": "when|når",
+    "where": "where|hvor|kor|kvar",
+    "why": "why|hvorfor|kvifor",
+    "how": "how|hvordan|korleis",
+    "which": "which|hvilken|hvilket|hvilke",
+}
+ANSWER_KINDS = ("number", "date", "name", "other phrase", "no answer")
+
+_ASKED = re.compile("|".join(rf"(\b(?:{words})\b)" for words in QUESTION_WORDS.values()), re.IGNORECASE)
+_YEAR = re.compile(r"(?<![$€£.,\d])\b(?:1\d|20)\d\ds?\W*$")
+_DAY = re.compile(r"\b\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b")
+_MONTH = re.compile(
+    r"\b(?:january?|februar[y]?|march|mars|april|may|mai|june|juni|july|juli|august|"
+    r"september|o[ck]tober|november|de[cs]ember)\b",
+    re.IGNORECASE,
+)
+
+
+def _length(question: Question) -> str:
+    return LENGTHS[min(max(len(question.question.split()) - 1, 0) // 5, len(LENGTHS) - 1)]
+
+
+def _asked(question: Question) -> str:
+    """By the first question word, wherever it stands."""
+    match = _ASKED.search(question.question)
+    return list(QUESTION_WORDS)[match.lastindex - 1] if match and match.lastindex else "other"
+
+
+def _answer_kind(question: Question) -> str:
+    """By the first gold text; numbers in letters are phrases.
+
+    A date ends in a year, or has a month beside a number; a number begins with a digit; a name begins in upper case,
+    as all its words of more than three letters do.
+    """
+    if not question.answers:
+        return "no answer"
+    text = question.answers[0].text.strip()
+    if _YEAR.search(text) or _DAY.search(text) or (_MONTH.search(text) and (" " not in text or re.search(r"\d", text))):
+        return "date"
+    if re.match(r"\W*\d", text):
+        return "number"
+    parts = re.findall(r"\w+", _ARTICLES.sub(" ", text))
+    heads = parts[:1] + [part for part in parts if len(part) > 3]
+    return "name" if heads and all(part[0].isupper() for part in heads) else "other phrase"
+
+
+def _answerable(question: Question) -> str:
+    return "has answer" if question.answers else "no answer"
+
+
+GROUPS: dict[str, tuple[Iterable[str], Callable[[Question], str]]] = {
+    "question length": (LENGTHS, _length),
+    "question word": ([*QUESTION_WORDS, "other"], _asked),
+    "kind of answer": (ANSWER_KINDS, _answer_kind),
+    "answer": (("has answer", "no answer"), _answerable),
+}

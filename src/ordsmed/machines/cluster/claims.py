@@ -1,0 +1,104 @@
+"""Claims: training times that others reported, each in one unit, beside what is estimated for the same devices."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ordsmed.base import screen, settings
+from ordsmed.base.launch.gpus import GPUS
+from ordsmed.base.say import duration
+from ordsmed.machines.cluster import scaling
+from ordsmed.machines.cluster.estimate import Devices, Margin, share_of_peak
+from ordsmed.tell.show import survey
+from ordsmed.tell.show.survey import Claim
+from ordsmed.train.pretrain.plan import PretrainingPlan
+
+NOT = "not estimated"
+HEAD = ("code", "work", "reported", "on", "device hours", "estimated", "range", "reported/estimated")
+
+
+def estimated(claim: Claim) -> Margin | None:
+    """Hours that our recipe would take on as many of these devices; None: no recipe, or no GPU that is known."""
+    if not claim.recipe or claim.device not in GPUS:
+        return None
+    precision = claim.precision or GPUS[claim.device].precision
+    place = Devices(claim.device, "cuda", claim.devices[0], claim.nodes, precision, site="claims")
+    return share_of_peak(place).flops.under(_work(claim.recipe, claim.tokens)).times(1 / 3600)
+
+
+@functools.cache
+def _work(recipe: str, tokens: float) -> float:
+    """FLOPs of a recipe, or of going through so many tokens as it does in its first phase."""
+    plan = PretrainingPlan.read(recipe)
+    if tokens:
+        first = plan.recipe.phases[0]
+        return plan.flops(0) / (first.batch * first.length) * tokens
+    return sum(plan.flops(index) * phase.steps for index, phase in enumerate(plan.recipe.phases))
+
+
+def series() -> tuple[scaling.Series, ...]:
+    """How trainings scaled, as reported."""
+    return settings.decode(scaling.ScalingFile, {"series": survey.table()["series"]}, "survey.toml").series
+
+
+def facts() -> dict[str, Any]:
+    """For other programs; a time that nobody reported stays so."""
+    rows = []
+    for claim in survey.claims():
+        ours = estimated(claim)
+        rows.append({**settings.plain(claim), "estimated_hours": ours and [ours.least, ours.likely, ours.most]})
+    silent = {one.name: one.training_time for one in _silent()}
+    return {"claims": rows, "others": silent, "scaling": scaling.facts(series())}
+
+
+def _silent() -> list[survey.Code]:
+    """Those of whom no time is known."""
+    claimed = {one.code for one in survey.claims()}
+    return [one for one in survey.codes() if one.name not in claimed and one.use != survey.INFERENCE]
+
+
+def lines() -> list[str]:
+    """For a person."""
+    shown = ["reported training times, beside our recipe nearest to each, by a share of the devices' stated peak:"]
+    for claim in survey.claims():
+        shown += _lines(claim)
+    shown += [f"{one.name}: {one.training_time}" for one in _silent()]
+    return [*shown, "", "reported rates, in the definitions of `--scaling`:", *scaling.lines(series())]
+
+
+def _lines(claim: Claim) -> list[str]:
+    shown = [
+        f"{claim.code}: {claim.work}: {claim.time} on {claim.on}, {_device_hours(claim)} device hours ({claim.source})"
+    ]
+    if ours := estimated(claim):
+        least, likely, most = (duration(each * 3600) for each in (ours.least, ours.likely, ours.most))
+        within = ours.least <= claim.hours[0] and claim.hours[1] <= ours.most
+        times = f"reported is {_times(claim, ours):.2g} times that, {'within' if within else 'outside'} the range"
+        shown.append(f"  {claim.recipe}: {likely} ({least} to {most}); {times}")
+    else:
+        shown.append(
+            f"  {NOT}: {'no recipe is near' if claim.device in GPUS else f'{claim.device} is no GPU that is known'}"
+        )
+    return [*shown, f"  {claim.note}"] if claim.note else shown
+
+
+def _device_hours(claim: Claim) -> str:
+    return survey.to(*(hours * count for hours, count in zip(claim.hours, claim.devices, strict=True)))
+
+
+def _times(claim: Claim, ours: Margin) -> float:
+    return sum(claim.hours) / 2 / ours.likely
+
+
+def markdown() -> list[str]:
+    """The table of the docs."""
+    rows = []
+    for claim in survey.claims():
+        mine = [NOT, "-", "-"]
+        if ours := estimated(claim):
+            mine = [f"{ours.likely:.3g} h", f"{ours.least:.3g} to {ours.most:.3g} h", f"{_times(claim, ours):.2g}"]
+        cells = [claim.code, claim.work, f"{survey.to(*claim.hours)} h", claim.on, _device_hours(claim)]
+        rows.append([*cells, *mine])
+    rows += [[one.name, "-", one.training_time, *(["-"] * 5)] for one in _silent()]
+    return screen.markdown(HEAD, rows)

@@ -1,0 +1,393 @@
+"""Estimate: how long a training takes somewhere, what it holds and burns, before an hour is spent; always a range.
+
+recipe, site -> plan -> FLOPs of its steps and validations
+steps timed here, or measurements like it, or a share of the peak -> FLOP/s of all devices, from least to most
+-> seconds, device hours, energy, memory, and where the range comes from
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import machine, measurements, run
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import gpus, slurm
+from ordsmed.base.launch.site import absolute, find
+from ordsmed.base.measurements import Measurement
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import prepare
+from ordsmed.base.say import duration, many, operations, size
+from ordsmed.learn.phases import total
+from ordsmed.machines.cluster import submit
+from ordsmed.tell.show.show import PLANS, read
+from ordsmed.train.fastest import expected, settled
+from ordsmed.train.finetune import grid
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.job import Job
+from ordsmed.train.mesh.precision import likely
+from ordsmed.train.plan import Plan
+from ordsmed.train.training import Training
+
+WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
+LONG = 4.0  # seconds of a phase that are timed at least: what else a machine does comes and goes
+NEAR = 1.0  # how far off a measurement may be that is still used: twice as fast or half
+TIMES = 0.1  # by which steps that were timed here are off at least
+MEASURED = 0.1  # by which any other measurement is
+START = 5.0  # seconds that a run takes at least to begin and to end, where nobody measured it
+
+
+@dataclass(frozen=True)
+class Margin:
+    """From least to most, with what is likeliest between."""
+
+    least: float
+    likely: float
+    most: float
+
+    def times(self, factor: float) -> Margin:
+        return Margin(self.least * factor, self.likely * factor, self.most * factor)
+
+    def by(self, other: Margin) -> Margin:
+        """Both uncertain."""
+        return Margin(self.least * other.least, self.likely * other.likely, self.most * other.most)
+
+    def under(self, work: float) -> Margin:
+        """How long so much work takes at these speeds."""
+        return Margin(work / self.most, work / self.likely, work / self.least)
+
+    def plus(self, more: float) -> Margin:
+        return Margin(self.least + more, self.likely + more, self.most + more)
+
+
+# shares of a peak that trainings reach. NVIDIA's published ELECTRA and Megatron's GPT-2 lie at 0.19 to 0.31 of the
+# stated peak of tensor cores, at 0.56 of fp32's on V100 (`ordsmed estimate --claims` shows them)
+TENSOR_CORES = Margin(0.12, 0.25, 0.45)
+NO_TENSOR_CORES = Margin(0.2, 0.5, 0.7)
+OF_CPU = Margin(0.25, 0.55, 0.9)  # of the measured peak
+OF_GPU = Margin(0.15, 0.35, 0.6)  # of the measured peak
+# what is left of devices' speed where several sum their gradients: published are 0.98 of 8 GPUs in a machine,
+# 0.56 of 48 machines and 0.74 of 64 machines
+IN_A_NODE = Margin(0.85, 0.97, 1.0)
+BETWEEN_NODES = Margin(0.5, 0.8, 0.97)
+BOARD = Margin(0.5, 0.75, 1.0)  # of the watts that a GPU may draw
+
+
+@dataclass(frozen=True)
+class Speed:
+    """FLOP/s of all devices together, and how that is known."""
+
+    flops: Margin
+    basis: str
+    reasons: tuple[str, ...] = ()
+    energy: float = 0.0  # joules a FLOP, measured; 0: not
+    memory: int = 0  # bytes of a device, measured; 0: not
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices it is meant for."""
+
+    device: str  # of which model
+    kind: str  # cpu or cuda
+    world: int  # processes: one a GPU, or of a CPU one a node
+    nodes: int = 1
+    precision: str = "fp32"
+    threads: int = 0
+    site: str = ""  # empty: this machine
+
+    @property
+    def here(self) -> bool:
+        return not self.site
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training will take; numbers of all its trials, where there are several."""
+
+    name: str
+    where: str
+    nodes: int
+    devices: int
+    precision: str
+    trials: int
+    steps: int
+    tokens: float
+    flops: float
+    speed: Speed
+    seconds: Margin
+    device_hours: Margin
+    kilowatt_hours: Margin | None
+    held: int  # bytes of a device before activations; 0: not known
+    notes: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """For other programs."""
+        table = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        plain = {k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for k, v in table.items()}  # type: ignore[arg-type]
+        return {**plain, "hours": dataclasses.asdict(self.seconds.times(1 / 3600))}
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        trials = f"{many(self.trials, 'trial')} of " if self.trials > 1 else ""
+        energy = self.kilowatt_hours
+        room = f"{size(self.held)} a device" + ("" if self.speed.memory else ", and activations")
+        if self.speed.memory:
+            room += f"; measured with activations {size(self.speed.memory)}"
+        burns = "not known" if energy is None else f"{_spread(energy)} kWh" + (
+            ", measured" if self.speed.energy else ", of its GPUs alone, at 50 to 100% of their watts")  # fmt: skip
+        return [
+            f"{self.name} on {self.where}, {self.precision}",
+            f"  work: {trials}{many(self.steps, 'step')}, {self.tokens:,.0f} tokens, {operations(self.flops)} in all",
+            f"  time: {duration(self.seconds.likely)}; {duration(self.seconds.least)} to {duration(self.seconds.most)}",
+            f"  device hours: {_spread(self.device_hours)}",
+            f"  energy: {burns}",
+            f"  memory: {room if self.held else 'not known'}",
+            f"  speed: {operations(self.speed.flops.likely)}/s, {self.speed.basis}",
+            *(f"    {reason}" for reason in self.speed.reasons),
+            *(f"  {note}" for note in self.notes),
+        ]
+
+
+def _spread(of: Margin) -> str:
+    return f"{of.likely:.3g} ({of.least:.3g} to {of.most:.3g})"
+
+
+def estimate(
+    name: str, overrides: Sequence[str] = (), *, site: str = "", nodes: int = 1, a_node: int | None = None,
+    file: Path | None = None, measure: bool = False,
+) -> Estimate:  # fmt: skip
+    """What it would take there, or on this machine; `a_node`: processes a node, `measure`: steps are timed here."""
+    began = time.monotonic() - machine.age()
+    if site and measure:
+        raise RecipeError("--measure", f"found beside --site {site}", "no site", "run it there, or name measurements")
+    if measure and (a_node or 1) > 1:
+        problem = f"found beside {a_node} processes"
+        raise RecipeError("--measure", problem, "one", "`ordsmed bench RECIPE --devices N` measures several")
+    recipe, verb = read(name, overrides)
+    if not isinstance(recipe, Training):
+        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
+    trials = 1
+    if isinstance(recipe, Finetuning) and recipe.several:
+        trials = len(grid.plan(recipe, run.place(recipe, run.title(name)), name))
+    plan, place = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
+    steps, work, beside, tokens = _work(plan, name)
+    start = time.monotonic() - began if place.here else START
+    speed = _timed(plan) if measure else _known(plan, place, work / tokens, file)
+    one = speed.flops.under(work + beside).plus(start)
+    at_a_time = max(1, place.world * (1 if trials > 1 else 0) or 1)
+    seconds = one.times(ceil(trials / at_a_time))
+    device_hours = one.times(trials * (1 if trials > 1 else place.world) / 3600)
+    lacks = [note for note in plan.notes if "does not stand" in note or "not there" in note]
+    return Estimate(
+        name=name, where=_where(place, site), nodes=nodes, devices=place.world, precision=place.precision,
+        trials=trials, steps=steps, tokens=tokens, flops=(work + beside) * trials, speed=speed, seconds=seconds,
+        device_hours=device_hours, kilowatt_hours=_energy(speed, place, (work + beside) * trials, device_hours),
+        held=plan.held(), notes=tuple(f"not counted: {note}" for note in lacks),
+    )  # fmt: skip
+
+
+def _where(place: Devices, site: str) -> str:
+    devices = f"{many(place.nodes, 'node')}, {place.world} x {place.device}"
+    return f"{site}: {devices}" if site else f"this machine: {place.world} x {place.device}"
+
+
+def _there(
+    name: str, overrides: Sequence[str], verb: str, site: str, nodes: int, a_node: int | None, *, alone: bool,
+    make: bool,
+) -> tuple[Plan, Devices]:  # fmt: skip
+    """Its plan on the devices that are meant, and those; `alone`: each of several has one of them."""
+    if site:
+        where = find(site)
+        part = where.partition
+        count = submit.gpus_of(where, a_node)
+        slurm.check_place(where, nodes, count)
+        world = nodes * max(1, count)
+        plan = submit.checked(name, overrides, verb, where, site, 1 if alone else world)
+        kind = "cpu" if part.gpu == "none" else "cuda"
+        device = part.gpu if kind == "cuda" else "CPU"
+        precision = likely(plan.recipe.layout, torch.device(kind)).precision
+        return plan, Devices(device, kind, world, nodes, precision, site=absolute(site))
+    if nodes > 1:
+        raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
+    with run.at_home(name) as own:
+        plan = PLANS[verb].read(own, overrides, devices=1 if alone else a_node or 0)
+        layout = plan.recipe.layout
+        alone_ranks = prepare(layout.device, layout.threads or None)
+        if make:
+            plan = settled(plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True))
+    here = plan.ranks.device
+    return plan, Devices(
+        machine.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads
+    )
+
+
+def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
+    """Steps; FLOPs of those, and of validations; tokens."""
+    phases = plan.recipe.phases
+    costs = [plan.flops(index) for index in range(len(phases))]
+    if not all(costs) or not all(phase.steps for phase in phases):
+        remedy = "the data tell it once they stand: `--measure` makes them, as the training itself does"
+        raise RecipeError(name, "does not say how many steps it takes", "steps, or data that stand", remedy)
+    work = sum(cost * phase.steps for cost, phase in zip(costs, phases, strict=True))
+    tokens = sum(phase.rows * plan.row_length(index) for index, phase in enumerate(phases))
+    steps = total(phases)
+    validations = 1 + sum(map(plan.recipe.validates, range(1, steps)))
+    forward = costs[-1] / phases[-1].batch / 3
+    return steps, work, validations * plan.judged() * forward, float(tokens)
+
+
+def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> Margin | None:
+    """Kilowatt hours, where anything is known of them."""
+    if speed.energy:
+        return Margin(0.9, 1.0, 1.1).times(speed.energy * work / 3.6e6)
+    if model := gpus.GPUS.get(place.device if place.site else gpus.named(place.device)):
+        return device_hours.by(BOARD).times(model.watts / 1000)
+    return None
+
+
+# --- how fast
+
+
+class _EnoughSteps(Exception):
+    """Of those that are timed."""
+
+
+def _timed(plan: Plan) -> Speed:
+    """Some steps of the very training, with its own rows, thrown away after."""
+    job = plan.build()
+    seconds, work, before, count, spread = 0.0, 0.0, 0, 0, TIMES
+    for index, phase in enumerate(plan.recipe.phases):
+        steps = _steps_of(job, before, phase.steps)
+        mean = statistics.fmean(steps)  # no median: a step that waits for others is part of the whole
+        if len(steps) > 3:
+            low, _, high = statistics.quantiles(steps, n=4)
+            spread = max(spread, (high - low) / mean / 2)
+        seconds, work = seconds + mean * phase.steps, work + plan.flops(index) * phase.steps
+        before, count = before + phase.steps, count + len(steps)
+    reason = f"of {many(count, 'step')} the middle half lies within {spread:.0%} of their mean"
+    return Speed(_around(work / seconds, spread), "by steps of this very training that were timed here", (reason,))
+
+
+def _steps_of(job: Job, start: int, most: int) -> list[float]:
+    """Seconds of some steps after this one: not of the first, which wake threads and libraries, nor of validations."""
+    from ordsmed.train import loop
+
+    ends = [time.perf_counter()]
+
+    def each(step: int) -> None:
+        ends.append(time.perf_counter())
+        if step == start + most or (len(ends) > WARM + TIMED and ends[-1] - ends[0] >= LONG):
+            raise _EnoughSteps
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughSteps):
+        loop.train(job, Path(folder), start, 1.0, each=each)
+    steps = [
+        later - earlier
+        for number, (earlier, later) in enumerate(itertools.pairwise(ends), start)
+        if number == start or not job.recipe.validates(number)
+    ]
+    return steps[WARM:] or steps
+
+
+def _around(likely: float, spread: float) -> Margin:
+    return Margin(likely / (1 + spread), likely, likely * (1 + spread))
+
+
+def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Speed:
+    """By the measurement that is most like it, else by a share of the peak."""
+    path = file or measurements.PLACE
+    if file or path.is_file():
+        ranked = [(off, one, why) for one in measurements.read(path) if (like := _unlike(one, plan, place, a_token))
+                  for off, why in [like]]  # fmt: skip
+        if ranked:
+            return _like(*min(ranked, key=lambda each: each[0]), place, path)
+        if file:
+            wanted = f"a training of ordsmed on {place.device} in {place.precision}"
+            raise RecipeError("--measurements", f"{file} holds none that is like this", wanted,
+                              "`ordsmed bench` there, or leave it out: a share of the peak is taken")  # fmt: skip
+    return share_of_peak(place)
+
+
+def _unlike(one: Measurement, plan: Plan, place: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
+    """By how much it may mislead, and why; None: it tells nothing of this training."""
+    same_device = one.device == place.device or (gpus.named(one.device) or one.device) == place.device
+    if one.software != "ordsmed" or one.measure not in ("training", "finetune"):
+        return None
+    if not same_device or one.kind != place.kind or one.precision != place.precision:
+        return None
+    recipe, layout = plan.recipe, plan.recipe.layout
+    learned = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
+    rows = recipe.phases[0].batch / place.world
+    optimizer = kind_of(recipe.optimizer) if recipe.optimizer else ""
+    parts = [
+        ("another network", 0.2 * (one.family != kind_of(plan.network))),
+        ("something else is learned", 0.1 * (one.task != learned)),
+        ("another optimizer", 0.05 * (one.optimizer != optimizer)),
+        ("other work a token", 0.15 * _doublings(a_token, one.flops_per_second / one.tokens_per_second)),
+        ("other lengths", 0.1 * _doublings(plan.row_length(0), one.length)),
+        ("other rows a device", 0.05 * _doublings(rows, one.batch / one.processes)),
+        ("recomputing or compiling", 0.2 * ((one.recompute, one.compile) != (layout.recompute, layout.compile))),
+        ("other threads", 0.2 * (place.kind == "cpu" and place.here and one.threads * one.processes != place.threads)),
+    ]
+    off = MEASURED + (one.step_seconds_most - one.step_seconds_least) / one.step_seconds / 2 + sum(n for _, n in parts)
+    return (
+        (off, tuple(f"{what}: {number:.0%} less sure" for what, number in parts if number >= 0.01))
+        if off < NEAR
+        else None
+    )
+
+
+def _doublings(one: float, other: float) -> float:
+    return abs(log2(one / other)) if one > 0 and other > 0 else 1.0
+
+
+def _like(off: float, one: Measurement, why: tuple[str, ...], place: Devices, path: Path) -> Speed:
+    """The speed of a measurement, on as many devices as are meant."""
+    times = place.world / one.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
+    left, more = _summing(place, one.processes)
+    alike = f"{one.bench} ({one.family}, {one.task}, {one.date[:10]}) in {path}"
+    reasons = (f"the measurement itself: {off:.0%} in all", *why, *more)
+    speed = _around(one.flops_per_second * times, off).by(left)
+    energy = (one.energy or 0.0) / (one.flops_per_second * one.step_seconds)
+    same = not why and one.processes == place.world
+    return Speed(speed, f"measured: {alike}", reasons, energy, one.memory if same else 0)
+
+
+def share_of_peak(place: Devices) -> Speed:
+    """Where nothing like it was measured."""
+    model = gpus.GPUS.get(place.device)
+    left, more = _summing(place, 1)
+    if place.here:
+        peak = machine.measured_peak(torch.device(place.kind), place.precision)
+        share, of = (OF_CPU if place.kind == "cpu" else OF_GPU), "its measured peak"
+        if place.kind == "cuda":
+            peak *= place.world
+    elif model:
+        peak, of = model.peak(place.precision) * place.world, "the peak that its maker states"
+        share = TENSOR_CORES if model.has_units(place.precision) else NO_TENSOR_CORES
+    else:
+        problem = f"how fast {place.device} of {place.site} is is not known"
+        raise RecipeError("--site", problem, "a GPU that is known", "`ordsmed bench` there, then `--measurements FILE`")
+    basis = f"{share.likely:.0%} of {of}, {operations(peak)}/s"
+    reason = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured here"
+    return Speed(share.times(peak).by(left), basis, (reason, *more))
+
+
+def _summing(place: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
+    """What is left where so many devices sum their gradients, beside what a measurement on some of them holds."""
+    if place.world <= measured or (place.kind == "cpu" and place.nodes == 1):
+        return Margin(1.0, 1.0, 1.0), ()
+    left, where = (BETWEEN_NODES, "nodes") if place.nodes > 1 else (IN_A_NODE, "GPUs of a node")
+    return left, (f"{where} that sum gradients: {left.least:.0%} to {left.most:.0%} of their speed is left",)

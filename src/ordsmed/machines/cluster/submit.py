@@ -1,0 +1,217 @@
+"""Submit: a recipe as a job of a cluster: planned and checked first, then written, then handed to Slurm.
+
+recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work/jobs/NAME.sh -> sbatch -> jobs.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run
+from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.launch import slurm
+from ordsmed.base.launch.site import Destination, absolute, find
+from ordsmed.base.say import many, size
+from ordsmed.base.screen import table
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.tell.show.show import PLANS, read
+from ordsmed.train.finetune import grid
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.plan import Plan
+from ordsmed.train.training import Training
+
+JOBS = Path("work/jobs")  # scripts and logs of jobs
+LIST = "jobs.jsonl"  # what was sent in
+LIMIT = 24.0  # hours where nobody says
+SHARE = 0.95  # of a GPU's memory that a training may fill
+SAVING = 300  # seconds that saving may take
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for beside the recipe."""
+
+    site: str
+    nodes: int = 1
+    gpus: int | None = None  # a node; None: all it has
+    tasks: int = 0  # processes a node; 0: one a GPU
+    time: str = ""
+    account: str = ""
+    quality: str = ""
+    parts: int = 0
+    requeue: bool = True
+    save: int | None = None
+    container: str = ""
+    enroot: bool = False
+    torchrun: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """A job that is planned and written, and may be handed in."""
+
+    job: slurm.BatchJob
+    path: Path
+    lines: tuple[str, ...]
+
+
+def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
+    """Plan, check and write the script; nothing is queued."""
+    place = find(wish.site)
+    recipe, verb = _read(name, overrides)
+    several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
+    if wish.parts and not several and not isinstance(recipe, Corpus):
+        problem = f"found {wish.parts}, of a {verb} that is one run"
+        raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
+    lines: list[str] = []
+    if several:
+        wish, lines = _in_parts(several, name, place, wish)
+    processes = wish.nodes * _tasks(place, wish)
+    if several and processes > 1:
+        problem = f"found {processes} processes, with several trials"
+        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
+    if isinstance(recipe, Corpus) and processes > 1:
+        problem = f"found {processes} processes for a corpus"
+        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
+    job = _job(name, overrides, recipe, place, wish)
+    slurm.check(job)
+    if isinstance(recipe, Training):
+        lines += checked(name, overrides, verb, place, wish.site, processes).lines()
+    path = Path(out) if out else JOBS / f"{job.title}.sh"
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, slurm.script(job))
+    return Written(job, path, tuple(lines))
+
+
+def _read(name: str, overrides: Sequence[str]) -> tuple[Training | Corpus, str]:
+    """The recipe, of those that are jobs, and its verb."""
+    recipe, verb = read(name, overrides)
+    if not isinstance(recipe, Training | Corpus):
+        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
+    return recipe, verb
+
+
+def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
+    """What is asked for trials: each has one device, so one process, and no more GPUs than trials at a time."""
+    if recipe.step == "all":  # as many as the run it starts from has checkpoints
+        count, lines = 0, []
+    else:
+        count = len(grid.plan(recipe, _folder(recipe, name), name))
+        lines = [f"trials: {count}" + (f", in {wish.parts} jobs" if wish.parts else "")]
+    if count and wish.parts > count:
+        raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
+    gpus = gpus_of(place, wish.gpus)
+    if wish.gpus is None and count:
+        gpus = min(gpus, -(-count // max(1, wish.parts)))
+    return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
+
+
+def _folder(recipe: Any, name: str) -> Path:
+    """Where it is made."""
+    return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
+
+
+def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, wish: Wish) -> slurm.BatchJob:
+    verb: str = recipe.verb
+    part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
+    own = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
+    site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
+    limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
+    title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
+    cores = part.cores_per_gpu or ((part.cores or 0) // (part.gpus or tasks) if gpus else 0)
+    return slurm.BatchJob(
+        words=(verb, *own, *site), place=place, title=title, folder=Path.cwd(),
+        log=(JOBS / f"{title}-{'%A-%a' if wish.parts else '%j'}.log").absolute(), hours=limit, nodes=wish.nodes,
+        gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
+        parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
+        container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
+        saves=_folder(recipe, name), saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
+    )  # fmt: skip
+
+
+def gpus_of(place: Destination, asked: int | None) -> int:
+    """Of each node: as many as are asked for, else all."""
+    part = place.partition
+    if asked is not None:
+        return asked
+    if part.gpu != "none" and part.gpus is None:
+        raise RecipeError("--gpus", f"missing; how many a node of {place.name} has is unknown", "a number")
+    return part.gpus or 0
+
+
+def _tasks(place: Destination, wish: Wish) -> int:
+    """Processes of each node."""
+    return wish.tasks or gpus_of(place, wish.gpus) or 1
+
+
+def _hours(text: str) -> float:
+    try:
+        return slurm.hours(text)
+    except ValueError as error:
+        raise RecipeError("--time", str(error)) from None
+
+
+def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, site: str, processes: int) -> Plan:
+    """The plan on all processes; what does not divide or fit, or what its GPUs have no units for, is refused."""
+    with run.at_home(name) as own:
+        plan = PLANS[verb].read(own, overrides, site=absolute(site), devices=processes)
+    part, gpu, asked = place.partition, place.partition.model, plan.recipe.layout.precision
+    if gpu and asked not in (*gpu.able, "auto"):
+        problem = f"found {asked}, which {part.gpu} has no units for"
+        raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
+    if gpu and (held := plan.held()) > SHARE * gpu.memory * 2**30:
+        problem = f"takes {size(held)} a GPU before activations"
+        wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
+        raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
+    return plan
+
+
+def queue(written: Written, chain: int = 0) -> list[str]:
+    """Hand the script to Slurm, `chain` times one behind the other; the jobs' numbers."""
+    numbers: list[str] = []
+    written.job.log.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(max(1, chain)):
+        try:
+            numbers.append(slurm.send(written.path, after=numbers[-1] if numbers else ""))
+        except RunError:
+            _note(written, numbers)
+            raise
+    _note(written, numbers)
+    return numbers
+
+
+def _note(written: Written, numbers: Sequence[str]) -> None:
+    """Keep what was sent in."""
+    if not numbers:
+        return
+    job, when = written.job, time.strftime("%Y-%m-%d %H:%M:%S")
+    one = {"title": job.title, "site": job.place.name, "script": str(written.path), "log": str(job.log), "at": when}
+    lines = [{"job": number, **one, "words": list(job.words)} for number in numbers]
+    with files.survive_disk(JOBS / LIST):
+        JOBS.mkdir(parents=True, exist_ok=True)
+        with (JOBS / LIST).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def sent() -> list[dict[str, Any]]:
+    """All jobs that were sent in from here, each with its state."""
+    if not (JOBS / LIST).is_file():
+        problem = "is not there: no job was sent in from this folder"
+        raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` sends one in")
+    jobs = files.read_lines(JOBS / LIST)
+    states = slurm.states([job["job"] for job in jobs])
+    return [{**job, "state": states.get(job["job"], "unknown to Slurm")} for job in jobs]
+
+
+def status() -> list[str]:
+    """The same as a table."""
+    jobs = sent()
+    rows = [[job["job"], job["state"], job["title"], job["site"], job["at"], job["log"]] for job in jobs]
+    return table([["job", "state", "what", "site", "sent in", "log"], *rows])

@@ -1,0 +1,196 @@
+"""Checks of home and of the disk that nodes share: room, quotas, caches, speed, locks, renames, its clock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.say import duration, size
+from ordsmed.machines.doctor.host import Host
+from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
+
+HOME, SHARED = (1e8, 1e9), (1e9, 1e10)  # bytes that are free: an error below the first, a warning below the second
+NEAR = 0.9  # of a quota
+CACHES = ("HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "PIP_CACHE_DIR",
+          "APPTAINER_CACHEDIR")  # fmt: skip
+OWN = ("TRITON_CACHE_DIR", "APPTAINER_CACHEDIR")  # stand in home itself where nobody says where
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+TRIED = 32 << 20  # bytes that are written to measure a disk
+SLOW = 20e6  # bytes a second
+OFF = (5.0, 60.0)  # seconds that clocks may differ: a warning above the first, an error above the second
+
+
+def room(host: Host) -> Iterator[Outcome]:
+    """Is there room in home and on the shared disk?"""
+    for name, path, (least, little) in (("home", host.home, HOME), ("shared disk", host.shared, SHARED)):
+        try:
+            free, whole = host.space(path)
+        except OSError as failure:
+            yield error(f"{name} {path}: {failure.strerror}", "name another by HOME, or start from a folder on it")
+            continue
+        text = f"{name} {path}: {size(free)} free of {size(whole)}"
+        if free < little:
+            kind = error if free < least else warning
+            yield kind(text, "free some space, or work elsewhere", **{f"{name} free GB": free / 1e9})
+        else:
+            yield ok(text, **{f"{name} free GB": free / 1e9})
+
+
+def quotas(host: Host) -> Iterator[Outcome]:
+    """How near are this user's quotas?"""
+    answers = [host.ask(["quota", "-w", "-p"]), host.ask(["lfs", "quota", "-q", "-u", host.user, str(host.shared)])]
+    if all(answer is None for answer in answers):
+        if host.slurm:
+            yield ok("no `quota` or `lfs` here to ask; the site has a command of its own")
+        return
+    rows = [row for answer in answers for row in quota_rows(answer or "")]
+    full = [row for row in rows if row[2] >= NEAR]
+    for place, what, share in full:
+        kind = error if share >= 1 else warning
+        yield kind(f"{place}: {share:.0%} of the {what} that you may have", "delete some, or ask for more")
+    if not full:
+        yield ok(f"{len(rows)} asked, none near its limit")
+
+
+def quota_rows(text: str) -> list[tuple[str, str, float]]:
+    """Place, what is counted, and the share of the limit: of the answers of `quota` and of `lfs quota`."""
+    rows = []
+    pattern = r"\s*(\S+)\s+(\d+)\*?\s+(\d+)\s+(\d+)\s+\S+\s+(\d+)\*?\s+(\d+)\s+(\d+)"
+    for line in text.splitlines():
+        if match := re.match(pattern, line):
+            numbers = [int(number) for number in match.groups()[1:]]
+            for what, (used, soft, hard) in (("bytes", numbers[:3]), ("files", numbers[3:])):
+                if limit := soft or hard:
+                    rows.append((match[1], what, used / limit))
+    return rows
+
+
+def caches(host: Host) -> Iterator[Outcome]:
+    """Do libraries keep what they fetch and compile outside a home that is small?"""
+    if not host.slurm:
+        yield ok("at home, as on every laptop")
+        return
+    inside = [name for name in CACHES if host.home in (_cache(host, name), *_cache(host, name).parents)]
+    if "XDG_CACHE_HOME" in inside:  # those that follow it come with it
+        inside = [name for name in inside if name == "XDG_CACHE_HOME" or name in host.env or name in OWN]
+    if inside:
+        to = " ".join(f"{name}={host.shared / 'caches' / name.split('_')[0].lower()}" for name in inside)
+        yield warning(f"{', '.join(inside)} lead into {host.home}, which is small on a cluster", f"`export {to}`")
+    else:
+        yield ok("outside home")
+
+
+def _cache(host: Host, name: str) -> Path:
+    given = host.env.get(name, "")
+    if given:
+        return Path(given)
+    above = Path(host.env.get("XDG_CACHE_HOME", "") or host.home / ".cache")
+    if name in OWN:
+        return host.home
+    if name == "TORCHINDUCTOR_CACHE_DIR":
+        return Path(tempfile.gettempdir())
+    return above
+
+
+def offline(host: Host) -> Iterator[Outcome]:
+    """Where nodes have no way to the internet: do libraries know?"""
+    apart = host.place is not None and host.place.site.offline
+    unset = [name for name in OFFLINE if host.env.get(name, "").upper() not in ("1", "TRUE", "YES", "ON")]
+    if apart and unset:
+        remedy = f"`export {' '.join(f'{name}=1' for name in unset)}`; fetch on a login node"
+        yield warning(f"nodes of {host.place.name if host.place else ''} have no internet", remedy)
+    elif len(unset) < len(OFFLINE) and not apart:
+        given = [name for name in OFFLINE if name not in unset]
+        yield ok(f"{', '.join(given)}: nothing is fetched")
+    else:
+        yield ok("nothing is fetched" if apart else "libraries may fetch")
+
+
+def disk(host: Host) -> Iterator[Outcome]:
+    """How fast does the shared disk take what is written?"""
+    with _folder(host) as folder:
+        block, began = os.urandom(1 << 20), time.perf_counter()
+        with (folder / "written").open("wb") as file:
+            for _ in range(TRIED >> 20):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        yield speed_of(host.shared, TRIED / max(time.perf_counter() - began, 1e-9))
+
+
+def speed_of(path: Path, speed: float) -> Outcome:
+    """What a speed means for checkpoints."""
+    figures = {"disk MB/s": speed / 1e6}
+    if speed < SLOW:
+        return warning(f"{path}: {size(speed)} a second", "keep runs on a faster disk (scratch)", **figures)
+    return ok(f"{path}: {size(speed)} a second written", **figures)
+
+
+def locks(host: Host) -> Iterator[Outcome]:
+    """Does the shared disk keep two writers apart?"""
+    remedy = "keep runs on a disk with locks (Lustre: mounted with `flock`), or ask the site's people"
+    with _folder(host) as folder, (folder / "lock").open("w") as first, (folder / "lock").open("w") as second:
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failure:
+            yield error(f"{host.shared} has none: {failure.strerror}", remedy)
+            return
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield ok(f"{host.shared} keeps two writers apart")
+        else:
+            yield error(f"{host.shared} gives one lock to two", remedy)
+
+
+def renames(host: Host) -> Iterator[Outcome]:
+    """Does what is renamed on the shared disk take the place of the old, whole?"""
+    with _folder(host) as folder:
+        files.write_text(folder / "kept", "old")
+        with (folder / "kept").open() as reader:
+            files.write_text(folder / "kept", "new")
+            after, before = (folder / "kept").read_text(), reader.read()
+        (folder / "a").mkdir()
+        (folder / "a").rename(folder / "b")
+        left = sorted(path.name for path in folder.iterdir())
+    if (before, after, left) == ("old", "new", ["b", "kept"]):
+        yield ok(f"{host.shared} puts a file in another's place at once")
+    else:
+        yield error(f"{host.shared} left {before!r}, {after!r}, {' '.join(left)}", "keep runs on another disk")
+
+
+def clock(host: Host) -> Iterator[Outcome]:
+    """Does this machine's clock agree with the shared disk's?"""
+    with _folder(host) as folder:
+        before = host.clock()
+        (folder / "now").write_text("")
+        written, after = (folder / "now").stat().st_mtime, host.clock()
+    yield clock_of("the shared disk's", max(before - written, written - after, 0.0))
+
+
+def clock_of(whose: str, off: float) -> Outcome:
+    """What a difference means: builds and caches go by times of files."""
+    remedy = "have the clock set (`chronyc tracking` shows its source)"
+    if off > OFF[0]:
+        kind = error if off > OFF[1] else warning
+        return kind(f"{duration(off)} off {whose}", remedy, **{"clock off s": off})
+    return ok(f"agrees with {whose}", **{"clock off s": round(off, 3)})
+
+
+@contextlib.contextmanager
+def _folder(host: Host) -> Iterator[Path]:
+    """A folder on the shared disk that is gone afterwards."""
+    with files.survive_disk(host.shared):
+        folder = Path(tempfile.mkdtemp(prefix=".ordsmed-doctor-", dir=host.shared))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

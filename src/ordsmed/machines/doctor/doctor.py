@@ -1,0 +1,167 @@
+"""The doctor: a list of checks asked of this machine, and of all machines together; one report.
+
+Host -> each check -> outcomes      ranks: outcomes of all, what differs, sums checked for values -> the first rank
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from ordsmed.base import ranks as ranking
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.launch.site import find
+from ordsmed.base.ranks import Ranks
+from ordsmed.machines.doctor import disks, job, network, software, speed, together
+from ordsmed.machines.doctor.host import Host, this
+from ordsmed.machines.doctor.outcome import Outcome, State, plain, worst
+
+if TYPE_CHECKING:
+    import torch
+
+Check = Callable[[Host], Iterator[Outcome]]
+
+# A check is a function: a machine -> what it says. One more is one more here; its name and docstring are its own.
+CHECKS: tuple[Check, ...] = (
+    job.site, job.partition, job.account, job.cores,
+    software.python, software.torch, software.wheel, software.gpus, software.driver, software.precision,
+    software.switches,
+    disks.room, disks.quotas, disks.caches, disks.offline, disks.disk, disks.locks, disks.renames, disks.clock,
+    network.names, network.port, network.interfaces, network.collectives,
+    speed.products, speed.memory,
+)  # fmt: skip
+STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "sums"
+NAMED = 4  # ranks or machines of one complaint
+PATIENCE = 60.0  # seconds that a rank may keep the others waiting
+AGAIN = "look at its machine (`srun -w NODE`, its driver, its network), leave it out with `--exclude`, ask again"
+
+
+def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]:
+    """What each check says of this machine; one that fails itself is an error of its own, and the others are asked."""
+    for check in checks:
+        name = check.__name__.rstrip("_").replace("_", " ")
+        try:
+            for one in check(host):
+                yield dataclasses.replace(one, check=name)
+        except (OrdsmedError, OSError, RuntimeError, ValueError) as failure:
+            reason = str(failure).splitlines()[0][:300] if str(failure) else type(failure).__name__
+            yield Outcome("error", reason, "look at this place, then ask again", check=name)
+
+
+class Examination:
+    """One process's part in it: its outcomes, on the first rank those of all, and how they are shown."""
+
+    def __init__(self, host: Host, show: Callable[[Outcome], None], *, first: bool = True) -> None:
+        self.host, self.show, self.first = host, show, first
+        self.outcomes: list[Outcome] = []
+
+    def add(self, outcomes: Iterable[Outcome], check: str = "") -> None:
+        for one in outcomes:
+            one = dataclasses.replace(one, check=check) if check else one
+            self.outcomes.append(one)
+            if self.first:
+                self.show(one)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """All of it for other programs."""
+        state, own = worst(self.outcomes), self.host
+        return {"state": state, "host": own.name, "ranks": own.world, "checks": plain(self.outcomes)}
+
+
+def doctor(
+    *, site: str = "", device: str = "auto", account: str = "", patience: float = PATIENCE,
+    show: Callable[[Outcome], None], ending: Callable[[dict[str, Any]], None],
+) -> State:  # fmt: skip
+    """Look at this machine, and with other ranks at all of theirs; `ending` has the report, on the first rank."""
+    place = find(site) if site else None
+    try:
+        ranks = ranking.prepare(device, flags=True)
+    except ImportError:  # no torch: what can be looked at without it is
+        own = Examination(this(place, account=account), show)
+        own.add(examine(own.host))
+    else:
+        ranks = ranking.meet(ranks, patience)
+        host = this(place, account=account, device=ranks.device.type, world=ranks.world)
+        own = Examination(host, show, first=ranks.first)
+        if ranks.world == 1:
+            own.add(examine(host))
+        else:
+            try:
+                _together(own, ranks, patience, ending)
+            except OrdsmedError as failure:
+                if not ranks.first:
+                    raise
+                own.add([Outcome("error", str(failure))], SUMMING)
+            finally:
+                ranking.leave(ranks)
+    if own.first:
+        ending(own.report)
+    return worst(own.outcomes)
+
+
+def _together(own: Examination, ranks: Ranks, patience: float, ending: Callable[[dict[str, Any]], None]) -> None:
+    """All machines at once; a rank that hangs is named and ends them."""
+    from ordsmed.train.watch import Watch
+
+    def end(failure: OrdsmedError) -> None:
+        if own.first:
+            own.add([Outcome("error", str(failure))], SUMMING)
+            ending(own.report)
+
+    with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=end) as watch:
+        try:
+            watch.at(1, LOOKING)
+            own.add(examine(own.host))
+            watch.at(2, COMPARING)
+            _compare(own, ranks, 2 * patience)  # the watch speaks first
+            watch.at(3, SUMMING)
+            ranking.connect(ranks, patience)
+            sums = together.sums(
+                ranks.world, ranks.rank, str(ranks.device), add_over_all, at=lambda n: watch.at(n + 2, SUMMING)
+            )
+            rows = together.gather(ranks, "sums", plain(sums), 2 * patience)
+        except RuntimeError as failure:
+            raise watch.explain(failure) or failure from None
+        every = [Outcome(**one) for rank in rows for one in rank]
+        own.add([one for one in every if one.state != "ok"][:NAMED] or every[:1], SUMMING)
+        state = ranking.first_alone(ranks, lambda: worst(own.outcomes))
+        if state != worst(own.outcomes):  # what the first found is everybody's, and how all end
+            own.outcomes.append(Outcome(state, "see the first rank's report"))
+
+
+def _compare(own: Examination, ranks: Ranks, patience: float) -> None:
+    """What others complain of, and who differs."""
+    rows = together.gather(ranks, "outcomes", [own.host.name, plain(own.outcomes)], patience)
+    every = together.members(ranks, own.host, patience)
+    shared = list(together.disk(ranks, own.host, patience))
+    if ranks.first:
+        own.add(others(rows))
+        own.add(shared, "shared disk")
+        own.add(together.alike(every), "alike")
+        own.add(together.clocks(every), "clocks")
+        figures = [{key: value for one in outcomes for key, value in one["figures"].items()} for _, outcomes in rows]
+        own.add(together.slower(figures, [one.name for one in every]), "slower")
+
+
+def others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
+    """What other ranks complain of and the first does not, each with the machines that do."""
+    nodes: dict[tuple[str, ...], list[str]] = {}
+    keys = ("state", "text", "remedy")
+    known = [[one[key] for key in ("check", *keys)] for one in rows[0][1]]
+    for node, outcomes in rows[1:]:
+        for one in outcomes:
+            complaint = [one[key] for key in ("check", *keys)]
+            if one["state"] != "ok" and complaint not in known:
+                nodes.setdefault(tuple(complaint), []).append(node)
+    for (check, state, text, remedy), on in nodes.items():
+        names = list(dict.fromkeys(on))
+        node = ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
+        yield Outcome(cast(State, state), text, remedy, check=check, node=node)
+
+
+def add_over_all(numbers: torch.Tensor) -> None:
+    import torch.distributed
+
+    torch.distributed.all_reduce(numbers)

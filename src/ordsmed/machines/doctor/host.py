@@ -1,0 +1,217 @@
+"""Host: what checks ask of the machine they stand on; a made-up one answers in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordsmed import __version__
+from ordsmed.base import machine
+from ordsmed.base.launch.site import Destination
+from ordsmed.base.menu import HOUSE
+
+PATIENCE = 20.0  # seconds that a command has to answer
+BESIDE = ("numpy", "tokenizers", "safetensors", "msgspec")  # whose versions are compared between machines
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as torch sees it."""
+
+    name: str
+    capability: str  # 9.0, or gfx90a
+    memory: float = 0.0  # GiB
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The PyTorch that is installed."""
+
+    version: str = ""  # empty: it cannot be imported
+    reason: str = ""  # why it cannot
+    cuda: str = ""  # the runtime that it was built with
+    hip: str = ""
+    nccl: str = ""
+    codes: tuple[str, ...] = ()  # of GPUs that it was built for: sm_90, compute_90, gfx90a
+    driver: str = ""  # the newest CUDA that the driver runs
+    cards: tuple[Card, ...] = ()
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine, and where a job on it would go."""
+
+    env: Mapping[str, str]
+    python: str
+    arch: str
+    name: str  # as Slurm has it
+    hostname: str
+    user: str
+    home: Path
+    shared: Path  # the disk that all nodes of a job reach
+    torch: Torch
+    wanted: Mapping[str, str]  # the range that is in force, by name: >=2.11
+    versions: Mapping[str, str]
+    place: Destination | None  # the site and partition that were named
+    gpus: str  # whose GPUs the system knows: NVIDIA, AMD or none
+    interfaces: tuple[str, ...]  # of the network
+    fabric: str  # Slingshot, InfiniBand or Ethernet
+    cores: int
+    ask: Callable[[Sequence[str]], str | None]  # a command's answer; None: there is none, or it failed
+    space: Callable[[Path], tuple[int, int]]  # bytes that are free, and all
+    clock: Callable[[], float]
+    address: Callable[[str], str]  # of a machine's name; "": nobody knows it
+    bind: Callable[[int], str]  # why a port cannot be listened at; "": it can
+    device: str = "cpu"  # on which products and sums are measured
+    world: int = 1
+    account: str = ""
+
+    @property
+    def slurm(self) -> bool:
+        """Is this a machine of a cluster?"""
+        return self.place.site.scheduler == "slurm" if self.place else "SLURM_JOB_ID" in self.env
+
+
+def this(place: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
+    """The machine that this process runs on."""
+    home = Path(os.environ.get("HOME", "") or "/")
+    shared = os.path.expandvars(place.site.scratch) if place else ""
+    return Host(
+        env=dict(os.environ), python=platform.python_version(), arch=platform.machine(),
+        name=os.environ.get("SLURMD_NODENAME", "") or socket.gethostname(), hostname=socket.gethostname(),
+        user=user(), home=home, fabric=fabric_of(machine.ROOT),
+        shared=Path(shared) if shared and "$" not in shared and Path(shared).is_dir() else Path.cwd(),
+        torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=machine.gpus_of(machine.ROOT),
+        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=machine.cores(), ask=answer,
+        space=space, clock=time.time, address=address, bind=bind, device=device, world=world, account=account,
+    )  # fmt: skip
+
+
+def torch_here() -> Torch:
+    """What torch says of itself and of the GPUs it sees."""
+    try:
+        import torch
+    except (ImportError, OSError) as failure:
+        return Torch(reason=(str(failure).splitlines() or ["it cannot be imported"])[0][:200])
+    cards, driver, nccl = [], "", ""
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            own = torch.cuda.get_device_properties(number)
+            code = getattr(own, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
+            cards.append(Card(own.name, code or f"{own.major}.{own.minor}", own.total_memory / 2**30))
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    if torch.version.cuda:
+        with contextlib.suppress(RuntimeError, AttributeError):
+            number = getattr(torch._C, "_cuda_getDriverVersion")()  # noqa: B009 (its stubs lack it)
+            driver = f"{number // 1000}.{number % 1000 // 10}" if number else ""
+    codes = tuple(torch.cuda.get_arch_list())
+    return Torch(
+        str(torch.__version__), "", torch.version.cuda or "", torch.version.hip or "", nccl, codes, driver, tuple(cards)
+    )
+
+
+def ranges() -> dict[str, str]:
+    """The versions of Python and torch that this library takes, as it says itself."""
+    try:
+        python = importlib.metadata.metadata("ordsmed")["Requires-Python"] or ""
+        needs = importlib.metadata.requires("ordsmed") or []
+    except importlib.metadata.PackageNotFoundError:  # its sources, not installed
+        path = HOUSE.parents[1] / "pyproject.toml"
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"] if path.is_file() else {}
+        python, needs = project.get("requires-python", ""), project.get("dependencies", [])
+    torch = next((m[1] for need in needs if (m := re.fullmatch(r"torch\s*\(?([^;()]*)\)?(;.*)?", need))), "")
+    return {"Python": python.strip(), "torch": torch.strip()}
+
+
+def versions() -> dict[str, str]:
+    """Of this library and of those that make the numbers."""
+    own = {"ordsmed": __version__}
+    for name in BESIDE:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            own[name] = importlib.metadata.version(name)
+    return own
+
+
+def within(version: str, wanted: str) -> bool:
+    """Is 2.9.1+cu128 in the range `>=2.7,<3`?"""
+    own = _numbers(version)
+    for part in filter(None, (part.strip() for part in wanted.split(","))):
+        match = re.fullmatch(r"(>=|<=|==|!=|>|<|~=)\s*([\w.+*]+)", part)
+        if match is None:
+            raise ValueError(f"{part!r} is no range of versions")
+        sign, limit = match[1], _numbers(match[2])
+        size = max(len(own), len(limit))
+        a, b = (numbers + (0,) * (size - len(numbers)) for numbers in (own, limit))
+        alike = a[: len(limit)] == limit if match[2].endswith("*") else a == b
+        near = a >= b and a[: len(limit) - 1] == limit[:-1]
+        if not {">=": a >= b, "<=": a <= b, "==": alike, "!=": not alike, ">": a > b, "<": a < b, "~=": near}[sign]:
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def fabric_of(root: Path) -> str:
+    """What connects machines, as the system has it."""
+    names = {"Slingshot": "sys/class/cxi", "InfiniBand": "sys/class/infiniband"}
+    return next((name for name, path in names.items() if any((root / path).glob("*"))), "Ethernet")
+
+
+def user() -> str:
+    """Who asks."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container knows a number alone
+        return str(os.getuid())
+
+
+def answer(words: Sequence[str]) -> str | None:
+    """What a command prints; None where there is none, it fails, or does not answer."""
+    if not shutil.which(words[0]):
+        return None
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def space(path: Path) -> tuple[int, int]:
+    """Bytes of a disk that are free, and all it has."""
+    own = os.statvfs(path)
+    return own.f_bavail * own.f_frsize, own.f_blocks * own.f_frsize
+
+
+def address(name: str) -> str:
+    """The address of a machine by its name."""
+    try:
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return ""
+
+
+def bind(port: int) -> str:
+    """Try to listen at a port."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", port))
+            listener.listen()
+        except (OSError, OverflowError) as failure:
+            return str(getattr(failure, "strerror", "") or failure)
+    return ""

@@ -1,0 +1,107 @@
+"""Checks of the network: names, ports, and what NCCL and libfabric are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ordsmed.base.ranks import place_of
+from ordsmed.machines.doctor.host import Host
+from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
+
+NEAR = ("127.", "::1")  # addresses that only this machine reaches
+SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+SLOWER = {
+    "NCCL_P2P_DISABLE": "GPUs of one machine talk through memory",
+    "NCCL_SHM_DISABLE": "processes of one machine talk through the network",
+    "NCCL_IB_DISABLE": "InfiniBand lies idle",
+    "NCCL_NET_GDR_DISABLE": "what is sent goes through memory",
+}
+# Without them NCCL on Slingshot changes sums between nodes in silence (LL128 with GPUDirect: NVIDIA/nccl#2001):
+# documentation.sigma2.no, hpc_machines/olivia/nccl, May 2026; github.com/HewlettPackard/shs-ccl-docs, ccl_env.sh
+SLINGSHOT = dict(line.split("=") for line in """
+FI_MR_CACHE_MONITOR=userfaultfd
+FI_CXI_DISABLE_HOST_REGISTER=1
+FI_CXI_DEFAULT_CQ_SIZE=131072
+FI_CXI_RDZV_PROTO=alt_read
+FI_CXI_RDZV_EAGER_SIZE=0
+FI_CXI_RDZV_THRESHOLD=0
+FI_CXI_RDZV_GET_MIN=0
+FI_CXI_DEFAULT_TX_SIZE=2048
+FI_CXI_RX_MATCH_MODE=hybrid
+NCCL_CROSS_NIC=1
+NCCL_NET_GDR_LEVEL=PHB
+""".strip().splitlines())  # fmt: skip
+
+
+def names(host: Host) -> Iterator[Outcome]:
+    """Does this machine know its own name, and that of the first one?"""
+    own = host.address(host.hostname)
+    if not own:
+        yield error(f"nobody knows {host.hostname}", "have it written into DNS or /etc/hosts; processes meet by name")
+        return
+    first = host.env.get("MASTER_ADDR") or place_of(host.env).address
+    reached = host.address(first)
+    nodes = host.env.get("SLURM_STEP_NUM_NODES", host.env.get("SLURM_JOB_NUM_NODES", "1"))
+    if not reached:
+        yield error(f"nobody knows {first}, where processes are to meet", "set MASTER_ADDR to the first machine's name")
+    elif nodes != "1" and reached.startswith(NEAR):
+        yield warning(f"{first} is {reached}, which only one machine reaches", "set MASTER_ADDR to its address")
+    else:
+        yield ok(f"{host.hostname} is {own}" + (f", the first is {first}" if host.world > 1 else ""))
+
+
+def port(host: Host) -> Iterator[Outcome]:
+    """Is the port free at which processes are to meet?"""
+    if host.world > 1:
+        yield ok("processes have met")
+        return
+    given = host.env.get("MASTER_PORT", "")
+    number = int(given) if given.isdigit() else place_of(host.env).port
+    if reason := host.bind(number):
+        yield error(f"{number} cannot be listened at: {reason}", "set MASTER_PORT to a free one, on all ranks the same")
+    else:
+        yield ok(f"{number} is free")
+
+
+def interfaces(host: Host) -> Iterator[Outcome]:
+    """Do the interfaces that NCCL and gloo are told to take exist?"""
+    given = {name: host.env[name] for name in SOCKETS if host.env.get(name)}
+    for name, value in given.items():
+        if lacking := _lacking(value, host.interfaces):
+            remedy = f"there are: {', '.join(host.interfaces)}"
+            yield error(f"{name}={value}: {', '.join(lacking)} is not here", remedy)
+            return
+    yield ok(", ".join(f"{name}={value}" for name, value in given.items()) or "left to NCCL and gloo")
+
+
+def _lacking(value: str, there: tuple[str, ...]) -> list[str]:
+    """Names that no interface begins with (`=`: is); `^` names those that are left out."""
+    if value.startswith("^"):
+        return []
+    exact = value.startswith("=")
+    wanted = value.lstrip("=").split(",")
+    return [one for one in wanted if not any(name == one if exact else name.startswith(one) for name in there)]
+
+
+def collectives(host: Host) -> Iterator[Outcome]:
+    """Is NCCL told anything that makes it slow, or left without what Slingshot needs?"""
+    slow = [name for name in SLOWER if host.env.get(name) == "1"]
+    for name in slow:
+        yield warning(f"{name}=1: {SLOWER[name]}", f"unset {name}")
+    if host.fabric == "Slingshot" and host.gpus == "NVIDIA":
+        yield from _slingshot(host)
+    elif not slow:
+        given = sorted(name for name in host.env if name.startswith(("NCCL_", "FI_", "RCCL_", "UCX_")))
+        yield ok(f"{host.fabric}; set: {', '.join(given) or 'nothing'}")
+
+
+def _slingshot(host: Host) -> Iterator[Outcome]:
+    wrong = {name: value for name, value in SLINGSHOT.items() if host.env.get(name) != value}
+    if not wrong:
+        yield ok("Slingshot, and all that NCCL needs on it")
+        return
+    remedy = f"load the site's NCCL module, or `export {' '.join(f'{name}={value}' for name, value in wrong.items())}`"
+    text = f"Slingshot without {', '.join(wrong)}: sums between nodes can come out wrong in silence"
+    excluded = host.env.get("NCCL_PROTO", "")
+    spared = "LL128" in excluded if excluded.startswith("^") else excluded and "LL128" not in excluded.split(",")
+    yield (warning(f"{text} (NCCL_PROTO={excluded} spares the worst)", remedy) if spared else error(text, remedy))

@@ -1,0 +1,153 @@
+"""Checks of what is installed: Python, torch, the wheel against processor, GPUs and driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ordsmed.base.launch.gpus import known
+from ordsmed.base.machine import has_code
+from ordsmed.machines.doctor.host import Host, within
+from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
+
+LOUD = {
+    "CUDA_LAUNCH_BLOCKING": ("1", "every kernel is waited for"),
+    "TORCH_SHOW_CPP_STACKTRACES": ("1", "stacks are kept"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", "memory is asked for anew each time"),
+    "AMD_SERIALIZE_KERNEL": ("3", "every kernel is waited for"),
+}
+
+
+def python(host: Host) -> Iterator[Outcome]:
+    """Is the interpreter one that the library takes?"""
+    yield from _in_range(host, "Python", host.python, "make an environment with another Python")
+
+
+def torch(host: Host) -> Iterator[Outcome]:
+    """Can PyTorch be imported, and is its version in the range that is in force?"""
+    if not host.torch.version:
+        yield error(f"cannot be imported: {host.torch.reason}", _install(host))
+        return
+    yield from _in_range(host, "torch", host.torch.version, _install(host))
+    named = host.place.site.torch if host.place else ""
+    if named and not within(host.torch.version, f"=={named}.*"):
+        yield warning(
+            f"{host.torch.version}, where the modules or the image of {_site(host)} hold {named}",
+            "load its modules before you start, or take its image",
+        )
+
+
+def _in_range(host: Host, name: str, version: str, remedy: str) -> Iterator[Outcome]:
+    wanted = host.wanted.get(name, "")
+    if not wanted:
+        yield warning(f"{version}; the range in force is unknown", "install ordsmed by pip, which writes it down")
+    elif within(version, wanted):
+        yield ok(f"{version}, in the range {wanted}")
+    else:
+        yield error(f"{version}, out of the range {wanted}", remedy)
+
+
+def wheel(host: Host) -> Iterator[Outcome]:
+    """Is torch built for this processor's and these GPUs' makers?"""
+    own, part = host.torch, host.place.partition if host.place else None
+    if part and part.arch not in ("unknown", host.arch):
+        place = f"{part.name} of {_site(host)}"
+        yield error(f"this machine is {host.arch}, {place} is {part.arch}", f"start it on a node of {part.name}")
+    if not own.version:
+        return
+    built = f"CUDA {own.cuda}" if own.cuda else f"ROCm {own.hip}" if own.hip else "CPUs alone"
+    wanted = {"NVIDIA": own.cuda, "AMD": own.hip}.get(host.gpus, "none")
+    if not wanted:
+        source = "build it from source" if host.arch == "ppc64le" else f"install the wheel of torch for {host.gpus}"
+        yield error(f"torch for {built} on a machine with {host.gpus}'s GPUs, which it cannot use", source)
+    elif part and (gpu := part.model) and gpu.amd != bool(own.hip) and (own.cuda or own.hip):
+        yield error(f"torch for {built}, but {part.name} has {part.gpu}", f"install the wheel for {gpu.wheels}")
+    else:
+        yield ok(f"torch for {built} on {host.arch}")
+
+
+def gpus(host: Host) -> Iterator[Outcome]:
+    """Does torch see the GPUs, and has it code for each?"""
+    own = host.torch
+    expected = host.place.partition.gpus if host.place else None
+    if not own.cards:
+        if host.gpus != "none" and (own.cuda or own.hip):
+            hidden = "CUDA_VISIBLE_DEVICES" in host.env and not host.env["CUDA_VISIBLE_DEVICES"].strip()
+            remedy = "unset CUDA_VISIBLE_DEVICES" if hidden else "look at `nvidia-smi` or `rocm-smi`, and at the driver"
+            yield error(f"torch sees none of {host.gpus}'s GPUs", remedy)
+        elif host.device == "cuda" or (expected and "SLURM_JOB_ID" in host.env):
+            yield error("no GPU here", "ask Slurm for some (`ordsmed sites` says how), or name `--device cpu`")
+        else:
+            has = f"; a node of {_site(host)} has {expected}" if expected else ""
+            yield ok(f"none here; the CPU is used{has}")
+        return
+    lacking = {card.capability: card for card in own.cards if not has_code(card.capability, own.codes)}
+    for code, card in lacking.items():
+        model = known(card.name)
+        wheels = f"for {model.wheels}" if model else "that holds it"
+        remedy = f"install a wheel of torch {wheels}, or build it from source"
+        yield error(f"torch holds no code for {card.name} ({code}): it has {' '.join(own.codes)}", remedy)
+    if not lacking:
+        kinds = ", ".join(
+            dict.fromkeys(f"{card.name} ({card.capability}, {card.memory:.0f} GiB)" for card in own.cards)
+        )
+        yield ok(f"{len(own.cards)} x {kinds}; torch holds code for them")
+    if len({card.name for card in own.cards}) > 1:
+        yield warning("of several kinds in one machine", "choose those alike with CUDA_VISIBLE_DEVICES")
+
+
+def driver(host: Host) -> Iterator[Outcome]:
+    """Is the driver new enough for the runtime that torch was built with?"""
+    own = host.torch
+    if host.gpus != "NVIDIA" or not own.cuda:
+        return
+    if not own.driver:
+        yield error(f"none answers, CUDA {own.cuda} needs one", "look at `nvidia-smi`, ask the site's people")
+        return
+    has, needs = ([int(n) for n in version.split(".")[:2]] for version in (own.driver, own.cuda))
+    if has[0] < needs[0]:
+        remedy = f"install a wheel of torch for CUDA {has[0]}, or have the driver renewed"
+        yield error(f"runs CUDA up to {own.driver}, torch was built with {own.cuda}", remedy)
+    elif has < needs:
+        remedy = "works within a generation, but for code that is compiled as it runs (`compile`)"
+        yield warning(f"runs CUDA up to {own.driver}, torch was built with {own.cuda}", remedy)
+    else:
+        yield ok(f"runs CUDA up to {own.driver}, torch was built with {own.cuda}")
+
+
+def precision(host: Host) -> Iterator[Outcome]:
+    """Can the GPUs do what the partition's layout says?"""
+    if host.place is None:
+        return
+    asked = str(host.place.layout.get("precision", "auto"))
+    for card in {card.name: card for card in host.torch.cards}.values():
+        if (model := known(card.name)) and asked not in (*model.able, "auto"):
+            yield error(f"{asked} on {card.name}, which has no units for it", f"take {' or '.join(model.able)}")
+            return
+    yield ok(f"{asked}, which {_site(host)} is set to")
+
+
+def switches(host: Host) -> Iterator[Outcome]:
+    """Are there settings for debugging left in the environment, or more threads than cores?"""
+    slow = [(name, why) for name, (value, why) in LOUD.items() if host.env.get(name) == value]
+    for name, why in slow:
+        yield warning(f"{name}={host.env[name]}: {why}", f"unset {name}")
+    threads = host.env.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if threads.isdigit() and int(threads) > host.cores:
+        yield warning(f"OMP_NUM_THREADS={threads} with {host.cores} cores", f"set it to {host.cores} or less")
+    elif not slow:
+        yield ok(f"no debugging, {threads or 'any number of'} threads with {host.cores} cores")
+
+
+def _site(host: Host) -> str:
+    return host.place.name if host.place else "this machine"
+
+
+def _install(host: Host) -> str:
+    """How torch comes to this place."""
+    site = host.place.site if host.place else None
+    if site and site.modules:
+        return f"`module load {' '.join(site.modules)}`"
+    if site and site.pip_torch == "forbidden":
+        return f"take the module or image of {_site(host)}: not by pip there"
+    wanted = host.wanted.get("torch", "")
+    return f"`pip install 'torch{wanted}'`"

@@ -1,0 +1,229 @@
+"""Several processes looked at together: what differs between their machines, and sums over all checked for values.
+
+each rank: facts, outcomes -> the store -> the first rank: who differs      sums: every number held against its own
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ordsmed.base import files
+from ordsmed.base.ranks import Ranks
+from ordsmed.machines.doctor.disks import clock_of
+from ordsmed.machines.doctor.host import Host
+from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
+
+if TYPE_CHECKING:
+    import torch
+
+SIZES = (1, 1_000, 65_537, 1 << 20, (1 << 22) + 3)  # numbers: protocols change with size, and like no remainders
+TYPES = ("float32", "bfloat16", "float16", "float64", "int64")
+MODULUS = 3  # numbers are 0, 1 and 2: sums of them are exact in 16 bits up to 85 ranks
+EXACT = {"bfloat16": 256, "float16": 2048}  # whole numbers that a type holds
+SETTINGS = ("NCCL_", "FI_", "RCCL_", "UCX_", "GLOO_", "TORCH_NCCL_", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+            "CUBLAS_WORKSPACE_CONFIG", "PYTORCH_CUDA_ALLOC_CONF")  # fmt: skip
+OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ by their nature
+
+COMPARED = ("FLOP/s", "memory GB/s")  # a disk that all share is as fast as the others leave it
+
+Sum = Callable[["torch.Tensor"], None]
+
+
+@dataclass(frozen=True)
+class Member:
+    """What one rank says of itself."""
+
+    rank: int
+    node: str
+    facts: Mapping[str, str]
+    clock: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.node} (rank {self.rank})"
+
+
+def facts(host: Host) -> dict[str, str]:
+    """What must be alike on all machines."""
+    own = host.torch
+    cards = ", ".join(sorted({card.name for card in own.cards}))
+    named = {"Python": host.python, "torch": own.version, "CUDA": own.cuda, "ROCm": own.hip, "NCCL": own.nccl,
+             "driver": own.driver, "arch": host.arch, "GPUs": cards, **host.versions}  # fmt: skip
+    settings = {key: value for key, value in host.env.items() if key.startswith(SETTINGS) and key not in OWN}
+    return {key: value for key, value in {**named, **settings}.items() if value}
+
+
+def gather(ranks: Ranks, key: str, value: Any, patience: float) -> list[Any]:
+    """What all ranks say, in their order; anything JSON holds."""
+    store, limit = ranks.store, timedelta(seconds=patience)
+    store.set(f"{key}/{ranks.rank}", json.dumps(value))
+    keys = [f"{key}/{rank}" for rank in range(ranks.world)]
+    store.wait(keys, limit)
+    return [json.loads(store.get(one)) for one in keys]
+
+
+def members(ranks: Ranks, host: Host, patience: float) -> list[Member]:
+    """All ranks; their clocks are read as the last of them comes."""
+    gather(ranks, "here", True, patience)
+    clock = host.clock()
+    rows = gather(ranks, "member", [host.name, facts(host), clock], patience)
+    return [Member(rank, *row) for rank, row in enumerate(rows)]
+
+
+def disk(ranks: Ranks, host: Host, patience: float) -> Iterator[Outcome]:
+    """Do all ranks reach the same disk, and does a lock of one keep the others out?"""
+    secret = secrets.token_hex(8)
+    folder = host.shared / f".ordsmed-doctor-{secret}"
+    lock = None
+    try:
+        if ranks.first:
+            folder.mkdir()
+            files.write_text(folder / "word", secret)
+            lock = (folder / "word").open()
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        place, word = gather(ranks, "disk", [str(folder), secret], patience)[0]
+        answers = gather(ranks, "disk/seen", "" if ranks.first else _seen(Path(place) / "word", word), patience)
+    finally:
+        if lock:
+            lock.close()
+            shutil.rmtree(folder, ignore_errors=True)
+    if ranks.first:
+        yield from _disk_of(host.shared, answers)
+
+
+def _seen(path: Path, word: str) -> str:
+    """What another rank finds wrong with a file that the first wrote and holds."""
+    try:
+        with path.open() as file:
+            if file.read() != word:
+                return "reads another text"
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return ""
+    except OSError as failure:
+        return str(failure.strerror)
+    return "is given a lock that the first rank holds"
+
+
+def _disk_of(path: Path, answers: list[str]) -> Iterator[Outcome]:
+    remedy = "start from a folder that all machines share, with locks (Lustre: mounted with `flock`)"
+    wrong = [f"rank {rank} {reason}" for rank, reason in enumerate(answers) if reason]
+    if wrong:
+        yield error(f"{path}: {'; '.join(wrong[:4])}", remedy)
+    else:
+        yield ok(f"{path} is one disk, its locks hold between {len(answers)} ranks")
+
+
+def alike(every: list[Member]) -> Iterator[Outcome]:
+    """Name who has another version or setting than most."""
+    lines = []
+    for fact in sorted({key for one in every for key in one.facts}):
+        values = [one.facts.get(fact, "none") for one in every]
+        usual = max(Counter(values), key=lambda value: (values.count(value), -values.index(value)))
+        differs = [one for one, value in zip(every, values, strict=True) if value != usual]
+        if not differs:
+            continue
+        others = next(one for one in every if one.facts.get(fact, "none") == usual)
+        has = ", ".join(f"{one.name} has {one.facts.get(fact, 'none')}" for one in differs[:4])
+        rest = f" and {len(differs) - 4} others" if len(differs) > 4 else ""
+        lines.append(f"{fact}: {has}{rest}, {others.name} has {usual}")
+    remedy = "start all from one environment on a disk that they share"
+    yield from (error(line, remedy) for line in lines)
+    if not lines:
+        nodes = len({one.node for one in every})
+        yield ok(f"{len(every)} ranks on {nodes} {'node' if nodes == 1 else 'nodes'} have the same")
+
+
+def clocks(every: list[Member]) -> Iterator[Outcome]:
+    """Name whose clock is off."""
+    middle = sorted(one.clock for one in every)[(len(every) - 1) // 2]
+    furthest = max(every, key=lambda one: abs(one.clock - middle))
+    off = abs(furthest.clock - middle)
+    result = clock_of(f"the others', on {furthest.name}", off)
+    yield result if result.state != "ok" else ok(f"of {len(every)} ranks agree", **result.figures)
+
+
+def sums(
+    world: int, rank: int, device: str, add: Sum, *, at: Callable[[int], None] = lambda step: None
+) -> Iterator[Outcome]:
+    """All-reduce numbers of several sizes and types; each result is held against what it must be."""
+    import torch
+
+    step, slowest, wrong = 0, 0.0, list[str]()
+    for kind in TYPES:
+        dtype = getattr(torch, kind)
+        if world * (MODULUS - 1) > EXACT.get(kind, 1 << 24):
+            continue
+        for size in SIZES:
+            step += 1
+            at(step)
+            wanted = expected(size, world, device)
+            numbers = share(size, rank, device).to(dtype)
+            began = time.perf_counter()
+            add(numbers)
+            if torch.device(device).type == "cuda":
+                torch.cuda.synchronize()
+            spent = time.perf_counter() - began
+            if one := difference(numbers, wanted):  # the others go on, and so does this rank
+                wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {one}")
+            if kind == "float32" and size == SIZES[-1]:
+                slowest = spent
+    if wrong:
+        yield error(wrong[0] + (f"; and {len(wrong) - 1} of {step} sums more" if wrong[1:] else ""), WRONG)
+        return
+    rate = SIZES[-1] * 4 / slowest / 1e9 if slowest else 0.0
+    yield ok(
+        f"{step} sums over {world} ranks are right to the last number; {rate:.3g} GB/s",
+        **{"all-reduce GB/s": round(rate, 4)},
+    )
+
+
+WRONG = ("numbers change on their way: load the site's NCCL module or set the variables that `collectives` names, "
+         "try NCCL_PROTO=^LL128; train nothing before this is right")  # fmt: skip
+
+
+def share(size: int, rank: int, device: str) -> torch.Tensor:
+    """The numbers of one rank, whole and small."""
+    import torch
+
+    return (torch.arange(size, device=device) + rank) % MODULUS
+
+
+def expected(size: int, world: int, device: str) -> torch.Tensor:
+    """Their sums over all ranks, reckoned by each for itself."""
+    import torch
+
+    counts = torch.tensor([world // MODULUS + (one < world % MODULUS) for one in range(MODULUS)], device=device)
+    first = torch.arange(MODULUS, device=device)
+    cycle = torch.stack([((first + one) % MODULUS) * counts[one] for one in range(MODULUS)]).sum(0)
+    return cycle[torch.arange(size, device=device) % MODULUS]
+
+
+def difference(numbers: torch.Tensor, wanted: torch.Tensor) -> str:
+    """How many are wrong, and the first of them; empty: none is."""
+    wrong = numbers.double() != wanted.double()  # not as whole numbers: 1.5 would be 1
+    if not bool(wrong.any()):
+        return ""
+    first = int(wrong.nonzero()[0])
+    return f"{int(wrong.sum()):,} are wrong, number {first:,} is {numbers[first].item():g} and not {int(wanted[first])}"
+
+
+def slower(every: Sequence[Mapping[str, float]], names: list[str], share: float = 0.5) -> Iterator[Outcome]:
+    """Name the node whose figures are far below the others' middle."""
+    for figure in sorted({key for one in every for key in one if key.endswith(COMPARED)}):
+        values = [one.get(figure, 0.0) for one in every]
+        middle = sorted(values)[len(values) // 2]
+        behind = [f"{name} {value:.3g}" for name, value in zip(names, values, strict=True) if value < share * middle]
+        if behind:
+            remedy = "look who else works there, or leave it out (`--exclude`)"
+            yield warning(f"{figure}: {', '.join(behind)}, the others about {middle:.3g}", remedy)

@@ -1,0 +1,195 @@
+"""Containers: CSC's tykky, an Apptainer definition, a Dockerfile with the lines of Enroot and Pyxis."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ordsmed.base.screen import command
+from ordsmed.machines.install import shell
+from ordsmed.machines.install.plan import LEAST_PYTHON, Installation
+
+AT = "/opt/ordsmed"  # within
+
+
+def tykky(work: Installation) -> dict[str, str]:
+    """requirements.txt is PyTorch alone, of its own index; what comes after it is done inside."""
+    index = "" if work.bundle else f"--index-url {work.index}\n"
+    return {
+        "requirements.txt": f"{index}{work.torch_wanted}\n",
+        "inside.sh": shell.script(_inside(work)),
+        "install.sh": shell.script(_tykky(work)),
+    }
+
+
+def _inside(work: Installation) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield "# what tykky does within its container after PyTorch: the venv is active"
+    yield "set -e"
+    yield 'python3 -c \'import torch; print("torch==" + torch.__version__)\' >"${TMPDIR:-/tmp}/ordsmed-torch.txt"'
+    yield f'python3 -m pip install {_packages(work)}--constraint "${{TMPDIR:-/tmp}}/ordsmed-torch.txt" \\'
+    yield f'    "$(echo "$ORDSMED_FILES"/ordsmed-*.whl)"{_extras(work)}'
+
+
+def _tykky(work: Installation) -> Iterator[str]:
+    yield from shell.head(work)
+    yield from shell.modules(work, ("tykky", *work.modules))
+    yield "command -v pip-containerize >/dev/null ||"
+    yield '    stop "pip-containerize: is not here; name the module of tykky by --module"'
+    yield from shell.python(work)
+    yield from shell.wheel(work)
+    yield from shell.new_folder()
+    yield 'export ORDSMED_FILES="$PWD"'
+    if work.bundle:
+        yield 'export PIP_NO_INDEX=1 PIP_FIND_LINKS="$PWD/bundle"'
+    yield 'step "tykky" pip-containerize new --prefix "$new" --post-install inside.sh requirements.txt'
+    yield 'step "ordsmed" "$new/bin/ordsmed" version'
+    yield ""
+    yield shell.LINK
+    yield 'echo "installed: $prefix/ordsmed-$version/bin/ordsmed"'
+
+
+def apptainer(work: Installation) -> dict[str, str]:
+    return {"ordsmed.def": shell.script(_definition(work)), "install.sh": shell.script(_apptainer(work))}
+
+
+def _definition(work: Installation) -> Iterator[str]:
+    local = work.image.startswith(("/", "./")) or work.image.endswith(".sif")
+    yield f"Bootstrap: {'localimage' if local else 'docker'}"
+    yield f"From: {work.image.removeprefix('docker://')}"
+    yield ""
+    yield "%labels"
+    yield "    org.opencontainers.image.title ordsmed"
+    yield f"    org.opencontainers.image.version {work.version}"
+    yield ""
+    yield "%files"
+    yield f"    ordsmed-*.whl {AT}/"
+    if work.bundle:
+        yield f"    bundle {AT}/bundle"
+    yield ""
+    yield "%post"
+    yield from (f"    {line}" for line in steps(work))
+    yield ""
+    yield "%environment"
+    yield "    export PYTHONNOUSERSITE=1"
+    yield ""
+    yield "%test"
+    yield "    ordsmed version"
+    yield ""
+    yield "%runscript"
+    yield '    exec ordsmed "$@"'
+
+
+def _apptainer(work: Installation) -> Iterator[str]:
+    yield from shell.head(work)
+    yield from shell.modules(work, work.modules)
+    yield "build=$(command -v apptainer || command -v singularity) ||"
+    yield '    stop "apptainer: is not here; load its module (--module), or build the image on a machine that has it"'
+    yield from shell.python(work)
+    yield from shell.wheel(work)
+    yield ""
+    yield 'new="$prefix/.ordsmed-$version.$$.sif"'
+    yield 'step "apptainer build" "$build" build "$new" ordsmed.def'
+    yield 'mv -f "$new" "$prefix/ordsmed-$version.sif" && whole=yes'
+    yield 'echo "installed: $prefix/ordsmed-$version.sif"'
+    words = command("submit", "RECIPE", "--site", work.place.name, "--container")
+    yield f'echo "next: {words} $prefix/ordsmed-$version.sif"'
+
+
+def docker(work: Installation) -> dict[str, str]:
+    return {
+        "Dockerfile": shell.script(_dockerfile(work)),
+        "install.sh": shell.script(_docker(work)),
+        "launch.sh": shell.script(_launch(work)),
+        "run.sub": shell.script(_run_sub(work)),
+    }
+
+
+def _dockerfile(work: Installation) -> Iterator[str]:
+    yield f"# ordsmed {work.version} for {work.title}"
+    yield f"FROM {work.image.removeprefix('docker://')}"
+    yield f"COPY ordsmed-*.whl {AT}/"
+    if work.bundle:
+        yield f"COPY bundle {AT}/bundle"
+    yield "RUN " + " && \\\n    ".join(steps(work))
+    yield "ENV PYTHONNOUSERSITE=1"
+    yield "WORKDIR /workspace"
+    yield 'CMD ["ordsmed", "--help"]'
+
+
+def _docker(work: Installation) -> Iterator[str]:
+    yield from shell.head(work)
+    yield "engine=$(command -v docker || command -v podman) ||"
+    yield '    stop "docker: is not here, nor podman; build the image on a machine that has one"'
+    yield from shell.python(work)
+    yield from shell.wheel(work)
+    yield ""
+    yield 'step "$(basename "$engine") build" "$engine" build --tag "ordsmed:$version" .'
+    yield "# Enroot's file, which Pyxis reads on the nodes"
+    yield "if command -v enroot >/dev/null; then"
+    yield "    case $engine in *podman) from=podman ;; *) from=dockerd ;; esac"
+    yield '    new="$prefix/.ordsmed-$version.$$.sqsh"'
+    yield '    step "enroot import" enroot import --output "$new" "$from://ordsmed:$version"'
+    yield '    mv -f "$new" "$prefix/ordsmed-$version.sqsh"'
+    yield "fi"
+    yield "whole=yes"
+    yield 'echo "installed: the image ordsmed:$version"'
+    yield 'echo "next: bash launch.sh, or where enroot is: sbatch -N 2 run.sub pretrain RECIPE"'
+
+
+def _launch(work: Installation) -> Iterator[str]:
+    gpus = " --gpus all" if work.place.partition.gpu != "none" else ""
+    yield "#!/bin/bash"
+    yield "# one machine: data and results of this folder, as ordsmed's words say; without words a shell"
+    yield "set -eu"
+    yield "mkdir -p data work"
+    yield f"exec docker run --rm -it{gpus} --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 \\"
+    yield '    --volume "$PWD/data:/workspace/data" --volume "$PWD/work:/workspace/work" \\'
+    yield f'    "ordsmed:{work.version}" "${{@:-bash}}"'
+
+
+def _run_sub(work: Installation) -> Iterator[str]:
+    """Pyxis' lines; `ordsmed submit --container FILE --enroot` plans and writes a whole job."""
+    part = work.place.partition
+    gpus = part.gpus or 0
+    yield "#!/bin/bash"
+    yield "# sbatch -N 48 --ntasks-per-node=8 run.sub pretrain electra-base-lamb"
+    yield "#SBATCH --job-name=ordsmed"
+    if work.place.site.partition:
+        yield f"#SBATCH --partition={part.name}"
+    yield f"#SBATCH --ntasks-per-node={gpus or 1}"
+    if gpus:
+        yield f"#SBATCH {part.ask.format(gpus=gpus, total=gpus)}"
+    if work.place.site.account == "required":
+        yield "# sbatch wants --account=NAME too"
+    yield "set -eu"
+    yield f"image=${{IMAGE:-{work.prefix}/ordsmed-{work.version}.sqsh}}"
+    yield '[ -e "$image" ] || { echo "run.sub: no $image; install.sh makes it, or set IMAGE" >&2; exit 1; }'
+    yield "mkdir -p data work"
+    yield 'srun --container-image="$image" --container-workdir=/workspace \\'
+    yield '    --container-mounts="$PWD/data:/workspace/data,$PWD/work:/workspace/work" \\'
+    yield '    ordsmed "$@"'
+
+
+def steps(work: Installation) -> list[str]:
+    """What is done within an image, by `sh`."""
+    lines = [f"python3 -c 'import sys; sys.exit(None if sys.version_info >= {LEAST_PYTHON} else sys.version)'",
+            "export PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore"]  # fmt: skip
+    if work.torch == "wheels":
+        where = f"--no-index --find-links {AT}/bundle" if work.bundle else f"--index-url {work.index}"
+        lines.append(f"python3 -m pip install {where} {shlex.quote(work.torch_wanted)}")
+    lines += [
+        f"python3 -c 'import torch; print(\"torch==\" + torch.__version__)' >{AT}/constraints.txt",
+        f"python3 -m pip install {_packages(work, AT)}--constraint {AT}/constraints.txt "
+        f'"$(echo {AT}/ordsmed-*.whl)"{_extras(work)}',
+        "ordsmed version",
+    ]
+    return lines
+
+
+def _packages(work: Installation, at: str = "$ORDSMED_FILES") -> str:
+    return f"--no-index --find-links {at}/bundle " if work.bundle else ""
+
+
+def _extras(work: Installation) -> str:
+    return f"'[{','.join(work.extras)}]'" if work.extras else ""

@@ -1,0 +1,148 @@
+"""An easyconfig: NLPL's one module a package and toolchain, on the PyTorch of EasyBuild's own collection.
+
+PyTorch/2.9.1-foss-2024a-CUDA-12.6.0 -> nlpl-ordsmed/0.1.0-foss-2024a-cuda-12.6.0-Python-3.12.3
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.machines.doctor.host import within
+from ordsmed.machines.install import shell
+from ordsmed.machines.install.plan import Installation
+
+USUAL = "PyTorch/2.9.1-foss-2024a"
+CUDA = "-CUDA-12.6.0"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What EasyBuild's collection has beside PyTorch in a toolchain's year; GPUs' code lies in PyTorch alone."""
+
+    python: str
+    binutils: str
+    packages: str
+    scipy: str
+    tokenizers: str
+    numpy: str  # of `scipy`
+    filelock: str  # of `packages`, as the next
+    rich: str
+    idna: str
+
+
+GENERATIONS = {
+    "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "1.26.4", "3.15.1", "13.7.1", "3.7"),
+    "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "2.3.1", "3.18.0", "14.0.0", "3.10"),
+}
+PINNED = ("msgspec", "tomli-w", "zstandard")  # that the collection lacks: as they were tested here
+SAFETENSORS = "0.8.0"  # the collection's are older; its wheel, as to build it needs Rust
+SAFETENSORS_WHEEL = "safetensors-%(version)s-cp310-abi3-manylinux_2_17_%(arch)s.manylinux2014_%(arch)s.whl"
+
+
+@dataclass(frozen=True)
+class TorchModule:
+    """A module of PyTorch, by its name."""
+
+    version: str
+    year: str
+    cuda: str
+
+    @property
+    def suffix(self) -> str:
+        return f"-cuda-{self.cuda}" if self.cuda else ""
+
+
+def torch_module(work: Installation) -> TorchModule:
+    """The PyTorch of the modules that are named, else the newest of the collection."""
+    usual = USUAL + (CUDA if work.place.partition.gpu != "none" else "")
+    named = [name for name in work.modules if name.startswith("PyTorch/") and "foss" in name]
+    name = named[0] if named else usual
+    match = re.fullmatch(r"PyTorch/([\d.]+)-foss-(\d{4}[ab])(?:-CUDA-([\d.]+))?", name)
+    if not match:
+        raise RecipeError("--module", f"found {name}", f"one as EasyBuild names it: {usual}")
+    version, year, cuda = match.groups()
+    if year not in GENERATIONS:
+        problem = f"found {name}; {nearest(year, GENERATIONS)}"
+        raise RecipeError("--module", problem, "", "older toolchains hold a Python before 3.11 or no tokenizers")
+    if not within(version, least := work.torch_wanted.removeprefix("torch")):
+        raise RecipeError("--module", f"found {name}", f"PyTorch {least}", f"the collection has {usual}")
+    return TorchModule(version, year, cuda or "")
+
+
+def name(work: Installation) -> str:
+    """Of the module, as NLPL names them."""
+    torch = torch_module(work)
+    return f"nlpl-ordsmed/{work.version}-foss-{torch.year}{torch.suffix}-Python-{GENERATIONS[torch.year].python}"
+
+
+def files(work: Installation) -> dict[str, str]:
+    easyconfig = f"{name(work).replace('/', '-')}.eb"
+    return {easyconfig: shell.script(_easyconfig(work)), "install.sh": shell.script(_lines(work, easyconfig))}
+
+
+def _easyconfig(work: Installation) -> Iterator[str]:
+    torch = torch_module(work)
+    has = GENERATIONS[torch.year]
+    yield "easyblock = 'PythonBundle'"
+    yield ""
+    yield "name = 'nlpl-ordsmed'"
+    yield f"version = '{work.version}'"
+    yield f"versionsuffix = '{torch.suffix}-Python-%(pyver)s'"
+    yield ""
+    yield "homepage = 'https://github.com/ltgoslo'"
+    yield 'description = """Ordsmed: pretraining of contextual language models, from raw text to a folder that Hugging'
+    yield 'Face loads; on one device or on many nodes."""'
+    yield ""
+    yield f"toolchain = {{'name': 'foss', 'version': '{torch.year}'}}"
+    yield ""
+    yield f"builddependencies = [('binutils', '{has.binutils}')]"
+    yield ""
+    yield "dependencies = ["
+    yield f"    ('Python', '{has.python}'),"
+    yield f"    ('Python-bundle-PyPI', '{has.packages}'),"
+    yield f"    ('SciPy-bundle', '{has.scipy}'),"
+    cuda = f", '-CUDA-{torch.cuda}'" if torch.cuda else ""
+    yield f"    ('PyTorch', '{torch.version}'{cuda}),"
+    yield f"    ('tokenizers', '{has.tokenizers}'),"
+    yield "]"
+    yield ""
+    yield "exts_list = ["
+    for package in PINNED:
+        yield f"    ('{package.replace('-', '_')}', '{metadata.version(package)}'),"
+    yield f"    ('safetensors', '{SAFETENSORS}', {{"
+    yield f"        'source_tmpl': '{SAFETENSORS_WHEEL}',"
+    yield "    }),"
+    yield "    (name[5:], version, {"
+    yield "        'source_tmpl': 'ordsmed-%(version)s-py3-none-any.whl',"
+    yield "    }),"
+    yield "]"
+    yield ""
+    yield "sanity_check_paths = {"
+    yield "    'files': ['bin/ordsmed'],"
+    yield "    'dirs': ['lib/python%(pyshortver)s/site-packages/ordsmed'],"
+    yield "}"
+    yield ""
+    yield "sanity_check_commands = ['ordsmed version']"
+    yield ""
+    yield "moduleclass = 'ai'"
+
+
+def _lines(work: Installation, easyconfig: str) -> Iterator[str]:
+    own = tuple(one for one in work.modules if not one.startswith(("PyTorch/", "NCCL/")))
+    yield from shell.head(work)
+    yield from shell.modules(work, own)
+    yield shell.PROFILE
+    yield 'command -v eb >/dev/null || step "module load EasyBuild" module load EasyBuild'
+    yield from shell.python(work)
+    yield from shell.wheel(work)
+    yield ""
+    yield "# EasyBuild writes the module last of all: what failed has none"
+    yield 'step "eb" eb --robot --modules-tool=Lmod --module-syntax=Lua --installpath "$prefix" \\'
+    yield f'    --sourcepath "$PWD:$prefix/sources" {shlex.quote(easyconfig)}'
+    yield "whole=yes"
+    yield f'echo "installed: module use $prefix/modules/all; module load {name(work)}"'

@@ -1,0 +1,59 @@
+"""Files of an installation: written, and carried out where that is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.errors import RunError
+from ordsmed.machines.install import containers, easybuild, venv
+from ordsmed.machines.install.plan import Installation
+
+WRITERS: dict[str, Callable[[Installation], dict[str, str]]] = {
+    "venv": venv.files, "module": venv.files, "tykky": containers.tykky, "apptainer": containers.apptainer,
+    "docker": containers.docker, "easybuild": easybuild.files,
+}  # fmt: skip
+SCRIPT = "install.sh"
+
+
+def write(work: Installation) -> list[Path]:
+    """All that is needed, into one folder; nothing is installed."""
+    texts = WRITERS[work.flavor](work)
+    with files.survive_disk(work.folder):
+        work.folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        files.write_text(work.folder / name, text)
+    return [work.folder / name for name in texts]
+
+
+def carry_out(work: Installation) -> str:
+    """Run the script; its last line, or the one with which it failed."""
+    script = work.folder / SCRIPT
+    last = ""
+    with subprocess.Popen(["bash", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    if process.returncode:
+        problem = last.removeprefix("install: ") or f"ended with status {process.returncode}"
+        raise RunError(script, problem, "", "nothing of it is left")
+    return last
+
+
+def lines(work: Installation) -> list[str]:
+    """What was decided, for a person."""
+    torch = {
+        "modules": f"of {', '.join(work.modules) or 'EasyBuild'}", "image": f"of {work.image}",
+        "wheels": f"by pip from {work.bundle or work.index}", "source": "built from source: there are no wheels",
+    }  # fmt: skip
+    text = [
+        f"{work.title}: {work.flavor}; PyTorch {torch[work.torch]}",
+        f"software goes to {work.prefix}",
+        f"written: {', '.join(sorted(WRITERS[work.flavor](work)))} in {work.folder}",
+    ]
+    if work.torch == "wheels" and work.place.site.pip_torch == "unknown" and work.flavor == "venv":
+        text.insert(1, "whether the site wants PyTorch by pip is not known; --module NAME takes the site's own")
+    return text

@@ -1,0 +1,256 @@
+"""What is installed where: the way a site takes software, where its PyTorch comes from, what pip is given.
+
+InstallWish, site -> Installation: flavor, torch, requirements, prefix -> written by one of install/*.py
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ordsmed import __version__
+from ordsmed.base import files, menu
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.launch.site import Destination, find, refuse_retired
+from ordsmed.base.screen import command
+
+FLAVORS = {
+    "venv": "a venv: beside PyTorch's module where the site has one, else with PyTorch's wheels",
+    "module": "the same, and an Lmod modulefile that loads both",
+    "tykky": "a container that CSC's tykky makes and hides",
+    "apptainer": "an Apptainer image",
+    "docker": "a Docker image, for Enroot and Pyxis",
+    "easybuild": "an easyconfig in NLPL's naming, on EasyBuild's PyTorch",
+}
+LEAST_PYTHON = (3, 11)
+PYTORCH = "https://download.pytorch.org/whl"
+SLIM = "docker.io/library/python:{python}-slim"
+NVIDIA = "nvcr.io/nvidia/pytorch:25.06-py3"  # torch 2.8, for x86_64 and aarch64
+IN_IMAGES = "3.12"  # Python
+MANIFEST = "bundle.json"
+SOURCE_TORCH = "2.7.1"  # the newest that CUDA 12.4 builds, which is the last for ppc64le
+
+
+@dataclass(frozen=True)
+class InstallWish:
+    """What a person asks for."""
+
+    site: str
+    flavor: str = ""  # as the site does it
+    prefix: str = ""  # where software goes
+    modules: tuple[str, ...] = ()  # in place of the site's
+    image: str = ""
+    source: str = ""  # of ordsmed, for pip
+    extras: tuple[str, ...] = ()
+    bundle: str = ""  # wheels that were collected
+    python: str = ""  # 3.12
+    out: str = ""  # where scripts are written
+
+
+@dataclass(frozen=True)
+class Installation:
+    """All that the writers ask."""
+
+    place: Destination
+    flavor: str
+    torch: str  # modules, image, wheels or source
+    index: str  # of PyTorch's wheels
+    modules: tuple[str, ...]
+    image: str  # that one is built on
+    source: str
+    extras: tuple[str, ...]
+    requirements: tuple[str, ...]
+    prefix: Path
+    folder: Path
+    bundle: Path | None
+    python: str
+    words: str = ""  # that wrote it
+    version: str = __version__
+
+    @property
+    def arch(self) -> str:
+        return self.place.partition.arch
+
+    @property
+    def title(self) -> str:
+        site, part = self.place.site, self.place.partition.name
+        return f"{site.title or self.place.name}{f', partition {part}' if site.partition else ''}"
+
+    @property
+    def wanted(self) -> str:
+        """Ordsmed as pip takes it, with extras."""
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.source}{extras}" if "==" not in self.source else self.source.replace("==", f"{extras}==")
+
+    @property
+    def torch_wanted(self) -> str:
+        return next(name for name in self.requirements if name.startswith("torch>"))
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What pip needs beside PyTorch."""
+        return tuple(name for name in self.requirements if not name.startswith("torch>"))
+
+    @property
+    def packages(self) -> str:
+        """Flags that tell pip where packages are."""
+        return f"--no-index --find-links {self.bundle}" if self.bundle else ""
+
+
+def decide(wish: InstallWish, words: str = "") -> Installation:
+    """Choose, and refuse what cannot be: nothing is written yet."""
+    place = find(wish.site)
+    refuse_retired(place)
+    flavor = wish.flavor or place.site.packages[0]
+    if flavor not in FLAVORS:
+        raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))
+    own = flavor in ("apptainer", "docker", "tykky")
+    modules = wish.modules or (() if own else (*place.site.modules, *place.partition.modules))
+    image = wish.image or (place.site.container if flavor == "apptainer" else "")
+    torch, index = _torch(place, flavor, modules, image)
+    source = wish.source or _own_source()
+    partition = f"-{place.partition.name}" if place.site.partition else ""
+    name = re.sub(r"[^\w.-]+", "-", Path(place.name.partition(":")[0]).stem + partition)
+    installation = Installation(
+        place=place, flavor=flavor, torch=torch, index=index, modules=tuple(modules),
+        image=image or (_image(place) if flavor in ("apptainer", "docker") else ""),
+        source=source, extras=_extras(wish.extras, source), requirements=requirements(source, wish.extras),
+        prefix=Path(wish.prefix or Path("work/software") / name).expanduser().absolute(),
+        folder=Path(wish.out or Path("work/install") / f"{name}-{flavor}").absolute(),
+        bundle=Path(wish.bundle).absolute() if wish.bundle else None, python=_python(wish.python), words=words,
+    )  # fmt: skip
+    return _of_bundle(installation) if installation.bundle else installation
+
+
+def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str) -> tuple[str, str]:
+    """Where PyTorch comes from, and the index of its wheels; never by pip where the site forbids it."""
+    site, part = place.site, place.partition
+    if flavor == "easybuild":
+        if part.arch == "ppc64le" or (part.model and part.model.amd):
+            problem = f"found easybuild, which has no PyTorch for {part.gpu} on {part.arch}"
+            raise RecipeError("--by", problem, "", "`--by venv` builds it from source" if part.arch == "ppc64le"
+                              else "`--by apptainer` takes the site's image")  # fmt: skip
+        return "modules", ""
+    if image or (flavor in ("apptainer", "docker") and _image(place) == NVIDIA):
+        return "image", ""
+    hold = bool(site.modules or part.modules) or any("torch" in name.lower() for name in modules)
+    if flavor != "tykky" and modules and hold:
+        return "modules", ""
+    index = wheels(place)
+    if flavor == "module" and site.pip_torch != "allowed":
+        problem = f"which module of {place.name} holds PyTorch is not known"
+        raise RecipeError("--module", problem, "its name", "`module avail` there lists them; `--by venv` takes wheels")
+    if flavor in ("apptainer", "docker", "tykky") and not index:
+        problem = f"found {flavor}; no wheels or image of PyTorch are known for {part.gpu} on {part.arch}"
+        raise RecipeError("--by", problem, "", "`--by venv` builds it from source, or name an image that holds it")
+    if site.pip_torch == "forbidden" and index:
+        problem = f"{place.name} forbids PyTorch by pip, and no module that holds it is named"
+        raise RecipeError("--module", problem, "the site's own, as `module avail` names it", f"or {_other_ways(place)}")
+    return ("wheels", index) if index else ("source", "")
+
+
+def _other_ways(place: Destination) -> str:
+    ways = [f"`--by {name}`" for name in place.site.packages if name in ("apptainer", "easybuild", "docker")]
+    return " or ".join(ways) or "`--by apptainer`"
+
+
+def wheels(place: Destination) -> str:
+    """The index of PyTorch's wheels for a partition; empty where there are none."""
+    part = place.partition
+    if part.wheels:
+        return part.wheels
+    if part.arch == "ppc64le":
+        return ""
+    if part.model is None:
+        return f"{PYTORCH}/{'cpu' if place.layout['device'] == 'cpu' else 'cu126'}"
+    if part.arch == "aarch64":
+        return "" if part.model.amd or float(part.model.capability) < 8 else f"{PYTORCH}/cu128"
+    return f"{PYTORCH}/{'rocm6.4' if part.model.amd else 'cu126'}"
+
+
+def _image(place: Destination) -> str:
+    """What an image is built on: a plain Python for wheels, or NVIDIA's with PyTorch where pip may not bring it."""
+    part = place.partition
+    if place.site.pip_torch == "forbidden" and part.model and not part.model.amd and part.arch != "ppc64le":
+        return NVIDIA
+    return SLIM.format(python=IN_IMAGES)
+
+
+def _own_source() -> str:
+    """This checkout, or this version."""
+    root = menu.HOUSE.parent.parent
+    return str(root) if _project(str(root)) else f"ordsmed=={__version__}"
+
+
+def _project(source: str) -> dict[str, Any]:
+    path = Path(source) / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    return project if project.get("name") == "ordsmed" else {}
+
+
+def requirements(source: str, extras: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """What Ordsmed wants, of its checkout, or of what is installed here."""
+    if project := _project(source):
+        optional = project["optional-dependencies"]
+        return tuple([*project["dependencies"], *(name for extra in extras for name in optional.get(extra, ()))])
+    try:
+        listed = [line.partition(";") for line in metadata.requires("ordsmed") or ()]
+    except metadata.PackageNotFoundError:
+        raise DataError(source, "is no checkout of ordsmed", "a folder with its pyproject.toml", "--source") from None
+    return tuple(
+        name.strip()
+        for name, _, when in listed
+        if not when or any(f"'{extra}'" in when.replace('"', "'") for extra in extras)
+    )
+
+
+def _extras(asked: tuple[str, ...], source: str) -> tuple[str, ...]:
+    project = _project(source)
+    known = (
+        list(project["optional-dependencies"])
+        if project
+        else list(metadata.metadata("ordsmed").get_all("Provides-Extra") or ())
+    )
+    for name in asked:
+        if name not in known:
+            raise RecipeError("--extras", f"found {name}", "", nearest(name, known))
+    return asked
+
+
+def _python(version: str) -> str:
+    """The version of Python that is asked for."""
+    if not version:
+        return ""
+    if not re.fullmatch(r"3\.\d+", version) or tuple(map(int, version.split("."))) < LEAST_PYTHON:
+        raise RecipeError("--python", f"found {version}", f"{LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer, as 3.12")
+    return version
+
+
+def _of_bundle(installation: Installation) -> Installation:
+    """With the Python of its bundle; one that was collected for another machine is no use."""
+    assert installation.bundle
+    path = installation.bundle / MANIFEST
+    if not path.is_file():
+        remedy = command("install", "--bundle", installation.bundle, "--site", installation.place.name)
+        raise RecipeError("--from", f"{installation.bundle} holds no {MANIFEST}", "a bundle", f"`{remedy}` makes one")
+    bundle = files.read_json(path)
+    if installation.arch not in ("unknown", bundle["arch"]):
+        raise RecipeError(
+            "--from", f"found wheels for {bundle['arch']}", f"{installation.arch}, of {installation.title}"
+        )
+    if installation.python and installation.python != bundle["python"]:
+        raise RecipeError("--from", f"found wheels for Python {bundle['python']}", f"{installation.python}")
+    image = installation.image.replace(SLIM.format(python=IN_IMAGES), SLIM.format(python=bundle["python"]))
+    return replace(installation, python=bundle["python"], image=image)
+
+
+def here() -> str:
+    """This Python's version."""
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,0 +1,135 @@
+"""The shell that all installations share: what is asked first, how a step fails in one line, what is left of it.
+
+What is made stands under a name that nothing knows until all of it went well; then a link or a file takes its place.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ordsmed.machines.install.plan import FLAVORS, LEAST_PYTHON, Installation
+
+ROOM = {"modules": 1, "wheels": 12, "image": 30, "source": 40}  # GiB that are wanted
+ROOM_CPU = 3
+HEAD = r"""
+stop() {
+    printf 'install: %s\n' "$*" >&2
+    exit 1
+}
+
+# a step speaks into the log; where it fails, its last line is the reason
+step() {
+    what=$1
+    shift
+    printf '== %s\n' "$what"
+    "$@" >"$log" 2>&1 && return
+    if grep -qiE 'no space left|quota exceeded' "$log"; then
+        stop "$what: a disk is full or a quota used up; free some, or set --prefix, TMPDIR and PIP_CACHE_DIR elsewhere"
+    fi
+    case $what in
+        module*)
+            reason=$(tr -s '\n ' '  ' <"$log" | sed 's, Please check the spelling.*,,' | cut -c 1-240)
+            stop "$what: $reason; name others by --module"
+            ;;
+    esac
+    stop "$what: $(grep -vE '^ *$|^\[notice\]|^WARNING|^hint' "$log" | tail -n 1 | cut -c 1-300)"
+}
+
+whole=""
+new=""
+leave() {
+    [ -n "$whole" ] || rm -rf ${new:+"$new"}
+    rm -f "$log"
+}
+log=$(mktemp "${TMPDIR:-/tmp}/ordsmed-install.XXXXXX") || stop "${TMPDIR:-/tmp}: cannot write; set TMPDIR elsewhere"
+trap leave EXIT
+"""
+PROFILE = """# shellcheck disable=SC1091
+type module >/dev/null 2>&1 || . /etc/profile >/dev/null 2>&1 || true"""
+LINK = r"""# all went well: from here on it is found by its name
+link="$prefix/ordsmed-$version"
+"$python" - "$new" "$link" <<'END' 2>"$log" || stop "$link: $(tail -n 1 "$log"); delete what is in the way"
+import os, sys
+new, name = sys.argv[1:]
+os.symlink(os.path.basename(new), new + ".link")
+try:
+    os.replace(new + ".link", name)
+except OSError:
+    os.unlink(new + ".link")
+    raise
+END
+whole=yes"""
+
+
+def head(work: Installation) -> Iterator[str]:
+    """Who wrote it, what it asks before anything is made."""
+    yield "#!/bin/bash"
+    yield f"# ordsmed {work.version} on {work.title}:"
+    yield f"# {FLAVORS[work.flavor]}"
+    if work.words:
+        yield f"# written by: {work.words}"
+    if work.place.site.note:
+        yield from (f"# {line}" for line in work.place.site.note.splitlines())
+    yield "set -eo pipefail # not -u: what `module` calls reads variables that are not set"
+    yield f"prefix={shlex.quote(str(work.prefix))}"
+    if work.flavor != "easybuild":
+        yield f"version={work.version}"
+    yield "export PYTHONNOUSERSITE=1 # what lies in ~/.local is not part of it"
+    yield HEAD
+    if work.arch != "unknown":
+        remedy = "go to a node of that kind: wheels and libraries of another do not run there"
+        yield f'[ "$(uname -m)" = {work.arch} ] || stop "uname -m: found $(uname -m); wanted {work.arch}; {remedy}"'
+    yield 'mkdir -p "$prefix" 2>"$log" || stop "$prefix: $(tail -n 1 "$log"); name another folder with --prefix"'
+    yield '[ -w "$prefix" ] || stop "$prefix: no permission to write; name another folder with --prefix"'
+    yield "free=$(($(df -Pk \"$prefix\" | awk 'NR == 2 {print $4}') / 1048576))"
+    room = ROOM_CPU if work.torch == "wheels" and work.index.endswith("/cpu") else ROOM[work.torch]
+    yield f'[ "$free" -ge {room} ] || stop "$prefix: $free GiB free; wanted {room}; name another folder with --prefix"'
+
+
+def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
+    """Load what the site says, and say what did not load."""
+    before = [*work.place.partition.before, *work.place.site.use] if names else []
+    if not names:
+        return
+    yield ""
+    yield PROFILE
+    yield 'type module >/dev/null 2>&1 || stop "module: is no command here; stand on a login node of the machine"'
+    yield from (f"step {shlex.quote(line)} {line}" for line in before)
+    for name in names:
+        yield f"step {shlex.quote(f'module load {name}')} module load {shlex.quote(name)}"
+
+
+def python(work: Installation) -> Iterator[str]:
+    """A Python that is new enough, with pip."""
+    least = ".".join(map(str, LEAST_PYTHON))
+    name = f"python{work.python}" if work.python else "python3"
+    remedy = "load a module that holds one (--module), or name another (--python 3.12)"
+    yield ""
+    yield f'python=$(command -v {name}) || stop "{name}: is not here; wanted Python {least} or newer; {remedy}"'
+    yield f"\"$python\" -c 'import sys; sys.exit(sys.version_info < {LEAST_PYTHON})' ||"
+    yield f'    stop "$python: found $("$python" -V); wanted Python {least} or newer; {remedy}"'
+    yield '"$python" -c \'import venv, ensurepip\' 2>"$log" ||'
+    yield f'    stop "$python: has no pip ($(tail -n 1 "$log")); install python3-venv, or {remedy}"'
+
+
+def new_folder() -> Iterator[str]:
+    yield ""
+    yield 'new=$(mktemp -d "$prefix/.ordsmed-$version.XXXXXX" 2>"$log") || stop "$prefix: $(tail -n 1 "$log")"'
+    yield 'chmod 755 "$new"'
+
+
+def wheel(work: Installation) -> Iterator[str]:
+    """Ordsmed as one file beside the script."""
+    yield ""
+    yield 'cd "$(dirname "$0")"'
+    yield "rm -f ordsmed-*.whl"
+    if work.bundle:
+        yield f"rm -rf bundle && cp -r {shlex.quote(str(work.bundle))} bundle"
+        yield "cp bundle/ordsmed-*.whl ."
+    else:
+        yield f'step "ordsmed as a wheel" "$python" -m pip wheel --no-deps --wheel-dir . {shlex.quote(work.source)}'
+
+
+def script(lines: Iterator[str]) -> str:
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,126 @@
+"""A venv: beside the module that holds PyTorch, or with its wheels, or with what is built from source; a modulefile.
+
+prefix/.ordsmed-0.1.0.x7Gh2k (venv) <- prefix/ordsmed-0.1.0 (link, last of all) <- prefix/modulefiles/ordsmed/0.1.0.lua
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ordsmed.machines.install import shell
+from ordsmed.machines.install.plan import SOURCE_TORCH, Installation
+
+CHECK = """import re, sys, torch
+found = tuple(map(int, re.match(r"(\\d+)\\.(\\d+)", torch.__version__).groups()))
+sys.exit(None if found >= LEAST else f"found torch {torch.__version__}; wanted WORDS or newer")"""
+BUILT = {
+    "tokenizers": "Rust", "safetensors": "Rust", "numpy": "C and C++ compilers", "msgspec": "a C compiler",
+    "zstandard": "a C compiler", "torch": "C++ compilers, CMake, and CUDA for GPUs",
+}  # fmt: skip
+
+
+def files(work: Installation) -> dict[str, str]:
+    texts = {"install.sh": shell.script(_lines(work))}
+    if work.torch == "source":
+        texts["torch-from-source.sh"] = shell.script(_source(work))
+    if work.flavor == "module":
+        texts[f"{work.version}.lua"] = shell.script(_modulefile(work))
+    return texts
+
+
+def _lines(work: Installation) -> Iterator[str]:
+    yield from shell.head(work)
+    yield from shell.modules(work, work.modules)
+    yield from shell.python(work)
+    if work.torch == "modules":
+        yield from _torch_is_there(work, "$python")
+    yield from shell.new_folder()
+    if work.flavor == "module":
+        yield 'step "a modulefile" cp "$(dirname "$0")/$version.lua" "$new/modulefile.lua"'
+    beside = " --system-site-packages" if work.torch == "modules" else ""
+    yield f'step "a venv" "$python" -m venv{beside} "$new"'
+    yield 'pip() { "$new/bin/python" -m pip --disable-pip-version-check "$@"; }'
+    packages = f" --no-index --find-links {shlex.quote(str(work.bundle))}" if work.bundle else ""
+    if work.torch == "wheels":
+        index = packages or f" --index-url {work.index}"
+        yield f'step "PyTorch by pip" pip install{index} {shlex.quote(work.torch_wanted)}'
+    elif work.torch == "source":
+        yield "# there are no wheels of PyTorch for this machine: one is built, once"
+        yield 'built="$prefix/wheels"'
+        yield 'ls "$built"/torch-*.whl >/dev/null 2>&1 ||'
+        yield '    step "PyTorch from its source" bash "$(dirname "$0")/torch-from-source.sh" "$built"'
+        yield f'step "PyTorch that was built here" pip install{packages} "$built"/torch-*.whl'
+    yield from _torch_is_there(work, "$new/bin/python")
+    yield "# PyTorch stays as it is, whatever pip would rather have"
+    yield '"$new/bin/python" -W ignore -c \'import torch; print("torch==" + torch.__version__)\' \\'
+    yield '    >"$new/constraints.txt"'
+    if work.arch == "ppc64le":
+        needs = "; ".join(f"{name}: {what}" for name, what in BUILT.items() if name != "torch")
+        yield f"# no wheels for ppc64le: built here ({needs})"
+    wanted = f"ordsmed{work.wanted[len(work.source) :]}" if work.bundle else work.wanted
+    yield f'step "ordsmed by pip" pip install{packages} --constraint "$new/constraints.txt" {shlex.quote(wanted)}'
+    yield 'step "ordsmed" "$new/bin/ordsmed" version'
+    yield ""
+    yield shell.LINK
+    if work.flavor == "module":
+        yield 'menu="$prefix/modulefiles/ordsmed"'
+        yield 'step "a modulefile" mkdir -p "$menu"'
+        yield 'step "a modulefile" cp "$new/modulefile.lua" "$menu/.$version.part"'
+        yield 'mv -f "$menu/.$version.part" "$menu/$version.lua"'
+        yield 'echo "installed: module use $prefix/modulefiles; module load ordsmed/$version"'
+    else:
+        yield 'echo "installed: $prefix/ordsmed-$version/bin/ordsmed"'
+
+
+def _torch_is_there(work: Installation, python: str) -> Iterator[str]:
+    least = tuple(int(part) for part in work.torch_wanted.partition(">=")[2].split("."))
+    check = CHECK.replace("LEAST", str(least)).replace("WORDS", ".".join(map(str, least)))
+    whose = "the modules" if python == "$python" else "this venv"
+    yield f'step "PyTorch of {whose}" "{python}" -c {shlex.quote(check)}'
+
+
+def _modulefile(work: Installation) -> Iterator[str]:
+    """What Lmod reads."""
+    at = f"{work.prefix}/ordsmed-{work.version}"
+    yield f"-- ordsmed {work.version} on {work.title}"
+    yield f"help([[Ordsmed {work.version}: pretraining of language models. `ordsmed --help`.]])"
+    yield 'whatis("Name: ordsmed")'
+    yield f'whatis("Version: {work.version}")'
+    yield 'conflict("ordsmed")'
+    for line in work.place.partition.before:
+        yield f"-- first: {line}"
+    for line in work.place.site.use:
+        if line.startswith("module use "):
+            yield f'prepend_path("MODULEPATH", "{line.removeprefix("module use ")}")'
+    yield from (f'depends_on("{name}")' for name in work.modules)
+    yield f'prepend_path("PATH", "{at}/bin")'
+    yield 'setenv("PYTHONNOUSERSITE", "1")'
+
+
+def _source(work: Installation) -> Iterator[str]:
+    """PyTorch built where no wheels are: the steps of its own README."""
+    gpu = work.place.partition.model
+    yield "#!/bin/bash"
+    yield f"# PyTorch {SOURCE_TORCH} for {work.title}: a wheel of it into the folder that is named; hours on all cores"
+    yield "# wants git, GCC, CMake, Ninja" + (", and CUDA with cuDNN of the site's modules" if gpu else "")
+    yield "set -euo pipefail"
+    yield 'into=$1 && mkdir -p "$into" && into=$(cd "$into" && pwd)'
+    if work.arch == "ppc64le" and gpu:
+        yield "release=$(nvcc --version | sed -n 's/.*release \\([0-9]*\\)\\.\\([0-9]*\\).*/\\1 \\2/p')"
+        yield '[ -n "$release" ] || { echo "nvcc: is not here; load a module of CUDA 12.4 or older" >&2; exit 1; }'
+        yield 'read -r major minor <<<"$release"'
+        yield 'if [ "$major" -gt 12 ] || { [ "$major" = 12 ] && [ "$minor" -gt 4 ]; }; then'
+        yield '    echo "nvcc: found CUDA $major.$minor; wanted 12.4 or older, the last for ppc64le" >&2; exit 1'
+        yield "fi"
+    yield "work=$(mktemp -d) && trap 'rm -rf \"$work\"' EXIT"
+    yield f"git clone --depth 1 --recurse-submodules --shallow-submodules --branch v{SOURCE_TORCH} \\"
+    yield '    https://github.com/pytorch/pytorch "$work/pytorch"'
+    yield 'python3 -m venv "$work/build" && export PATH="$work/build/bin:$PATH" && cd "$work/pytorch"'
+    yield "python -m pip install -r requirements.txt"
+    yield f"export PYTORCH_BUILD_VERSION={SOURCE_TORCH} PYTORCH_BUILD_NUMBER=1 BUILD_TEST=0 USE_KINETO=0"
+    if gpu and not gpu.amd:
+        yield f"export USE_CUDA=1 TORCH_CUDA_ARCH_LIST={gpu.capability}"
+    elif not gpu:
+        yield "export USE_CUDA=0"
+    yield 'python -m pip wheel --no-deps --no-build-isolation --wheel-dir "$into" .'

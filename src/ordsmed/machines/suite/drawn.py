@@ -1,0 +1,129 @@
+"""What the list works on: stores and texts drawn from seeds, a job of a recipe, and its first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ordsmed.base.run import Run
+from ordsmed.data.lexicon import LexiconWriter
+from ordsmed.data.store import StoreWriter
+from ordsmed.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from ordsmed.base.ranks import Ranks
+    from ordsmed.train.job import Job
+    from ordsmed.train.pretrain.recipe import Pretraining
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
+PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # as RoBERTa wants it
+WORDS = 120
+
+
+def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence[str] = SPECIAL) -> Path:
+    """Documents in which every word has a usual follower, so that there is something to learn."""
+    folder.mkdir(parents=True)
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join([*signs, *(f"w{n}" for n in range(WORDS))]) + "\n")
+    tokenizer = Tokenizer.load(vocabulary)
+    tokenizer.save(folder / "tokenizer")
+    chance = np.random.default_rng(seed)
+    follower = chance.permutation(WORDS)
+    for split, count in (("train", documents), ("validation", 8)):
+        with StoreWriter(folder / split, tokenizer.vocabulary) as writer:
+            for _ in range(count):
+                word, text = int(chance.integers(WORDS)), []
+                for _ in range(int(chance.integers(5, 120))):
+                    text.append(word + len(SPECIAL))
+                    word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(WORDS))
+                writer.add([text[at : at + 9] for at in range(0, len(text), 9)])  # sentences of nine words
+    held = {"documents": 1, "tokens": 1}
+    facts = {"vocabulary": tokenizer.vocabulary, "train": held, "validation": held}
+    Run(folder).set(verb="encode", state="done", fingerprint=f"seed {seed}", tokenizer=tokenizer.fingerprint, **facts)
+    return folder
+
+
+def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
+    """The same for whole words of one to nine letters, some of which the vocabulary lacks."""
+    folder.mkdir(parents=True)
+    chance = np.random.default_rng(seed)
+    spelled = list({"".join(chance.choice(list("abcdeæø"), chance.integers(1, 10))) for _ in range(3 * WORDS)})
+    spelled = sorted(spelled)[: WORDS + 30]
+    chance.shuffle(spelled)
+    known, strangers = ["<S>", "</S>", "<UNK>", *spelled[:WORDS]], spelled[WORDS:]
+    (folder / "vocab.txt").write_text("\n".join(known) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(folder / "vocab.txt")
+    tokenizer.save(folder / "tokenizer")
+    follower = chance.permutation(len(spelled))
+    with LexiconWriter(folder, known, 2) as lexicon:
+        numbers = lexicon.number(np.arange(len(known) + len(strangers)), strangers)
+        for split, count in (("train", documents), ("validation", 8)):
+            with StoreWriter(folder / split, len(known), 2) as writer:
+                for _ in range(count):
+                    word, text = int(chance.integers(len(spelled))), []
+                    for _ in range(int(chance.integers(5, 120))):
+                        text.append(int(numbers[word + 3]))
+                        word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(len(spelled)))
+                    writer.add([text[at : at + 9] for at in range(0, len(text), 9)])
+    held = {"documents": 1, "tokens": 1}
+    facts = {"vocabulary": len(known), "train": held, "validation": held}
+    Run(folder).set(verb="encode", state="done", fingerprint=f"words {seed}", tokenizer=tokenizer.fingerprint, **facts)
+    return folder
+
+
+def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
+    """The job of a recipe's file, on one thread of this process."""
+    from ordsmed.base import run
+    from ordsmed.base.ranks import prepare
+    from ordsmed.train.pretrain.recipe import Pretraining
+
+    return build(run.load(Pretraining, str(path), overrides)[0], prepare(device, 1))
+
+
+def build(recipe: Pretraining, ranks: Ranks) -> Job:
+    """What is planned of a pretraining, ready to go; its data are made where they lack.
+
+    In fp32 where it names no precision: what it learns is compared with known numbers.
+    """
+    from ordsmed.train.pretrain.plan import PretrainingPlan
+
+    recipe = replace(recipe, layout=recipe.layout.settled("fp32"))
+    return PretrainingPlan.of(recipe, ranks).completed(make=True).build()
+
+
+def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1e-3) -> list[tuple[float, float]]:
+    """Loss over all ranks and gradient norm of some steps of the first phase; rate None: the phase's own."""
+    import torch
+
+    from ordsmed.data.loader import load
+    from ordsmed.train import loop
+
+    course, phase = list[tuple[float, float]](), job.phases[0]
+    if not first:
+        job.carry(0)
+    ready = load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
+    for inner, batches in enumerate(ready, first):
+        sums, norm, why = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
+        assert not why
+        losses = job.ranks.total(torch.stack(list(sums.values())).double())
+        course.append((float(losses.sum()), float(norm)))
+    return course
+
+
+def invented_text(documents: int, seed: int = 7) -> str:
+    """Documents of short sentences from a small grammar; the same for the same seed."""
+    import random
+
+    chance = random.Random(seed)
+    who, what = (
+        ["a red fox", "the old smith", "my sister", " ".join(("one", "grey", "heron"))],
+        ["sees", "mends", "carries", "forgets"],
+    )
+    things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
+    sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
+    documents_of = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
+    return "\n\n".join(documents_of) + "\n"

@@ -1,0 +1,132 @@
+"""What the list is held against: rows, losses and tokens as they are everywhere; files of this folder.
+
+tokenizers.json  kind -> settings, the ids of a few texts      rows.json    objective -> settings, a sum over its rows
+losses.json      recipe -> its first ten losses on a store drawn from a seed
+
+A change of these is a change of numbers for everybody: name it, and its reason, in the commit.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ordsmed.base import files, menu, run, settings
+from ordsmed.base.ranks import Ranks
+from ordsmed.data.batch import Batch
+from ordsmed.data.encode import Encoded
+from ordsmed.data.store import Store, StoreWriter
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.sampling import Draw, keys
+from ordsmed.machines.suite.drawn import PAD_SECOND, SPECIAL, build, invented_text, learned, make_store, make_words
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.pretrain.recipe import Pretraining
+
+HERE = Path(__file__).parent
+TEXTS = ("A red fox sees the iron gate.", "My sister forgets two copper kettles: déjà vu, 1789!", "Blåbær og smør\n")
+DRAWS = "draws of a generator"
+
+
+def of(name: str) -> dict[str, Any]:
+    """The numbers of one file."""
+    return files.read_table(HERE / f"{name}.json")
+
+
+def tokens(kind: str, table: dict[str, Any]) -> list[list[int]]:
+    """What a tokenizer learned from invented text makes of a few texts."""
+    learner = settings.decode(menu.load("tokenizers", kind), table, kind)
+    tokenizer: Tokenizer = learner.train(invented_text(200).split("\n\n"))
+    return [ids.tolist() for ids in tokenizer.encode_batch(list(TEXTS))]
+
+
+def rows(folder: Path) -> Iterator[tuple[str, str]]:
+    """What each case gives, first rows and some far on, as one sum over all its numbers."""
+    tokenizer, both = _stores(folder)
+    words = Encoded(make_words(folder / "words"))
+    for name, case in of("rows").items():
+        if "kind" not in case:
+            continue
+        objective = settings.decode(menu.load("objectives", case["kind"]), case["settings"], name)
+        if case.get("words"):
+            phase = Phase(steps=4, length=9, batch=4, rate=1e-3)
+            carried = objective.rows([words.train], [1.0], words.tokenizer, phase, 7, 0, stretch=Stretch(0.0, 1.0, 1))
+            yield name, digest([carried.batch(np.arange(n * 4, n * 4 + 4)) for n in (0, 1, 30)])
+            continue
+        phase = Phase(steps=4, length=40, batch=8, rate=1e-3, pack=case.get("pack", True))
+        weights, stretch = case.get("weights", [1.0]), Stretch(*case["stretch"]) if "stretch" in case else OVER
+        own = objective.rows(both[: len(weights)], weights, tokenizer, phase, 7, 0, stretch=stretch)
+        numbers = np.arange(32)
+        yield name, digest([own.batch(numbers), own.batch(numbers[:5] + 3 * len(own) + 1)])
+    draw = Draw.of(torch.from_numpy(keys(5, np.arange(40))), 25, 900, temperature=1.0)
+    shares = ((torch.arange(900) * 7 % 13).float() + 1)[None].expand(1000, 900)
+    drawn = draw.word(shares, draw.block(draw.sums(shares), slice(0, 1000)), slice(0, 1000))[1]
+    yield DRAWS, f"{zlib.crc32(drawn.numpy().tobytes()):08x}"
+
+
+def digest(batches: list[Batch]) -> str:
+    """One sum over all tensors of all batches, with their names, kinds and shapes."""
+    crc = 0
+    for batch in batches:
+        for field in fields(batch):
+            value = getattr(batch, field.name)
+            if value is not None:
+                crc = zlib.crc32(f"{field.name} {value.dtype} {tuple(value.shape)}".encode(), crc)
+                crc = zlib.crc32(np.ascontiguousarray(value.numpy()).tobytes(), crc)
+    return f"{crc:08x}"
+
+
+def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
+    """Sixty whole words and as many pieces inside words, in two stores of documents of sentences."""
+    names = [*SPECIAL, *(f"{mark}{n}" for mark in ("w", "##p") for n in range(60))]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+    tokenizer, both = Tokenizer.load(folder / "vocab.txt"), []
+    for seed in (1, 2):
+        draw = random.Random(seed)
+        with StoreWriter(folder / f"store{seed}", tokenizer.vocabulary) as writer:
+            for _ in range(60):
+                sentences = [[6 + int(draw.random() * 120) for _ in range(2 + int(draw.random() * 20))]
+                             for _ in range(1 + int(draw.random() * 5))]  # fmt: skip
+                for ids in sentences:
+                    ids[0] = 6 + ids[0] % 60
+                writer.add(sentences)
+        both.append(Store.open(folder / f"store{seed}", vocabulary=tokenizer.vocabulary))
+    return tokenizer, both
+
+
+def store_of(case: dict[str, Any], folder: Path) -> Path:
+    """The store that a recipe's losses were learned on; drawn once a folder."""
+    path = folder / case.get("store", "pieces")
+    if not path.exists():
+        if case.get("store") == "words":
+            make_words(path)
+        else:
+            make_store(path, signs=PAD_SECOND if case.get("store") == "pad_second" else SPECIAL)
+    return path
+
+
+def losses(
+    name: str, folder: Path, steps: int, *, device: str = "cpu", precision: str = "fp32"
+) -> tuple[list[float], float]:
+    """The first losses of a recipe by this process alone, and how long its steps took."""
+    case = of("losses")[name]
+    words = [f'data="{store_of(case, folder)}"', "layout.threads=1", f'layout.device="{device}"',
+             f'layout.precision="{precision}"', *case.get("words", [])]  # fmt: skip
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        alone = Ranks(torch.device(device))  # whoever else was started beside this process
+        job = build(run.load(Pretraining, str(run.find_recipe(name, "")), words)[0], alone)
+        began = time.perf_counter()
+        course = [loss for loss, _ in learned(job, steps, rate=None)]
+        return course, time.perf_counter() - began
+    finally:
+        torch.set_num_threads(threads)

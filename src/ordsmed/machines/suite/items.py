@@ -1,0 +1,236 @@
+"""The items of the list: each a function of what it works with, which says how it went, case by case.
+
+ITEMS: on every machine the same      TOGETHER: what all ranks do at once
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordsmed.base import files, machine
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.machines.doctor import speed
+from ordsmed.machines.doctor.outcome import Outcome, absent, error, ok
+from ordsmed.machines.suite import golden
+
+TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 2e-2, "fp16": 1e-2}  # of losses: processors round differently
+LAYOUTS = 1e-5  # between layouts of one run
+STEPS, QUICK = 10, 2  # of each family
+COURSE = ("tiny/bert", "phase.steps=6", "phase.warmup=2", "save=2", "keep=9", "validate=100", "log=1")
+SAVED = 4  # the step at which a run is killed
+LIMIT = 900.0  # seconds that a command of the list may take
+STARTED = re.compile(r"RANK|LOCAL_|WORLD_SIZE|GROUP_|ROLE_|MASTER_|SLURM|PMI|OMPI|TORCHELASTIC|ORDSMED_DEVICES")
+AGAIN = "run it again; where it stays red compare versions (`ordsmed doctor`) and report it with the report's file"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What items work with."""
+
+    folder: Path  # on the shared disk, empty at first
+    device: str = "cpu"
+    precisions: tuple[str, ...] = ("fp32",)
+    quick: bool = False
+
+
+Item = Callable[[Workplace], Iterator[tuple[str, Outcome]]]
+
+
+def tokenizers(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    """Every tokenizer learns the same pieces and cuts the same texts into the same ids."""
+    for name, case in golden.of("tokenizers").items():
+        if (needed := case.get("needs")) and not importlib.util.find_spec(needed):
+            yield name, absent(f"`{needed}` is not installed", f"pip install 'ordsmed[{needed}]'")
+            continue
+        ids = golden.tokens(case["kind"], case["settings"])
+        wrong = [number for number, (a, b) in enumerate(zip(ids, case["ids"], strict=True), 1) if a != b]
+        count = sum(map(len, ids))
+        yield name, error(f"text {wrong[0]} gives other ids", AGAIN) if wrong else ok(f"{count} ids are the same")
+
+
+def masking(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    """Every objective makes the same rows: order, masks, pairs, noise."""
+    wanted = golden.of("rows")
+    for name, sum_ in golden.rows(work.folder / "rows"):
+        same = sum_ == wanted[name]["digest"]
+        yield (
+            name,
+            ok(f"rows are the same ({sum_})")
+            if same
+            else error(f"rows sum to {sum_}, wanted {wanted[name]['digest']}", AGAIN),
+        )
+
+
+def steps(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    """Every family learns with the same losses, within the tolerance of the precision."""
+    count = QUICK if work.quick else STEPS
+    for precision in work.precisions:
+        for name, case in golden.of("losses").items():
+            losses, spent = golden.losses(name, work.folder, count, device=work.device, precision=precision)
+            figures = {"steps/s": count / max(spent, 1e-9)}
+            yield f"{name} {precision}", compared(losses, case["losses"], TOLERANCE[precision], figures)
+
+
+def compared(
+    losses: list[float], wanted: list[float], tolerance: float, figures: dict[str, float] | None = None
+) -> Outcome:
+    """Losses beside those they must be."""
+    far = [abs(a - b) / abs(b) if a == a else float("inf") for a, b in zip(losses, wanted, strict=False)]
+    worst = max(range(len(far)), key=far.__getitem__)
+    if far[worst] <= tolerance:
+        text = f"{len(losses)} losses agree within {tolerance:g} (furthest {far[worst]:.1g})"
+        return Outcome("ok", text, figures=figures or {})
+    text = f"loss {worst + 1} is {losses[worst]:.6f}, wanted {wanted[worst]:.6f} within {tolerance:g}"
+    return error(text, AGAIN, **(figures or {}))
+
+
+def runs(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    """A run that is killed goes on to the last bit; two processes learn as one; a checkpoint fits another layout."""
+    store, here = golden.store_of({}, work.folder), work.folder
+    course = [*COURSE, f"data={store}", f"layout.device={'cuda' if _pair(work) else 'cpu'}"]
+    whole = _course(here / "whole", course)
+    _killed(here / "killed", course)
+    yield "killed and gone on", _same(whole, _course(here / "killed", course), 0.0)
+    if machine.cores() < 2:
+        yield "two processes", absent("one core alone is free here")
+        return
+    both = [*course, "layout.shard=2"]
+    _killed(here / "split", [*both, "--devices", "2"])
+    split = {step: loss for step, loss in _metrics(here / "split").items() if step <= SAVED}
+    yield "two processes", _same({step: whole[step] for step in split}, split, LAYOUTS)
+    yield "another layout", _same(whole, _course(here / "split", course), LAYOUTS)
+
+
+def _pair(work: Workplace) -> bool:
+    import torch
+
+    return work.device.startswith("cuda") and torch.cuda.device_count() > 1
+
+
+def _same(whole: dict[int, float], other: dict[int, float], tolerance: float) -> Outcome:
+    if set(whole) != set(other) or not whole:
+        return error(f"{len(other)} of {len(whole)} steps have a loss", AGAIN)
+    far = max(abs(other[step] - loss) / abs(loss) for step, loss in whole.items())
+    how = "to the last bit" if not tolerance else f"within {tolerance:g}"
+    if far <= tolerance:
+        return ok(f"{len(whole)} losses are the same {how}")
+    return error(f"losses differ by {far:.2g} of their size, wanted {how}", AGAIN)
+
+
+def _course(folder: Path, words: list[str]) -> dict[int, float]:
+    """Let a run come to its end."""
+    done = subprocess.run(
+        _command(folder, words), env=environment(), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
+        raise OSError(f"`ordsmed pretrain` ended: {lines[-1][:300]}")
+    return _metrics(folder)
+
+
+def _killed(folder: Path, words: list[str]) -> None:
+    """Begin a run and kill it, all its processes, once it has saved."""
+    with (folder.parent / f"{folder.name}.log").open("w") as log:
+        process = subprocess.Popen(
+            _command(folder, words), env=environment(), stdout=log, stderr=log, start_new_session=True
+        )
+        until = time.monotonic() + LIMIT
+        while process.poll() is None and not (folder / f"checkpoints/step-{SAVED:09}").is_dir():
+            if time.monotonic() > until:
+                break
+            time.sleep(0.01)
+        for pid in [*_children(process.pid), process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        process.wait()
+    if not (folder / "checkpoints").is_dir():
+        lines = (folder.parent / f"{folder.name}.log").read_text().splitlines() or ["it said nothing"]
+        raise OSError(f"`ordsmed pretrain` saved nothing: {lines[-1][:300]}")
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _command(folder: Path, words: list[str]) -> list[str]:
+    return [sys.executable, "-m", "ordsmed", "pretrain", words[0], f"out={folder}", *words[1:]]
+
+
+def environment() -> dict[str, str]:
+    """This process's, without what launchers set: a command of the list stands alone, and is of this code."""
+    own = {name: value for name, value in os.environ.items() if not STARTED.match(name)}
+    path = os.pathsep.join(filter(None, [str(Path(golden.HERE).parents[1]), own.get("PYTHONPATH", "")]))
+    return {**own, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def _metrics(folder: Path) -> dict[int, float]:
+    """The last loss of each step."""
+    rows = files.read_lines(folder / "metrics.jsonl")
+    return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+
+def extras(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    """Which optional parts are here."""
+    try:
+        needs = importlib.metadata.requires("ordsmed") or []
+    except importlib.metadata.PackageNotFoundError:
+        yield "all", absent("ordsmed is not installed, so nobody says which there are")
+        return
+    groups: dict[str, list[str]] = {}
+    for need in needs:
+        if (match := re.match(r"([\w-]+).*extra\s*==\s*['\"](\w+)['\"]", need)) and match[2] != "dev":
+            groups.setdefault(match[2], []).append(match[1])
+    for extra, names in groups.items():
+        versions, lacking = [], []
+        for name in names:
+            try:
+                versions.append(f"{name} {importlib.metadata.version(name)}")
+            except importlib.metadata.PackageNotFoundError:
+                lacking.append(name)
+        remedy = f"pip install 'ordsmed[{extra}]'"
+        yield extra, absent(f"without {', '.join(lacking)}", remedy) if lacking else ok(", ".join(versions))
+
+
+def speeds(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    """What products, memory and the shared disk do in a second."""
+    import torch
+
+    device = torch.device(work.device)
+    for precision in work.precisions:
+        peak = machine.measured_peak(device, precision)
+        yield f"products {precision}", ok("large squares", **{"TFLOP/s": peak / 1e12})
+    rate = speed.copied(work.device)
+    yield "memory", ok("a copy, read and written", **{"GB/s": rate / 1e9})
+
+
+ITEMS: tuple[Item, ...] = (tokenizers, masking, steps, runs, extras, speeds)
+
+
+def ask(work: Workplace, items: tuple[Item, ...] = ITEMS) -> Iterator[tuple[str, str, Outcome, float]]:
+    """Item, case, how it went, seconds; an item that fails itself is red, and the others are asked."""
+    for item in items:
+        began = time.perf_counter()
+        try:
+            for case, outcome in item(work):
+                yield item.__name__, case, outcome, time.perf_counter() - began
+                began = time.perf_counter()
+        except (OrdsmedError, OSError, RuntimeError, ValueError, subprocess.TimeoutExpired) as failure:
+            reason = str(failure).splitlines()[0][:300] if str(failure) else type(failure).__name__
+            yield item.__name__, "itself", error(reason, AGAIN), time.perf_counter() - began
+    shutil.rmtree(work.folder, ignore_errors=True)

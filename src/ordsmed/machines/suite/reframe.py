@@ -1,0 +1,134 @@
+"""Files for ReFrame: the list as a test at the suite's scales, and a configuration of the site.
+
+Site -> settings.py (partitions, how GPUs are asked for, modules) · ordsmed_validate.py (1, 2, 4, 16 nodes)
+"""
+
+from __future__ import annotations
+
+import pprint
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.launch.site import Destination, Partition, Site
+from ordsmed.machines.doctor.host import answer
+
+SCALES = (1, 2, 4, 16)  # nodes
+CONFIGURATION, TEST = "settings.py", "ordsmed_validate.py"
+
+SOURCE = '''\
+"""`ordsmed validate` at several scales; written by `ordsmed validate --reframe`.
+
+reframe -C {configuration} -c {test} -l          lists; -r runs; --report-junit=junit.xml
+"""
+
+import reframe as rfm
+import reframe.utility.sanity as sn
+
+
+@rfm.simple_test
+class ordsmed_validate(rfm.RunOnlyRegressionTest):
+    """One fixed list, the same on every machine."""
+
+    nodes = parameter({scales!r})
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = {executable!r}
+    time_limit = "1h"
+    exclusive_access = False
+
+    @run_after("init")
+    def give_it_a_scale(self):
+        self.tags = {{f"{{self.nodes}}_node" + "s" * (self.nodes > 1)}}
+        self.executable_opts = [*{words!r}, "--out", "validate"]
+
+    @run_after("setup")
+    def shape(self):
+        if self.nodes > self.current_partition.extras.get("nodes", self.nodes):
+            self.skip(f"{{self.current_partition.name}} gives no {{self.nodes}} nodes")
+        gpus = self.current_partition.extras.get("gpus", 0)
+        self.num_tasks_per_node = gpus or 1
+        self.num_tasks = self.nodes * self.num_tasks_per_node
+        cores = self.current_partition.extras.get("cores", 0)
+        if cores:
+            self.num_cpus_per_task = max(1, cores // self.num_tasks_per_node)
+        if gpus:
+            self.extra_resources = {{"gpus": {{"gpus": gpus, "total": gpus * self.nodes}}}}
+        site = self.current_partition.extras.get("site", "")
+        if site:
+            self.executable_opts += ["--site", site]
+
+    @sanity_function
+    def nothing_is_wrong(self):
+        return sn.assert_found(r"^\\d+ ok, 0 wrong, \\d+ absent", self.stdout)
+
+    @performance_function("items")
+    def green(self):
+        return sn.extractsingle(r"^(\\d+) ok, 0 wrong", self.stdout, 1, int)
+
+    @performance_function("GB/s")
+    def all_reduce(self):
+        return sn.extractsingle(r"(\\S+) all-reduce GB/s", self.stdout, 1, float) if self.num_tasks > 1 else sn.defer(0)
+'''
+
+
+Ask = Callable[[Sequence[str]], str | None]
+
+
+def write(folder: Path, place: Destination | None, ask: Ask = answer) -> list[Path]:
+    """Both files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    executable = f"{shlex.quote(sys.executable)} -m ordsmed"
+    source = SOURCE.format(
+        scales=list(SCALES), executable=executable, words=["validate"],
+        configuration=CONFIGURATION, test=TEST,
+    )  # fmt: skip
+    paths = [folder / CONFIGURATION, folder / TEST]
+    files.write_text(paths[0], configuration(place, ask))
+    files.write_text(paths[1], source)
+    return paths
+
+
+def configuration(place: Destination | None, ask: Ask = answer) -> str:
+    """`site_configuration`, as ReFrame reads it."""
+    unkept = ask(["sinfo", "--version"]) is not None and ask(["sacct", "--noheader"]) is None
+    name = Path(place.name).stem if place else "here"
+    site = place.site if place else Site()
+    every = site.partition or (Partition("this"),)
+    partitions = [_partition(one, site, place, unkept) for one in every]
+    system = {"name": name, "descr": site.title or name, "hostnames": [".*"], "modules_system": _modules(site),
+              "partitions": partitions}  # fmt: skip
+    table = {"systems": [system], "environments": [{"name": "default", "features": ["ordsmed"]}]}
+    head = f'"""{site.title or name} for ReFrame; written by `ordsmed validate --reframe`: to be checked by you."""'
+    return f"{head}\n\nsite_configuration = {pprint.pformat(table, width=100, sort_dicts=False)}\n"
+
+
+def _modules(site: Site) -> str:
+    return "lmod" if any((*site.modules, *site.use)) else "nomod"
+
+
+def _partition(one: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
+    """`unkept`: Slurm here keeps no accounts of jobs that are over, which ReFrame would ask (its `squeue` does not)."""
+    slurm = site.scheduler == "slurm"
+    scheduler = "squeue" if unkept else "slurm"
+    table: dict[str, Any] = {
+        "name": one.name, "scheduler": scheduler if slurm else "local", "launcher": "srun" if slurm else "local",
+        "environs": ["default"], "max_jobs": 4, "prepare_cmds": [*one.before, *site.use],
+        "modules": [*site.modules, *one.modules],
+        "env_vars": [[key, value] for key, value in site.environment.items()],
+    }  # fmt: skip
+    if slurm:
+        table["access"] = [f"--partition={one.name}", *one.also]
+    if one.gpu != "none":
+        table["devices"] = [{"type": "gpu", "arch": one.gpu, **({"num_devices": one.gpus} if one.gpus else {})}]
+        table["resources"] = [{"name": "gpus", "options": [one.ask]}]
+    facts = {"gpus": one.gpus or (1 if one.gpu != "none" else 0), "cores": one.cores or 0, "nodes": one.nodes}
+    table["extras"] = {key: value for key, value in facts.items() if value}
+    if place:
+        table["extras"]["site"] = (
+            f"{Path(place.name).absolute() if Path(place.name).is_file() else place.name}:{one.name}"
+        )
+    return table

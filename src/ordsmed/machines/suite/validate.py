@@ -1,0 +1,159 @@
+"""`validate`: the list asked of this machine, of one process of every other machine, and of all ranks at once.
+
+first rank of each machine: items -> outcomes      all ranks: sums, and losses of one training over them
+-> first rank: report.json, junit.xml, report.md
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import ranks as ranking
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.launch.gpus import known
+from ordsmed.base.launch.site import find
+from ordsmed.base.ranks import Ranks
+from ordsmed.machines.doctor import together
+from ordsmed.machines.doctor.doctor import AGAIN, PATIENCE, SUMMING, add_over_all
+from ordsmed.machines.doctor.host import Host, this
+from ordsmed.machines.doctor.outcome import Outcome, absent
+from ordsmed.machines.suite import golden, items, report
+from ordsmed.machines.suite.items import Item, Workplace
+
+LONG = 3600.0  # seconds that the first process of a machine may take for the list
+OVER_ALL = "tiny/bert"  # whose losses are learned by all ranks at once
+STAGES = STARTING, SUMS, LEARNING = "starting", SUMMING, "learning"
+
+Row = dict[str, Any]
+
+
+def validate(
+    out: Path, *, device: str = "auto", site: str = "", quick: bool = False, patience: float = PATIENCE,
+    show: Callable[[Row], None], chosen: tuple[Item, ...] = items.ITEMS,
+) -> dict[str, Any]:  # fmt: skip
+    """Ask, write the report, and give it back; of several ranks the first writes."""
+    place = find(site) if site else None
+    ranks = ranking.meet(ranking.prepare(device, flags=True), patience)
+    host = this(place, device=ranks.device.type, world=ranks.world)
+    rows: list[Row] = []
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        if ranks.first:
+            show(row)
+
+    def hung(failure: OrdsmedError) -> None:
+        if ranks.first:
+            add(row_of("ranks", f"{ranks.world} ranks", Outcome("error", str(failure)), 0.0))
+            report.write(out, _report(rows, host, ranks))
+
+    try:
+        if ranks.place.local == 0:  # one process of each machine
+            for item, case, outcome, seconds in items.ask(_work(out, ranks, quick), chosen):
+                add(row_of(item, case, outcome, seconds, host.name if ranks.world > 1 else ""))
+        if ranks.world > 1:
+            others = together.gather(ranks, "items", rows, LONG)
+            for row in _merged(others) if ranks.first else ():
+                add(row)
+            try:
+                for row in _over_all(ranks, out, patience, hung):
+                    add(row)
+            except OrdsmedError as failure:
+                if not ranks.first:
+                    raise
+                hung(failure)
+            failed = ranking.first_alone(ranks, lambda: any(row["state"] == "error" for row in rows))
+        else:
+            add(row_of("sums", "1 rank", absent("one process alone"), 0.0))
+            failed = False
+        whole = _report(rows, host, ranks)
+        if ranks.first:
+            report.write(out, whole)
+        return whole if ranks.first or not failed else {**whole, "items": [{"state": "error"}]}
+    finally:
+        ranking.leave(ranks)
+
+
+def row_of(item: str, case: str, outcome: Outcome, seconds: float, node: str = "") -> Row:
+    """A line of the report."""
+    plain = dataclasses.asdict(outcome)
+    return {"item": item, "case": case, **{key: plain[key] for key in ("state", "text", "remedy", "figures")},
+            "seconds": round(seconds, 3), "node": node}  # fmt: skip
+
+
+def _work(out: Path, ranks: Ranks, quick: bool) -> Workplace:
+    import torch
+
+    out.mkdir(parents=True, exist_ok=True)
+    precisions = ["fp32"]
+    if ranks.device.type == "cuda":
+        model = known(torch.cuda.get_device_name(ranks.device))
+        precisions.append(model.precision if model else "fp16")
+    return Workplace(out.absolute() / f".list-{secrets.token_hex(4)}", str(ranks.device), tuple(precisions), quick)
+
+
+def _merged(others: list[list[Row]]) -> Iterator[Row]:
+    """Of machines behind the first what is red; a case that is green everywhere is told once."""
+    for rows in others[1:]:
+        yield from (row for row in rows if row["state"] == "error")
+
+
+def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedError], None]) -> Iterator[Row]:
+    """What all ranks do at once; one that hangs is named."""
+    from ordsmed.train.watch import Watch
+
+    name = f"{ranks.world} ranks"
+    with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=hung) as watch:
+        try:
+            watch.at(1, SUMS)
+            ranking.connect(ranks, patience)
+            began = time.perf_counter()
+            step = lambda number: watch.at(number, SUMS)  # noqa: E731
+            own = list(together.sums(ranks.world, ranks.rank, str(ranks.device), add_over_all, at=step))
+            rows = together.gather(ranks, "sums", [dataclasses.asdict(one) for one in own], 2 * patience)
+            every = [Outcome(**one) for outcomes in rows for one in outcomes]
+            sums = next((one for one in every if one.state != "ok"), every[0])
+            yield row_of("sums", name, sums, time.perf_counter() - began)
+            watch.at(100, LEARNING)
+            began = time.perf_counter()
+            learned = _learned(ranks, out, lambda: watch.at(100, LEARNING))
+            yield row_of("training", name, learned, time.perf_counter() - began)
+        except RuntimeError as failure:
+            raise watch.explain(failure) or failure from None
+
+
+def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
+    """The losses of one training, its rows shared out among all ranks."""
+    from ordsmed.base import run
+    from ordsmed.machines.suite.drawn import build, learned
+    from ordsmed.train.pretrain.recipe import Pretraining
+
+    case = golden.of("losses")[OVER_ALL]
+    folder = Path(ranking.first_alone(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
+    store = ranking.first_alone(ranks, lambda: str(golden.store_of(case, folder)))
+    try:
+        words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
+        recipe = run.load(Pretraining, str(run.find_recipe(OVER_ALL, "")), words)[0]
+        if recipe.phase[0].batch % ranks.world:
+            return absent(f"a batch of {recipe.phase[0].batch} does not divide by {ranks.world}")
+        beat()
+        losses = [loss for loss, _ in learned(build(recipe, ranking.stand(ranks, (ranks.world, 1, 1))), rate=None)]
+    except OrdsmedError as failure:
+        return Outcome("error", str(failure))
+    finally:
+        if ranks.first:
+            shutil.rmtree(folder, ignore_errors=True)
+    return items.compared(losses, case["losses"], items.TOLERANCE["fp32"])
+
+
+def _report(rows: list[Row], host: Host, ranks: Ranks) -> dict[str, Any]:
+    facts = {**together.facts(host), "device": ranks.device.type, "ranks": str(ranks.world), "cores": str(host.cores)}
+    place = f"{host.place.name}:{host.place.partition.name}" if host.place else ""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    return {"host": host.name, "site": place, "made": now, "facts": facts, "items": rows}

@@ -1,0 +1,1 @@
+"""Measure: how good, how fast."""

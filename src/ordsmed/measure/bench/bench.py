@@ -1,0 +1,453 @@
+"""Bench: speeds anyone can measure again, through the same loop, loader, store and verbs that do the work."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from ordsmed.base import measurements, run, settings
+from ordsmed.base.errors import RunError
+from ordsmed.base.launch.local import start
+from ordsmed.base.machine import afford, lacks_memory
+from ordsmed.base.measurements import PLACE, Measurement
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import Run
+from ordsmed.learn.phases import Phase
+from ordsmed.measure.bench import synthetic as made_up
+from ordsmed.measure.bench import tasks as bench_tasks
+from ordsmed.measure.bench.measured import WARM, now
+from ordsmed.measure.bench.table import Axes, measured_table
+from ordsmed.train.guard import Guard
+from ordsmed.train.mesh.layout import Layout
+
+if TYPE_CHECKING:
+    from ordsmed.data.batch import Batch
+    from ordsmed.train.job import Job
+    from ordsmed.train.pretrain.plan import PretrainingPlan
+
+LEAST = {"length": 1, "batch": 1, "steps": 1, "rounds": 1, "profile": 0, "devices": 1, "sentences": 1, "tokens": 0}
+STEPS = ("training", "finetune")  # what several processes do together; torch's profile is of the first alone
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One measurement."""
+
+    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs", "plain", "finetune", "predict"]
+    """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
+    the index map of a large store; an epoch's pairs of segments from a large store; ELMo's steps beside those
+    of a plain script; a task's steps, and asking it, packed beside padded"""
+    model: Annotated[Any, Menu("models")] = None
+    """training, overhead, finetune, predict: the network"""
+    objective: Annotated[Any, Menu("objectives")] = None
+    """training, overhead, loader: what is learned"""
+    optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
+    """training, overhead, finetune: left out: adamw"""
+    dropout: float | None = None
+    """of hidden states and of attention; left out: the model's own"""
+    length: int = 128
+    """tokens a row"""
+    batch: int = 16
+    """rows a step; finetune: examples"""
+    steps: int = 10
+    """that are measured, in all rounds together"""
+    rounds: int = 5
+    """training: blocks that the steps are cut into; the clock is read between them alone, the median is told"""
+    profile: int = 0
+    """training: steps more, of which is told what they spend their time on; 0: none"""
+    beside: Literal["none", "transformers"] = "none"
+    """training: whose step of the same sizes is measured in turn with ours"""
+    devices: int = 1
+    """training, finetune: processes, one a GPU (or share of the CPU)"""
+    keep: str = str(PLACE)
+    """training, finetune, predict: the file that measurements are added to; "": none"""
+    table: Axes | None = None
+    """training, finetune, predict: lengths, batches, precisions, ... whose every combination is measured"""
+    vocabulary: int = 30_522
+    """ids of the made-up text"""
+    tokens: int = 2_000_000
+    """training, overhead, loader: tokens of the made-up text; encode: characters at most, 0: the whole corpus"""
+    lengths: tuple[int, ...] = (128, 512)
+    """loader: row lengths"""
+    sentences: int = 10_000_000
+    """windows, pairs: sentences of the made-up store"""
+    style: Literal["next", "order", "electra"] = "next"
+    """pairs: whose"""
+    corpus: str = "stdlib"
+    """encode: folder or recipe"""
+    tokenizer: str = "stdlib-wordpiece"
+    """encode, and finetune and predict with real files: folder, file or recipe"""
+    task: Annotated[Any, Menu("tasks")] = None
+    """finetune, predict: what is learned or asked; with `train`: from these files, else from made-up examples"""
+    init: str | None = None
+    """finetune, predict: a pretrained network with its tokenizer, in place of [model], dropout and tokenizer"""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """finetune, predict: tokens of made-up examples, as pairs: so many per cent of them have at most so many"""
+    batches: tuple[tuple[int, int], ...] = ((1, 100), (256, 5), (512, 5))
+    """predict: pairs: examples asked at once, and how often"""
+    layout: Layout = field(default_factory=Layout)
+    """what belongs to the machine"""
+
+    verb: ClassVar[str] = "bench"
+    out: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        both, task = ("model", "objective"), ("task",) if self.init else ("task", "model")
+        needed = {"training": both, "plain": both, "overhead": both, "loader": ("objective",)}
+        for name in (needed | {"finetune": task, "predict": task}).get(self.measure, ()):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        for name, nothing, those in (("profile", 0, STEPS[:1]), ("beside", "none", STEPS[:1]), ("devices", 1, STEPS)):
+            if self.measure not in those and getattr(self, name) != nothing:
+                problem = f"found {getattr(self, name)} with measure {self.measure}"
+                raise ValueError(f"{name}: {problem}; wanted {' or '.join(those)}")
+        if self.measure == "predict" and self.layout.compile:
+            raise ValueError("layout.compile: found true with measure predict; wanted false: models in use are not")
+        if self.table and self.measure not in KEPT:
+            raise ValueError(f"table: found one with measure {self.measure}; wanted {', '.join(KEPT)}")
+        if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):
+            raise ValueError("sizes: missing; wanted lengths of made-up examples, or files in task.train")
+        if not self.batches or min(map(min, self.batches)) < 1:
+            raise ValueError(f"batches: found {self.batches}; wanted pairs of 1 or more")
+        shares, tokens = zip(*self.sizes or ((0, 1), (100, 1)), strict=True)
+        if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
+            raise ValueError(f"sizes: found {self.sizes}; wanted pairs from 0 to 100 per cent that rise")
+
+    def stamp(self) -> object:
+        """Nothing: a measurement is never reused."""
+
+
+def bench(
+    name: str, overrides: Sequence[str] = (), *, json_line: bool = False, left: Callable[[Path], None] | None = None
+) -> list[str]:
+    """Measure what a bench recipe says; one JSON line, or a line a number; of a recipe with a table, that, and `left`
+    is called with the file in which it stands."""
+    path = run.find_recipe(name, "bench")
+    recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
+    for key, each in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
+        afford(f"{name}: {key}", getattr(recipe, key), each)
+    afford(f"{name}: batch", recipe.batch * recipe.length, 64)
+    if recipe.table:
+        return measured_table(name, overrides, recipe, json_line=json_line, left=left)
+    if recipe.devices > 1 and "RANK" not in os.environ:
+        if status := start(["bench", name, *overrides, *(["--json"] if json_line else [])], recipe.devices):
+            problem = f"its {recipe.devices} processes ended with status {status}"
+            raise RunError(name, problem, "", "they have said why, in the lines above")
+        return []
+    facts = {"bench": name, "measure": recipe.measure, **_measured(name, recipe)}
+    if os.environ.get("RANK", "0") != "0":
+        return []
+    return [json.dumps(facts)] if json_line else [f"{k}: {_shown(v)}" for k, v in facts.items()]
+
+
+def _measured(name: str, recipe: Bench) -> dict[str, Any]:
+    """What was measured; what estimates are made from goes into its file."""
+    try:
+        if recipe.measure not in KEPT:
+            return dict(MEASURES[recipe.measure](recipe))
+        facts, kept = KEPT[recipe.measure](recipe)
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        problem = (
+            f"no memory is left: length {recipe.length}, batch {recipe.batch}, micro {recipe.layout.micro or 'auto'}"
+        )
+        raise RunError(name, problem, "", "use a smaller layout.micro, or layout.recompute=true") from None
+    if recipe.keep:
+        measurements.add(Path(recipe.keep), [dataclasses.replace(each, bench=name) for each in kept])
+    return dict(facts)
+
+
+def _shown(value: Any) -> str:
+    """A number, or several with their names."""
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} ({_shown(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
+
+
+def measure_overhead(recipe: Bench) -> dict[str, Any]:
+    """Milliseconds a step that THE loop takes beside the arithmetic: rows, keys, counts, the guard, metrics.
+
+    Every step of the loop is followed by the same step made bare: a batch that was made beforehand through the same
+    objective forward and backward, torch's clipping and the optimizer. The last number is the median of differences.
+    """
+    from ordsmed.measure.bench.training import planned
+
+    with planned(recipe, trouble=Guard(action="skip")) as plan:
+        return _overhead(recipe, plan)
+
+
+def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
+    from ordsmed.data.loader import load
+    from ordsmed.train import loop
+
+    job, bare, ranks, phase = plan.build(), plan.build(), plan.ranks, plan.recipe.phases[0]
+    bare.carry(0)
+    ready = load(bare.rows(0), bare.share(0), 0, phase.steps, workers=0, device=ranks.device)
+    rates = [phase.rate_at(step) for step in range(phase.steps)]
+    moved = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
+    loops, bares, began = [], [], [0.0]
+
+    def each(step: int) -> None:
+        ended = now(ranks.device)
+        loops.append(ended - began[0])
+        _bare_step(bare, *moved[step - 1], rates[step - 1])
+        began[0] = now(ranks.device)
+        bares.append(began[0] - ended)
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, 1.0, each=each)
+    spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
+    return {
+        "model": settings.plain(recipe.model)["kind"], "width": recipe.model.width, "layers": recipe.model.layers,
+        "objective": settings.plain(recipe.objective)["kind"], "loop_ms": round(float(np.median(spent)), 3),
+        "arithmetic_ms": round(float(np.median(needed)), 3),
+        "overhead_ms": round(float(np.median(spent - needed)), 3), "length": recipe.length, "batch": recipe.batch,
+        "micro": job.share(0).micro, "precision": job.recipe.layout.precision, "threads": ranks.threads,
+        "device": str(ranks.device), "steps": recipe.steps,
+    }  # fmt: skip
+
+
+def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: float) -> None:
+    """A step as a plain script takes it."""
+    import torch
+
+    from ordsmed.train.mesh.precision import autocast
+
+    for batch in batches:
+        with autocast(job.recipe.layout, job.ranks.device):
+            sums = job.objective(batch)
+        sum(weight * sums[term] / counts[term] for term, weight in job.objective.weights.items()).backward()
+    torch.nn.utils.clip_grad_norm_([part.local for part in job.parts], job.recipe.clip)
+    for group in job.optimizer.param_groups:
+        group["lr"] = rate * group["share"]
+    job.optimizer.step()
+    job.optimizer.zero_grad()
+
+
+def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
+    counts = [job.objective.count(batch) for batch in batches]
+    return {term: float(sum(count[term] for count in counts)) for term in job.objective.weights}
+
+
+def measure_plain(recipe: Bench) -> dict[str, Any]:
+    """ELMo: a step of THE loop, then one of a plain script on the same rows, in turn; words a second of both."""
+    from ordsmed.measure.bench.training import planned
+
+    with planned(recipe) as plan:
+        return _plain(recipe, plan.build())
+
+
+def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
+    import torch
+
+    from ordsmed.data.loader import load
+    from ordsmed.measure.bench.plain import PlainBiLm
+    from ordsmed.train import loop
+
+    ranks = job.ranks
+    job.carry(0)
+    plain = PlainBiLm(job.objective).to(ranks.device).train()
+    optimizer = recipe.optimizer.build([{"params": list(plain.parameters()), "decayed": False}])
+    steps = job.phases[0].steps
+    whole = dataclasses.replace(job.share(0), micro=recipe.batch)
+    ready = load(job.rows(0), whole, 0, steps, workers=0, device=ranks.device)
+    carried = [job.objective.state[name].clone() for name in ("h", "c")]
+    loops, plains, began = [], [], [0.0]
+
+    def each(step: int) -> None:
+        ended = now(ranks.device)
+        loops.append(ended - began[0])
+        [batch] = next(ready)
+        began[0] = now(ranks.device)
+        loss, *carried[:] = plain(batch.to(ranks.device), *carried)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), job.recipe.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = job.phases[0].rate_at(step - 1)
+        optimizer.step()
+        optimizer.zero_grad()
+        plains.append(now(ranks.device) - began[0])
+        began[0] = now(ranks.device)
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, 1.0, each=each)
+    ours, theirs = (float(np.median(spent[WARM:])) for spent in (loops, plains))
+    words = recipe.batch * recipe.length
+    different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]
+    return {
+        "width": recipe.model.width, "cells": recipe.model.cells, "words_per_second": round(words / ours),
+        "plain_words_per_second": round(words / theirs), "ratio": round(theirs / ours, 2),
+        "least_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
+        "different_words_a_step": different, "words_a_step": words, "batch": recipe.batch, "length": recipe.length,
+        "told": job.objective.describe(ranks.device.type, job.recipe.layout.precision),
+        "micro": job.share(0).micro, "threads": ranks.threads,
+        "device": str(ranks.device), "steps": recipe.steps,
+    }  # fmt: skip
+
+
+def measure_loader(recipe: Bench) -> dict[str, Any]:
+    """Real tokens a second of finished batches, one process on one core."""
+    from ordsmed.data.encode import Encoded
+
+    encoded = Encoded(made_up.random_store(recipe.vocabulary, recipe.tokens))
+    objective = recipe.objective
+    facts: dict[str, Any] = {"objective": settings.plain(objective), "batch": recipe.batch}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        for length in recipe.lengths:
+            phase = Phase(steps=1, length=length, batch=recipe.batch, rate=1.0)
+            rows = objective.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
+            rows.batch(np.arange(recipe.batch))
+            real, began = 0, time.perf_counter()
+            for step in range(recipe.steps * 20):
+                batch = rows.batch(np.arange(step * recipe.batch, (step + 1) * recipe.batch))
+                real += batch.tokens.numel() if batch.documents is None else int((batch.documents > 0).sum())
+            facts[f"real_tokens_per_second_{length}"] = round(real / (time.perf_counter() - began))
+    finally:
+        os.sched_setaffinity(0, cores)
+    return facts
+
+
+def measure_windows(recipe: Bench) -> dict[str, Any]:
+    """Seconds for the index map of a large store, and for a step's rows at the start and a million steps on."""
+    from ordsmed.data.order import draw
+    from ordsmed.data.windows import Fitted
+
+    generator = np.random.default_rng(0)
+    starts = np.concatenate([[0], np.cumsum(generator.integers(5, 45, recipe.sentences))])
+    documents = starts[np.concatenate([np.arange(0, recipe.sentences, 20), [recipe.sentences]])]
+    began = time.perf_counter()
+    windows = Fitted.of(documents, starts, recipe.length - 2, 2, pack=True)
+    seconds = time.perf_counter() - began
+
+    def step(number: int) -> float:
+        numbers = np.arange(number * recipe.batch, (number + 1) * recipe.batch)
+        spent = []
+        for _ in range(20):
+            began = time.perf_counter()
+            windows.spans(draw(numbers, len(windows), 0))
+            spent.append(time.perf_counter() - began)
+        return round(min(spent) * 1e3, 3)
+
+    return {"sentences": recipe.sentences, "tokens": int(starts[-1]), "rows": len(windows), "length": recipe.length,
+            "index_seconds": round(seconds, 3), "step_1_ms": step(0), "step_1000000_ms": step(1_000_000)}  # fmt: skip
+
+
+def measure_pairs(recipe: Bench) -> dict[str, Any]:
+    """Seconds for pairs from a large store: until the first batch, for a whole epoch's walk, at the next epoch's start.
+
+    The last group of the first epoch is read batch by batch; meanwhile the next epoch's first is made.
+    """
+    from ordsmed.data.pairs import PairRows
+
+    source = _skewed_source(recipe.sentences)
+    began = time.perf_counter()
+    rows = PairRows(
+        [source], [1.0], length=recipe.length, start=2, stop=3, pad=0, style=recipe.style, short=0.1, key=(0,)
+    )
+    built = time.perf_counter() - began
+
+    def batch(first: int) -> float:
+        began = time.perf_counter()
+        rows.assembled(np.arange(first, first + recipe.batch))
+        return time.perf_counter() - began
+
+    first, examples = built + batch(0), rows.examples[0]
+    began = time.perf_counter()
+    for group in range(examples.groups):
+        examples.group(group)
+    walked = time.perf_counter() - began
+    last = len(rows) - examples.share
+    spent = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
+    return {
+        "style": recipe.style, "sentences": recipe.sentences, "documents": len(source.document_starts) - 1,
+        "rows": len(rows), "groups": examples.groups, "length": recipe.length, "batch": recipe.batch,
+        "first_batch_seconds": round(first, 3), "epoch_seconds": round(walked, 2),
+        "examples_per_second": round(len(rows) / walked),
+        "batch_ms": round(float(np.median(spent or [first])) * 1e3, 3),
+        "second_epoch_seconds": round(batch(len(rows)), 3),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """What rows need of a store, in memory."""
+
+    tokens: np.ndarray
+    document_starts: np.ndarray
+    starts: np.ndarray
+
+
+def _skewed_source(sentences: int) -> MadeUp:
+    """Sentences of 5 to 44 tokens, half of them in documents of more than 70, the longest of tens of thousands."""
+    generator = np.random.default_rng(0)
+    starts = np.concatenate([[0], np.cumsum(generator.integers(5, 45, sentences))])
+    sizes = np.clip(generator.lognormal(2.3, 1.4, sentences // 10 + 1).astype(np.int64), 1, 50_000)
+    sizes[:: 1 << 18] = 50_000
+    ends = np.cumsum(sizes)
+    borders = np.concatenate([[0], ends[ends < sentences], [sentences]])
+    return MadeUp(np.broadcast_to(np.uint16(len(made_up.SPECIAL)), (int(starts[-1]),)), starts[borders], starts)
+
+
+def measure_encode(recipe: Bench) -> dict[str, Any]:
+    """The verb `encode` beside `encode_batch_fast` of the tokenizers library on the same sentences, same cores."""
+    import resource
+
+    from ordsmed.corpus.folder import documents, parts
+    from ordsmed.corpus.pipeline import Corpus
+    from ordsmed.data.encode import Encoding
+    from ordsmed.data.tokenizer_training import read_tokenizer
+
+    folder, tokenizer = run.obtain(Corpus, recipe.corpus), read_tokenizer(recipe.tokenizer)
+    texts = [s for part in parts(folder, "train") for d in documents(part) for s in d.sentences()]
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    pipeline = tokenizer.plain
+    began = time.perf_counter()
+    for first in range(0, len(texts), 4096):
+        pipeline.encode_batch_fast(texts[first : first + 4096], add_special_tokens=False)
+    library = time.perf_counter() - began
+    del texts
+    with tempfile.TemporaryDirectory() as out:
+        tokenizer.save(Path(out) / "tokenizer")
+        began = time.perf_counter()
+        encoding = Encoding(corpus=str(folder), tokenizer=str(Path(out) / "tokenizer"))
+        place = Run(Path(out) / "store")
+        place.begin(encoding)
+        facts = encoding.perform(place)
+        ours = time.perf_counter() - began
+    return {
+        "megabytes": round(size, 2), "library_mb_per_second": round(size / library, 2),
+        "encode_mb_per_second": round(size / ours, 2),
+        "ratio": round(library / ours, 3), "cores": len(os.sched_getaffinity(0)),
+        "stored_bytes_per_token": facts["train"]["stored_a_token"],
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }  # fmt: skip
+
+
+def _training(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
+    from ordsmed.measure.bench.training import measure_training  # which needs torch
+
+    return measure_training(recipe)
+
+
+MEASURES: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode, "windows": measure_windows,
+    "pairs": measure_pairs, "plain": measure_plain,
+}  # fmt: skip
+KEPT: dict[str, Callable[[Bench], tuple[dict[str, Any], list[Measurement]]]] = {
+    "training": _training, "finetune": bench_tasks.measure_finetune, "predict": bench_tasks.measure_predict,
+}  # fmt: skip

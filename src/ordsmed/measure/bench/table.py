@@ -1,0 +1,381 @@
+"""Tables: every combination of lengths, batches, precisions, ... measured by a process of its own; rows, Markdown.
+
+axes -> cells, as words of the command line -> `ordsmed bench` each -> measurements -> rows -> speed-up, scaling, hours
+     -> work/bench/NAME.json and NAME.md, from the first cell on; the verb makes the page of them
+
+One cell that fails, even by the system's hand, is told as one that failed; the others go on. A table that is broken
+off goes on with the same command (NAME.part).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import math
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import ordsmed
+from ordsmed.base import files, measurements, run, settings
+from ordsmed.base.errors import OrdsmedError, RunError
+from ordsmed.base.launch.local import end_with_parent
+from ordsmed.base.measurements import PLACE, Measurement
+from ordsmed.base.say import say
+from ordsmed.measure.bench import published
+
+WHOLE = ("fp32", "tf32")  # precisions that a speed-up is told beside
+SECONDS = 3600.0  # of an hour
+OURS = "ordsmed"
+COMPLAINT = "ordsmed: "  # begins the line that a command ends with
+WORK = ("measure", "software", "family", "task", "optimizer", "width", "layers", "parameters", "length", "dropout",
+        "compile", "recompute", "device")  # fmt: skip
+COLUMNS = ("length=", "task.length=", "batch=", "layout.micro=", "layout.precision=", "layout.compile=", "devices=",
+           "layout.replicate=", "layout.shard=", "layout.tensor=")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What is measured in every combination; what is left out is as the recipe has it."""
+
+    cells: tuple[tuple[str, ...], ...] = ((),)
+    """settings that belong together, as the command line's words: [["length=128", "batch=176"], ...]"""
+    lengths: tuple[int, ...] = ()
+    """tokens a row"""
+    batches: tuple[int, ...] = ()
+    """rows a step"""
+    precisions: tuple[str, ...] = ()
+    """fp32, tf32, bf16, fp16"""
+    compile: tuple[bool, ...] = ()
+    """blocks compiled, or not"""
+    layouts: tuple[str, ...] = ()
+    """replicate x shard x tensor, as 1x2x1"""
+    devices: tuple[int, ...] = ()
+    """processes, one a GPU (or share of the CPU)"""
+    scaling: Literal["weak", "strong"] = "weak"
+    """weak: n devices have n times the rows a step of one; strong: the same rows on any number"""
+    train: tuple[tuple[int, int], ...] = ()
+    """pairs: of this length so many rows are to be learned; how long that takes is told"""
+    published: str = ""
+    """whose figures stand beside ours: one of those that `measure/bench/published.toml` holds"""
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise ValueError("cells: found none; wanted one or more")
+        if self.devices and min(self.devices) < 1:
+            raise ValueError(f"devices: found {min(self.devices)}; wanted 1 or more")
+        if self.published and self.published not in published.names():
+            raise ValueError(f"published: found {self.published}; wanted one of {', '.join(published.names())}")
+        if any(min(pair) < 1 for pair in self.train):
+            raise ValueError(f"train: found {self.train}; wanted pairs of a length and rows, 1 or more each")
+        for mesh in self.layouts:
+            if not all(part.isdigit() and int(part) for part in mesh.split("x")) or mesh.count("x") != 2:
+                raise ValueError(f"layouts: found {mesh}; wanted replicate x shard x tensor as in 1x2x1")
+            places = math.prod(map(int, mesh.split("x")))
+            if self.devices and places not in self.devices:
+                raise ValueError(f"layouts: found {mesh} with devices {self.devices}; wanted {places} among them")
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What came of one combination."""
+
+    words: tuple[str, ...]
+    measured: tuple[Measurement, ...] = ()
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    why: str = ""  # it failed
+
+
+def measured_table(
+    name: str, overrides: Sequence[str], recipe: Any, *, json_line: bool, left: Callable[[Path], None] | None = None
+) -> list[str]:
+    """All cells of a recipe, as Markdown or as one line of JSON; their measurements and the table are kept."""
+    results: list[CellResult] = []
+    cells, place = [*cells_of(name, overrides, recipe)], place_of(name)
+    part = TablePart(place.with_suffix(".part"), recipe)
+    for number, words in enumerate(cells, 1):
+        stands = part.cells.get(words)
+        say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'as the recipe has it'}{', stands' * bool(stands)}")
+        if stands:
+            results.append(stands)
+            continue
+        result = dataclasses.replace(_run(name, [*overrides, "table=none", *words]), words=words)
+        results.append(result)
+        if result.why:
+            say(f"{name}: {' '.join(words)}: {result.why}")
+        elif recipe.keep:
+            measurements.add(Path(recipe.keep), result.measured)
+        if recipe.keep:
+            _leave(place, summary(name, recipe.table, results))
+            part.add(result)
+    table = summary(name, recipe.table, results)
+    if recipe.keep:
+        part.path.unlink(missing_ok=True)
+    if not table["rows"]:
+        raise RunError(name, "nothing was measured", "", f"{results[0].why} ({len(results)} in all)")
+    if left and recipe.keep:
+        left(place)
+    return [json.dumps(table)] if json_line else markdown(table)
+
+
+class TablePart:
+    """What a table that was broken off has measured, beside it: the same command on the same machine goes on there."""
+
+    def __init__(self, path: Path, recipe: Any) -> None:
+        self.path, self.cells = path, dict[tuple[str, ...], CellResult]()
+        self.of = [settings.plain(recipe), ordsmed.__version__, platform.node()]
+        with contextlib.suppress(OrdsmedError):  # there is none, or a damaged one: all is measured
+            lines = files.read_table(path)
+            if recipe.keep and lines.get("of") == json.loads(json.dumps(self.of)):
+                for each in lines["cells"]:
+                    measured = tuple(settings.decode(Measurement, one, str(path)) for one in each["measured"])
+                    self.cells[tuple(each["words"])] = CellResult(tuple(each["words"]), measured, each["facts"])
+
+    def add(self, result: CellResult) -> None:
+        """One more; what failed is tried again."""
+        if not result.why:
+            self.cells[result.words] = result
+        cells = [{"words": [*each.words], "measured": [settings.plain(one) for one in each.measured],
+                  "facts": each.facts} for each in self.cells.values()]  # fmt: skip
+        files.write_json(self.path, {"of": self.of, "cells": cells})
+
+
+def place_of(name: str) -> Path:
+    """Where the table of a recipe stands."""
+    return PLACE.parent / f"{run.title(name)}.json"
+
+
+def _leave(place: Path, table: dict[str, Any]) -> None:
+    """The table so far, which a kill in a later cell does not take away."""
+    with files.survive_disk(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(place, table)
+    files.write_text(place.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
+
+
+def cells_of(name: str, overrides: Sequence[str], recipe: Any) -> Iterator[tuple[str, ...]]:
+    """The words of every combination; one that cannot be is refused before anything is measured."""
+    axes, task = recipe.table, recipe.measure != "training"
+    choices = [
+        [[*cell] for cell in axes.cells],
+        [[f"{'task.' if task else ''}length={length}"] for length in axes.lengths] or [[]],
+        [[f"batch={batch}"] for batch in axes.batches] or [[]],
+        [[f"layout.precision={precision}"] for precision in axes.precisions] or [[]],
+        [[f"layout.compile={str(compiled).lower()}"] for compiled in axes.compile] or [[]],
+        _meshes(axes) or [[]],
+    ]  # fmt: skip
+    for parts in itertools.product(*choices):
+        words = [word for part in parts for word in part]
+        table = run.read_table(run.find_recipe(name, "bench"), "bench")
+        one = settings.decode(type(recipe), settings.override(table, [*overrides, *words, "table=none"]), name)
+        if axes.scaling == "weak" and one.devices > 1:
+            words = [*[word for word in words if not word.startswith("batch=")], f"batch={one.batch * one.devices}"]
+        yield tuple(words)
+
+
+def _meshes(axes: Axes) -> list[list[str]]:
+    """Each layout on as many processes as it has places; of those that `devices` names, where it names some."""
+    keys = ("replicate", "shard", "tensor")
+    meshes = [[int(part) for part in mesh.split("x")] for mesh in axes.layouts]
+    counts = [count for count in axes.devices if not meshes or count in map(math.prod, meshes)]
+    return [[*(f"layout.{key}={n}" for key, n in zip(keys, mesh, strict=False)), f"devices={count}"]
+            for mesh in meshes or [[]] for count in (counts or [math.prod(mesh)])
+            if not mesh or count == math.prod(mesh)] if meshes or counts else []  # fmt: skip
+
+
+def _run(name: str, words: Sequence[str]) -> CellResult:
+    """A cell by a process of its own, which may fail as it likes."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "measurements.jsonl"
+        command = [sys.executable, "-m", "ordsmed", "bench", name, *words, f"keep={place}", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=end_with_parent)
+        answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode or not answers or not place.exists():
+            return CellResult(tuple(words), why=_why(done).removeprefix(f"{name}: "))
+        return CellResult(tuple(words), tuple(measurements.read(place)), json.loads(answers[-1]))
+
+
+def _why(done: subprocess.CompletedProcess[str]) -> str:
+    """In a line."""
+    if not done.returncode:
+        return "left no measurement"
+    if done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return "ended by SIGKILL: the system ran out of memory, or somebody ended it"
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    complaints = [line for line in lines if line.startswith(COMPLAINT)] or lines[
+        -1:
+    ]  # of processes that it started first
+    return complaints[0].removeprefix(COMPLAINT) if complaints else f"ended with status {done.returncode}"
+
+
+def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, Any]:
+    """The whole table, as JSON has it."""
+    ours = [each for result in results for each in result.measured if each.software == OURS]
+    rows = [row for result in results for row in _rows(result, axes, ours)]
+    lacking = [length for length, _ in axes.train if length not in {each.length for each in ours}]
+    first = ours[0] if ours else None
+    return {
+        "bench": name, "scaling": axes.scaling,
+        **({name: getattr(first, name) for name in ("device", "torch", "version", "date")} if first else {}),
+        "rows": rows, "time_to_train": hours_by_way(ours, axes.train) if axes.train else [],
+        "not_measured": lacking,
+        "failed": [{"cell": " ".join(result.words), "why": result.why} for result in results if result.why],
+        **({"source": published.source(axes.published)} if axes.published else {}),
+    }  # fmt: skip
+
+
+def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
+    """A row for each of ours in a cell; with what was measured beside it."""
+    other = " ".join(word for word in result.words if not word.startswith(COLUMNS))
+    for each in (one for one in result.measured if one.software == OURS):
+        row = ({"settings": other} if other else {}) | row_of(each)
+        for beside in result.measured:
+            if beside.software != OURS and (beside.length, beside.batch) == (each.length, each.batch):
+                row[beside.software] = rounded(beside.sequences_per_second)
+                facts = result.facts.get(
+                    f"batch_{each.batch}", result.facts
+                )  # the median of pairs, not a ratio of medians
+                pairs = facts.get("median_ratio", facts.get("ratio"))
+                row["ratio"] = round(beside.step_seconds / each.step_seconds, 3) if pairs is None else pairs
+        row |= _latencies(result.facts.get(f"batch_{each.batch}"), result.facts.get(f"batch_{each.batch}_padded"))
+        row["speed_up"] = speed_up(each, all_of)
+        if any(one.processes > 1 for one in all_of):
+            row[axes.scaling] = scaling(each, all_of, axes.scaling)
+        if "profile" in result.facts:
+            row["profile"] = result.facts["profile"]
+        if axes.published:
+            row["published"] = published.beside(axes.published, each)
+        yield row
+
+
+def row_of(each: Measurement) -> dict[str, Any]:
+    """What a measurement says by itself."""
+    row: dict[str, Any] = {
+        "length": each.length, "batch": each.batch, "micro": each.micro, "precision": each.precision,
+        "compile": each.compile, "layout": each.layout, "devices": each.processes,
+        "sequences_per_second": rounded(each.sequences_per_second),
+        "slowest": rounded(each.batch / each.step_seconds_most),
+        "fastest": rounded(each.batch / each.step_seconds_least),
+        "tokens_per_second": round(each.tokens_per_second),
+        "tflops": rounded(each.flops_per_second / 1e12), "share_of_peak": round(each.share_of_peak, 3),
+        "memory_gib": round(each.memory / 2**30, 2),
+    }  # fmt: skip
+    if each.energy:
+        row["joules_a_sequence"] = rounded(each.energy / each.batch)
+    return row
+
+
+def _latencies(ours: Any, padded: Any) -> dict[str, Any]:
+    """Of a batch that was asked: real percentiles, and what NVIDIA's scripts call so of rows as theirs."""
+    if not ours:
+        return {}
+    return {"latency_ms": ours["latency_ms"], "nvidia_sequences_per_second": padded["nvidia_examples_per_second"],
+            "nvidia_latency_ms": padded["nvidia_latency_ms"]}  # fmt: skip
+
+
+def speed_up(one: Measurement, all_of: Sequence[Measurement]) -> float | None:
+    """How many times as fast as the same work in fp32 or TF32: with as large batches, where that was measured, else
+    with those it is fastest with, but for asking; None: it was not measured."""
+    if one.precision in WHOLE:
+        return None
+    alike = [each for each in all_of if each.precision in WHOLE and _same(one, each, (*WORK, "layout", "processes"))]
+    as_large = [each for each in alike if each.batch == one.batch]
+    alike = as_large[-1:] or ([] if one.measure == "predict" else alike)
+    fastest = max((each.sequences_per_second for each in alike), default=0.0)
+    return round(one.sequences_per_second / fastest, 2) if fastest else None
+
+
+def scaling(one: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
+    """Rows a second of n devices over those of one. Weak: each has as many rows a step as that one had; strong: all of
+    them together have. None: one device was not measured so."""
+    times = one.processes if way == "weak" else 1
+    alike = [each for each in all_of if each.processes == 1 and one.batch == each.batch * times
+             and _same(one, each, (*WORK, "precision"))]  # fmt: skip
+    return round(one.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
+
+
+def hours_by_way(ours: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Hours that so many rows of each length take, by what was measured at all these lengths; and beside fp32 or TF32,
+    how many times as fast: t of those over t of these."""
+    names = (*(name for name in WORK if name != "length"), "processes", "layout", "precision")
+    ways: dict[tuple[Any, ...], dict[int, Measurement]] = {}
+    for each in ours:
+        if each.measure == "training":
+            rates = ways.setdefault(tuple(getattr(each, name) for name in names), {})
+            if each.length not in rates or rates[each.length].sequences_per_second < each.sequences_per_second:
+                rates[each.length] = each
+    hours = {key: sum(rows / rates[length].sequences_per_second for length, rows in train) / SECONDS
+             for key, rates in ways.items() if {length for length, _ in train} <= rates.keys()}  # fmt: skip
+    lines = []
+    for key, needed in hours.items():
+        one = next(iter(ways[key].values()))
+        others = [hours[whole] for name in WHOLE
+                  if (whole := (*key[:-1], name)) in hours and one.precision not in WHOLE]  # fmt: skip
+        lines.append({"network": f"{one.family} {one.layers} x {one.width}", "device": one.device,
+                      "devices": one.processes, "compile": one.compile, "layout": one.layout,
+                      "precision": one.precision, "hours": rounded(needed),
+                      "speed_up": round(others[0] / needed, 2) if others else None})  # fmt: skip
+    return lines
+
+
+def _same(one: Measurement, other: Measurement, names: Sequence[str]) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def rounded(value: float) -> float:
+    """Four digits that tell something."""
+    return float(f"{value:.4g}")
+
+
+def digits(value: float) -> str:
+    """The number as JSON has it, without a point where nothing follows."""
+    return f"{value:,}".removesuffix(".0")
+
+
+def markdown(table: dict[str, Any]) -> list[str]:
+    """The same for a page."""
+    lines = []
+    if "device" in table:
+        lines += [f"{table['bench']} on {table['device']}, torch {table['torch']}, ordsmed {table['version']},"
+                  f" {table['date']}; rates are medians of rounds, with their slowest and fastest", ""]  # fmt: skip
+    lines += grid(table["rows"])
+    if table["time_to_train"]:
+        lines += ["", "Time to train:", "", *grid(table["time_to_train"])]
+    for length in table["not_measured"]:
+        lines += ["", f"time to train: not known, for length {length:,} was not measured"]
+    for failed in table["failed"]:
+        lines += ["", f"not measured: {failed['cell'] or 'the recipe'}: {failed['why']}"]
+    if "source" in table:
+        lines += ["", f"Published: {table['source']}"]
+    return lines
+
+
+def grid(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Rows as a table of Markdown; columns of which nothing is known are left out."""
+    names = [name for name in dict.fromkeys(name for row in rows for name in row)
+             if any(row.get(name) not in (None, []) for row in rows)]  # fmt: skip
+    if not names:
+        return []
+    lines = [[name.replace("_", " ") for name in names], ["---"] * len(names)]
+    lines += [[_cell(row.get(name)) for name in names] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_cell(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(published.shown, value))
+    return digits(value) if isinstance(value, int | float) else str(value)

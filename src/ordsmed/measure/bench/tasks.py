@@ -1,0 +1,254 @@
+"""Bench of tasks: learning from examples and asking about them, packed in rows and each padded to the greatest length.
+
+    examples, made up with real ones' lengths or read -> steps, in turn packed and padded -> examples a second, ratio
+                                                      -> batches, likewise -> latencies, examples a second
+
+Two ways of telling speed stand side by side: over all the time that passed, and as NVIDIA's fine-tuning scripts tell it
+(DeepLearningExamples, ELECTRA in TensorFlow), whose rate is a mean of rates and whose "90%" is no percentile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import forget_held, measured_peak, most_held, name_of
+from ordsmed.base.measurements import Measurement
+from ordsmed.measure.bench import synthetic as made_up
+from ordsmed.measure.bench.measured import WARM, here, now, of_all, with_dropout
+
+if TYPE_CHECKING:
+    from ordsmed.data.features import Features, Packing
+    from ordsmed.train.finetune.recipe import Finetuning
+    from ordsmed.train.job import Job
+    from ordsmed.weights.trained import Trained
+
+SHARES = (90, 95, 99)  # per cent
+DROPPED = 2  # of the longest times, before NVIDIA's scripts take means
+
+Seconds = Sequence[float]
+Ints = NDArray[np.int64]
+
+
+def measure_finetune(recipe: Any) -> tuple[dict[str, Any], list[Measurement]]:
+    """A step of the loop on packed rows, then the same examples each in a row of the greatest length, in turn."""
+    with _job(recipe) as job:
+        return _learned(recipe, job)
+
+
+def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
+    from ordsmed.data.features import ExampleRows
+    from ordsmed.data.loader import load
+    from ordsmed.train import loop
+
+    device, share, rate = job.ranks.device, job.share(0), 1e-5
+    steps = recipe.steps + WARM
+    blocks = [*np.split(np.arange(WARM), WARM),
+              *np.array_split(np.arange(WARM, steps), min(recipe.rounds, recipe.steps))]  # fmt: skip
+    packed = job.rows(0)
+    assert isinstance(packed, ExampleRows)
+    alone = _padded(packed.packing, job)
+    ready = [load(rows, share, 0, steps, workers=job.workers, device=device)
+             for rows in (packed, ExampleRows(packed.features, alone, *packed.key))]  # fmt: skip
+    spent: list[list[float]] = [[], []]
+    sizes: list[list[tuple[int, int]]] = [[], []]  # places and tokens of each step
+    forget_held(device)
+    for block in blocks:
+        for way, source in enumerate(ready):
+            began = now(device)
+            for step in map(int, block):
+                batches = next(source)
+                loop.update(job, batches, rate, 0, step, step=step + 1)
+                tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
+                sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
+            spent[way] += [(now(device) - began) / len(block)] * len(block)
+    ours, theirs = (seconds[WARM:] for seconds in spent)
+    places, tokens, padded = _summed(job, [np.sum(each[WARM:], axis=0) for each in sizes])
+    kept = [_measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
+            for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
+    return {
+        **_said(recipe, job), **rates(recipe.batch, ours), "padded": rates(recipe.batch, theirs),
+        **ratios(ours, theirs), "ratio_of_places": round(padded / places, 3), "filled": round(tokens / places, 3),
+        "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1), "length": job.phases[0].length,
+        "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
+        "processes": job.ranks.world,
+    }, kept if job.ranks.first else []  # fmt: skip
+
+
+def measure_predict(recipe: Any) -> tuple[dict[str, Any], list[Measurement]]:
+    """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
+    with _job(recipe) as job:
+        return _asked(recipe, job)
+
+
+def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
+    from ordsmed.data.features import ExampleRows
+    from ordsmed.learn.inference import predict_all
+    from ordsmed.learn.task import Task
+
+    trained, device, rows = _in_use(job), job.ranks.device, job.rows(0)
+    task = trained.objective
+    assert isinstance(task, Task)
+    assert isinstance(rows, ExampleRows)
+    ways = [rows.packing, _padded(rows.packing, job)]
+    facts: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
+    kept = list[Measurement]()
+    for batch, times in recipe.batches:
+        spent: list[list[float]] = [[], []]
+        tokens = 0
+        forget_held(device)
+        for turn in range(times + 1):  # the first one warms up
+            examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
+            tokens += int(examples.sizes.sum()) if turn else 0
+            for way, packing in enumerate(ways):
+                began = now(device)
+                predict_all(task, examples, packing, job.ranks, within=trained.within)
+                spent[way].append(now(device) - began)
+        ours, theirs = (seconds[1:] for seconds in spent)
+        facts[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
+        facts[f"batch_{batch}_padded"] = summary(batch, theirs)
+        kept += [_measurement(recipe, job, batch, seconds, tokens / times, software)
+                 for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
+    return facts, kept
+
+
+def _in_use(job: Job) -> Trained:
+    """The network as verbs open one: a training's casts its weights for every batch, and has kernels for its slopes."""
+    from ordsmed.nn.kernels import switch
+    from ordsmed.weights.trained import Trained
+
+    layout, network = job.recipe.layout, job.recipe.model
+    switch.begin("plain", job.ranks.device)
+    task = job.recipe.learned()["task"].build(network, job.tokenizer)
+    task.load_state_dict(job.objective.state_dict(), assign=True)  # the same numbers in the same place
+    task.to(job.ranks.device).eval()
+    return Trained(task, job.tokenizer, network, Path(), ranks=job.ranks, precision=layout.precision)
+
+
+def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
+    """What estimates are made from; asking takes a third of a step's arithmetic."""
+    ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
+    learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
+    # of packed rows as many as the examples' tokens fill, for both: what padding adds is no work that is wanted
+    flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
+    peak, (held, _) = (
+        measured_peak(ranks.device, layout.precision) * ranks.world,
+        of_all(ranks, most_held(ranks.device), 0),
+    )
+    return Measurement(
+        bench="", measure=recipe.measure, software=software, family=settings.plain(model)["kind"],
+        task=settings.plain(recipe.task)["kind"],
+        optimizer=settings.plain(job.recipe.optimizer)["kind"] if learning else "",
+        width=model.width, layers=model.layers, parameters=sum(p.numel() for p in job.objective.parameters()),
+        vocabulary=job.tokenizer.vocabulary, length=length, batch=batch,
+        micro=job.share(0).micro if learning else batch,
+        dropout=getattr(model, "dropout", 0.0) if learning else 0.0, precision=layout.precision, compile=layout.compile,
+        recompute=layout.recompute, layout="x".join(map(str, ranks.shape)),
+        device=name_of(ranks.device), kind=ranks.device.type, processes=ranks.world,
+        threads=ranks.threads, steps=len(seconds), rounds=len(seconds), step_seconds=median,
+        step_seconds_least=min(seconds), step_seconds_most=max(seconds), sequences_per_second=batch / median,
+        tokens_per_second=tokens / median, flops_per_second=flops, peak=peak, share_of_peak=flops / peak,
+        memory=held, **here(),
+    )  # fmt: skip
+
+
+def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
+    """How fast batches were asked."""
+    return rates(batch, seconds) | {"latency_ms": latencies(seconds), "nvidia_latency_ms": trimmed(seconds)}
+
+
+def rates(batch: int, seconds: Seconds) -> dict[str, float]:
+    """Examples a second over all the time, and as NVIDIA's scripts tell it: the mean of every batch's own rate."""
+    each = np.asarray(seconds)
+    return {"examples_per_second": round(batch * len(each) / float(each.sum()), 3),
+            "nvidia_examples_per_second": round(float((batch / each).mean()), 3)}  # fmt: skip
+
+
+def latencies(seconds: Seconds) -> dict[str, float]:
+    """Milliseconds a batch: the mean, and percentiles, times that were measured and so many per cent did not exceed."""
+    each = np.asarray(seconds) * 1e3
+    shares = {f"{share}%": float(np.percentile(each, share, method="inverted_cdf")) for share in SHARES}
+    return {name: round(value, 3) for name, value in ({"mean": float(each.mean())} | shares).items()}
+
+
+def trimmed(seconds: Seconds) -> dict[str, float]:
+    """What NVIDIA's scripts call latencies, in milliseconds: means of all times but the two longest, and of the fastest
+    90, 95 and 99 % of those; left out where that is none."""
+    kept = np.sort(seconds)[: max(0, len(seconds) - DROPPED)] * 1e3
+    counts = {"mean": len(kept)} | {f"mean of fastest {share}%": int(len(kept) * share / 100) for share in SHARES}
+    return {name: round(float(kept[:count].mean()), 3) for name, count in counts.items() if count}
+
+
+def ratios(ours: Seconds, theirs: Seconds) -> dict[str, float]:
+    """How much longer the others took: all together, and the median of pairs that were measured one after the other."""
+    pairs = np.divide(theirs, ours)
+    return {"ratio": round(float(np.sum(theirs) / np.sum(ours)), 3), "median_ratio": round(float(np.median(pairs)), 3)}
+
+
+def part(features: Features, chosen: Ints) -> Features:
+    """Some examples alone, without what is right."""
+    sizes = features.sizes[chosen]
+    source = np.concatenate([np.arange(features.starts[e], features.starts[e + 1]) for e in chosen])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    types, marks = (None if column is None else column[source] for column in (features.types, features.marks))
+    return dataclasses.replace(
+        features, starts=starts, ids=features.ids[source], types=types, marks=marks, labels=None, more={}
+    )
+
+
+@contextlib.contextmanager
+def _job(recipe: Any) -> Iterator[Job]:
+    """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
+    from ordsmed.measure.bench.processes import met
+    from ordsmed.train.finetune.plan import FinetuningPlan
+
+    with met(FinetuningPlan, _finetuning(recipe)) as plan:
+        yield plan.build()
+
+
+def _finetuning(recipe: Any) -> Finetuning:
+    from ordsmed.train.finetune.recipe import Finetuning
+
+    task, own = recipe.task, {"init": recipe.init, "model": None, "tokenizer": None}
+    if recipe.init is None:
+        own |= {"model": with_dropout(recipe.model, recipe.dropout), "tokenizer": recipe.tokenizer}
+    if not task.paths("train"):
+        if recipe.init:
+            raise RecipeError("task.train", "missing, but init is there", "files of text for its tokenizer")
+        tokenizer, made = made_up.examples(task, recipe.sizes, recipe.vocabulary)
+        task, own = dataclasses.replace(task, train=str(made)), own | {"tokenizer": str(tokenizer)}
+    return Finetuning(
+        task=task, optimizer=recipe.optimizer, steps=recipe.steps + WARM, batch=recipe.batch, warmup=0.0,
+        layout=recipe.layout, features="", **own,
+    )  # fmt: skip
+
+
+def _summed(job: Job, sizes: list[Ints]) -> list[int]:
+    """Places and tokens of packed rows, places of padded ones, of all processes."""
+    import torch
+
+    own = torch.tensor([*sizes[0].tolist(), sizes[1][0]], device=job.ranks.device)
+    return [int(number) for number in job.ranks.total(own)]
+
+
+def _padded(packing: Packing, job: Job) -> Packing:
+    return dataclasses.replace(packing, alone=True, length=job.phases[0].length)
+
+
+def _said(recipe: Any, job: Job) -> dict[str, Any]:
+    """What is measured, and where."""
+    model = job.recipe.model
+    return {
+        "task": settings.plain(recipe.task)["kind"], "examples_made_up": not recipe.task.paths("train"),
+        "model": settings.plain(model)["kind"], "width": model.width, "layers": model.layers,
+        "parameters": sum(p.numel() for p in job.objective.parameters()), "dropout": getattr(model, "dropout", None),
+        "precision": job.recipe.layout.precision, "threads": job.ranks.threads, "device": str(job.ranks.device),
+    }  # fmt: skip

@@ -1,0 +1,181 @@
+"""Training steps, measured: rounds through THE loop, on one process or several; a profile; another's step beside.
+
+bench recipe -> plan -> processes meet -> job -> rounds of steps -> facts for a person, measurements for a file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ordsmed.base import settings
+from ordsmed.base.machine import forget_held, measured_peak, most_held, name_of
+from ordsmed.base.measurements import Measurement
+from ordsmed.learn.phases import Phase
+from ordsmed.measure.bench import energy, synthetic
+from ordsmed.measure.bench.measured import WARM, here, of_all, with_dropout
+from ordsmed.measure.bench.processes import met
+from ordsmed.measure.bench.profile import Profile, Wide
+from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
+from ordsmed.train import loop
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.recipe import Pretraining
+
+if TYPE_CHECKING:
+    from ordsmed.train.job import Job
+
+Facts = dict[str, Any]
+
+
+def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
+    """Steps through THE loop, from a store, full rows."""
+    with planned(recipe, log=recipe.steps + recipe.profile + WARM) as plan:
+        job = plan.build()
+        ranks = job.ranks
+        peak = measured_peak(ranks.device, job.recipe.layout.precision)
+        with energy.meter(ranks.device) as (source, joules):
+            rounds, profiled, waited = _steps(recipe, job, joules, peak)
+        steady = rounds.steady(rounds.seconds)
+        held, spent = of_all(ranks, most_held(ranks.device), rounds.energy)
+        ours = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, held=held)
+        attention = "".join(plan.attention())
+        ways: Facts = {
+            "kernels": job.kernels.removeprefix("kernels: "),
+            "attention": attention.removeprefix("attention: "),
+        }
+        ours = dataclasses.replace(ours, rounds=len(steady), **ways)
+        if source:
+            ours = dataclasses.replace(ours, energy=spent, energy_of=source)
+        facts = _facts(recipe, job, ours, waited) | {name: way for name, way in ways.items() if way}
+        if len(steady) < len(rounds.seconds):
+            facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # something was compiled in them
+        kept = [ours]
+        if rounds.others:
+            theirs = beside(ours, Spread.of(rounds.steady(rounds.others)))
+            facts |= _compared(rounds, theirs)
+            kept.append(theirs)
+        if profiled:
+            facts["profile"] = profiled.shares()
+        return facts, kept if ranks.first else []
+
+
+@contextlib.contextmanager
+def planned(recipe: Any, **changes: Any) -> Iterator[PretrainingPlan]:
+    """The training that is measured: one phase on made-up text, nothing saved or judged; other processes have met."""
+    model = with_dropout(recipe.model, recipe.dropout)
+    steps = recipe.steps + recipe.profile + WARM
+    phase = Phase(steps=steps, length=recipe.length, batch=recipe.batch, rate=1e-4)
+    store = synthetic.word_store if model.capabilities.state else synthetic.random_store
+    training = Pretraining(
+        data=str(store(recipe.vocabulary, recipe.tokens)),
+        objective=recipe.objective, phase=(phase,), model=model,
+        optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
+    )  # fmt: skip
+    with met(PretrainingPlan, training) as plan:
+        yield plan
+
+
+def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[Rounds, Profile | None, float]:
+    """Rounds, a profile of the steps after them, and the share of the rounds that rows were waited for."""
+    ranks, waits = job.ranks, list[float]()
+    other = None
+    if recipe.beside != "none":
+        from ordsmed.measure.bench.transformers_step import TransformersStep
+
+        other = TransformersStep.of(job).steps
+    compiler = job.parallel.compiler
+    rounds = Rounds(ranks.device, recipe.steps, recipe.rounds, WARM, joules, other,
+                    graphs=(lambda: compiler.graphs) if compiler else int)  # fmt: skip
+    watch = RowsWatch(ranks, recipe.layout.patience)
+    profiled = Profile(ranks.device, wide(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
+    last = WARM + recipe.steps
+    forget_held(ranks.device)
+
+    def each(step: int) -> None:
+        rounds.each(step)
+        if step in (WARM, last):
+            waits.append(watch.waited)
+        if profiled and step == last:
+            profiled.begin()
+        if profiled and step == last + recipe.profile:
+            profiled.end(watch.waited - waits[-1])
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, peak, each=each, watch=watch)
+    waited = (waits[-1] - waits[0]) / (sum(rounds.seconds) / len(rounds.seconds) * recipe.steps)
+    return rounds, profiled, waited
+
+
+def wide(job: Job) -> Wide:
+    """Scores over the vocabulary are so wide."""
+    return Wide({job.tokenizer.vocabulary})
+
+
+def _measurement(recipe: Any, job: Job, spread: Spread, *, peak: float, held: int) -> Measurement:
+    ranks, layout = job.ranks, job.recipe.layout
+    flops = job.objective.flops(recipe.batch, recipe.length) / spread.median
+    model: Any = job.recipe.model
+    return Measurement(
+        bench="", measure="training", software="ordsmed", family=settings.plain(model)["kind"],
+        task=settings.plain(recipe.objective)["kind"], optimizer=settings.plain(job.recipe.optimizer)["kind"],
+        width=model.width, layers=model.layers, parameters=sum(p.numel() for p in job.objective.parameters()),
+        vocabulary=job.tokenizer.vocabulary, length=recipe.length, batch=recipe.batch, micro=job.share(0).micro,
+        dropout=getattr(model, "dropout", 0.0), precision=layout.precision, compile=layout.compile,
+        recompute=layout.recompute, layout="x".join(map(str, ranks.shape)), device=name_of(ranks.device),
+        kind=ranks.device.type, processes=ranks.world, threads=ranks.threads, steps=recipe.steps,
+        rounds=min(recipe.rounds, recipe.steps), step_seconds=spread.median, step_seconds_least=spread.least,
+        step_seconds_most=spread.most, sequences_per_second=recipe.batch / spread.median,
+        tokens_per_second=recipe.batch * recipe.length * filled(job) / spread.median, flops_per_second=flops,
+        peak=peak, share_of_peak=flops / peak if peak else 0.0, memory=held, **here(),
+    )  # fmt: skip
+
+
+def filled(job: Job) -> float:
+    """How much of a step's rows is tokens, by its first ones."""
+    share = job.share(0)
+    batch = job.rows(0).batch(np.arange(min(share.batch, max(share.micro, 32))))
+    return 1.0 if batch.documents is None else float((batch.documents > 0).double().mean())
+
+
+def beside(ours: Measurement, spread: Spread, software: str = "transformers") -> Measurement:
+    """The same work done by something else: rates follow from its times; what it held is not known."""
+    slower = spread.median / ours.step_seconds
+    rates = ("sequences_per_second", "tokens_per_second", "flops_per_second", "share_of_peak")
+    return dataclasses.replace(
+        ours, software=software, step_seconds=spread.median, step_seconds_least=spread.least,
+        step_seconds_most=spread.most, memory=0, energy=None, energy_of="", kernels="", attention="",
+        **{name: getattr(ours, name) / slower for name in rates},
+    )  # fmt: skip
+
+
+def _compared(rounds: Rounds, theirs: Measurement) -> Facts:
+    """The other's rate, and how many times as fast ours is: the median of pairs of rounds."""
+    pairs = np.divide(rounds.steady(rounds.others), rounds.steady(rounds.seconds))
+    return {theirs.software: {"sequences_per_second": round(theirs.sequences_per_second, 3),
+                              "step_seconds": round(theirs.step_seconds, 4)},
+            "ratio": round(float(np.median(pairs)), 3), "least_ratio": round(float(np.min(pairs)), 3),
+            "most_ratio": round(float(np.max(pairs)), 3)}  # fmt: skip
+
+
+def _facts(recipe: Any, job: Job, ours: Measurement, waited: float) -> Facts:
+    """What a person is told."""
+    energy_told = {"joules_a_step": round(ours.energy, 2), "energy_of": ours.energy_of} if ours.energy else {}
+    return {
+        "model": ours.family, "width": ours.width, "layers": ours.layers, "parameters": ours.parameters,
+        "objective": ours.task, "sequences_per_second": round(ours.sequences_per_second, 3),
+        "tokens_per_second": round(ours.tokens_per_second, 1), "share_of_peak": round(ours.share_of_peak, 4),
+        "dropout": ours.dropout, "attention_dropout": getattr(job.recipe.model, "attention_dropout", None),
+        "length": ours.length, "batch": ours.batch, "micro": ours.micro, "precision": ours.precision,
+        "compile": ours.compile, "threads": ours.threads, "device": str(job.ranks.device), "device_name": ours.device,
+        "processes": ours.processes, "layout": ours.layout, "step_seconds": round(ours.step_seconds, 4),
+        "step_seconds_least": round(ours.step_seconds_least, 4),
+        "step_seconds_most": round(ours.step_seconds_most, 4), "waited": round(waited, 4),
+        "gflops": round(ours.flops_per_second / 1e9, 1), "peak_gflops": round(ours.peak / 1e9, 1),
+        "memory_mb": ours.memory >> 20, **energy_told, "steps": ours.steps, "rounds": ours.rounds,
+    }  # fmt: skip

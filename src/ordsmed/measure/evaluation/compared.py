@@ -1,0 +1,150 @@
+"""Compared: two models that were asked the same, example by example: differences with intervals, paired tests.
+
+results of A, B, C  ->  B less A, C less A  ->  a table of all scores, one of paradigms; comparison-KEY.json
+
+A model that is compared with itself at other steps, or windows of other tokens, leave no pairs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.keys import value_key
+from ordsmed.base.say import many, say
+from ordsmed.base.screen import markdown
+from ordsmed.learn.score.paired import Clustered, clustered, holm, sign_test
+from ordsmed.measure.evaluation.results import AWAY, Result, asked_of, finite
+from ordsmed.measure.likelihood.probe import Judged
+from ordsmed.weights.probed import said, who
+
+CHANCE = 0.05  # of a difference that is taken for one
+HEAD = ["probe", "files", "score", "model", "less", "difference", "± error", "from", "to", "p", "examples", "groups"]
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """What two models score on one group of examples."""
+
+    name: str
+    pairs: int
+    first: float
+    second: float
+    more: int  # examples that the second alone has right
+    less: int
+    p: float  # McNemar's exact test
+    p_of_all: float = 1.0  # with as many tests as there are groups (Holm)
+
+    @property
+    def difference(self) -> float:
+        """Of the second less the first."""
+        return self.second - self.first
+
+    def cells(self) -> list[Any]:
+        """Of the table of paradigms."""
+        scores = [self.first, self.second, self.difference]
+        return [self.name, self.pairs, *scores, self.more, self.less, self.p, self.p_of_all]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One score of the second of two models less that of the first."""
+
+    probe: str
+    files: list[str]
+    score: str
+    first: str
+    second: str
+    examples: int
+    over: Clustered
+    paradigms: list[Paradigm] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON tells it."""
+        about = {name: getattr(self, name) for name in ("probe", "files", "score", "first", "second", "examples")}
+        over = {"difference": self.over.mean, "error": self.over.error, "interval": [*self.over.interval],
+                "p": self.over.p, "groups": self.over.groups}  # fmt: skip
+        return {**about, **over, "paradigms": [{**vars(one), "difference": one.difference} for one in self.paradigms]}
+
+    def row(self) -> list[str]:
+        """Of the table of all scores."""
+        name = Path(self.files[0]).name + (f" and {len(self.files) - 1} more" if self.files[1:] else "")
+        numbers = [self.over.mean, self.over.error, *self.over.interval, self.over.p]
+        return [self.probe, name, self.score, self.second, self.first,
+                *(said(value) for value in (*numbers, self.examples, self.over.groups))]  # fmt: skip
+
+
+def compare(results: Sequence[Result]) -> list[Compared]:
+    """Each model with the first one, by every probe that several were asked at one step each."""
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for one in results:
+        if hasattr(one.probe, "compared"):  # a probe of one's own need not have it
+            groups[asked_of(one.plain())].append(one)
+    comparisons = []
+    for first, *others in groups.values():
+        if len({one.model for one in (first, *others)}) == len(others) + 1:
+            comparisons += [each for second in others for each in _compared(first, second)]
+    return comparisons
+
+
+def _compared(first: Result, second: Result) -> Iterator[Compared]:
+    judged = [{one.key: one for one in result.probe.compared(result.records)} for result in (first, second)]
+    alike = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
+    if not alike or judged[0].keys() != judged[1].keys():
+        how = "windows" if alike else "pieces"
+        say(f"{second.model}: reads {second.name} in other {how} than {first.model}: no pairs of these to compare")
+        return
+    pairs = [(one, judged[1][key]) for key, one in judged[0].items()]
+    for score in pairs[0][0].values:
+        differences = [theirs.values[score] - ours.values[score] for ours, theirs in pairs]
+        over = clustered(differences, [ours.weight for ours, _ in pairs], [ours.group for ours, _ in pairs])
+        plain = first.plain(), second.plain()
+        yield Compared(plain[0]["probe"], first.files, score, who(plain[0]), who(plain[1]), len(pairs), over,
+                       _paradigms(pairs, score))  # fmt: skip
+
+
+def _paradigms(pairs: Sequence[tuple[Judged, Judged]], score: str) -> list[Paradigm]:
+    """Of each group of examples that are right or wrong."""
+    by: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for ours, theirs in pairs:
+        if ours.group:
+            by[ours.group].append((ours.values[score], theirs.values[score]))
+    counts = {name: (sum(b > a for a, b in both), sum(b < a for a, b in both)) for name, both in by.items()}
+    chances = [sign_test(*counts[name]) for name in by]
+    paradigms = []
+    for (name, both), p, of_all in zip(by.items(), chances, holm(chances), strict=True):
+        first, second = (sum(values) / len(both) for values in zip(*both, strict=True))
+        paradigms.append(Paradigm(name, len(both), first, second, *counts[name], p, of_all))
+    return paradigms
+
+
+def table(comparisons: Sequence[Compared]) -> list[str]:
+    """Markdown: a row a score, then one a paradigm, those that differ most first."""
+    if not comparisons:
+        return []
+    lines = ["", *markdown(HEAD, [one.row() for one in comparisons], padded=True)]
+    for one in comparisons:
+        if one.paradigms:
+            shown = sorted(one.paradigms, key=lambda each: (each.p, -abs(each.difference)))
+            rows = [[said(value) for value in each.cells()] for each in shown]
+            differ = sum(each.p_of_all < CHANCE for each in shown)
+            title = f"{one.second} less {one.first}, {one.score}: {differ} of {many(len(shown), 'group')} differ"
+            title += f" (exact paired tests of as many, p of all < {CHANCE})"
+            head = ["", "pairs", one.first, one.second, "difference", "right alone", "wrong alone", "p", "p of all"]
+            lines += ["", title, *markdown(head, rows, padded=True)]
+    return lines
+
+
+def write(comparisons: Sequence[Compared], out: str | None) -> Path:
+    """As JSON, where pictures of several models are put, under a name of what was asked of whom."""
+    plain = [one.plain() for one in comparisons]
+    asked = [[one[key] for key in ("probe", "files", "first", "second")] for one in plain]
+    path = (AWAY if out is None else Path(out)) / f"comparison-{value_key(json.dumps(asked), 8)}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, finite({"comparisons": plain}))
+    return path

@@ -1,0 +1,255 @@
+"""Evaluate: probes asked of models, on as many processes as there are; each answer kept, reported and drawn.
+
+model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores -> records, kept -> Finding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import FolderKind
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
+from ordsmed.base.say import Progress, say
+from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
+from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
+from ordsmed.measure.likelihood import drawn, ways
+from ordsmed.measure.likelihood.items import Scorer
+from ordsmed.measure.likelihood.probe import Example, Finding, Record, paths_of
+from ordsmed.train.mesh.layout import Layout, parse
+from ordsmed.train.mesh.parallel import split_layers
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.seen import seen
+from ordsmed.weights.trained import Trained, can_multiply, known, open_model
+
+COST = 1 << 16  # tokens of a chunk
+PATIENCE = 600.0  # seconds that processes wait for each other
+
+
+@dataclass(frozen=True)
+class Means:
+    """On what it is computed, and what is made of what was kept."""
+
+    device: str = "auto"
+    threads: int | None = None
+    layout: str = ""  # replicate x shard x tensor
+    anew: bool = False
+    precision: str = "fp32"
+
+
+def evaluate(
+    models: Sequence[str], probes: Sequence[Any], *, step: int | str | None = None, out: str | None = None,
+    means: Means | None = None, each: str | None = None,
+) -> list[Result]:  # fmt: skip
+    """What every probe finds of every model, in this order; on all processes but the first an empty list."""
+    means = means or Means()
+    check(models, probes, each, step, out)
+    known(means.precision)
+    ranks = prepare(means.device, means.threads, flags=True)
+    layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)  # rows of any length
+    if layout.shard > 1:
+        raise RecipeError("--layout", f"found {means.layout}", "no shards: copies x 1 x tensor, as 2x1x2")
+    ranks = join(ranks, layout.shape(ranks.world), PATIENCE)
+    well = False
+    try:
+        result = []
+        for origin in [Origin.of(model) for model in models]:  # who is none is refused before anything is computed
+            for at in _steps(origin, step):
+                for one in _asked(origin, at, probes, ranks, layout, means, out):
+                    one.write()
+                    result.append(one)
+        well = True
+    finally:
+        leave(ranks, well=well)
+    if each and ranks.first:
+        write_each(result, each)
+    for folder in {one.folder for one in result}:
+        _summed_up(folder)
+    _say_drawn(draw_models(result, out))
+    return result
+
+
+def _summed_up(folder: Path) -> None:
+    """A table of all results that stand there, and pictures of those of several steps."""
+    write_table(folder)
+    _say_drawn(draw(folder))
+
+
+def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
+    for path, over in pictures:
+        say(f"{path}: drawn over {over}")
+
+
+def check(
+    models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None,
+    out: str | None = None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be, before a model is opened."""
+    if not models:
+        raise RecipeError("models", "none is named", "runs, imports or Hugging Face folders")
+    for probe in probes:
+        if not probe.files:
+            raise RecipeError(f"--probe {kind_of(probe)}", "names no file", f"--probe {kind_of(probe)} FILE...")
+    if each and len(probes) > 1:
+        raise RecipeError("--each", "found with several probes", "one of them")
+    if each and step == "all":
+        raise RecipeError("--each", "found with all steps", "one of them, as --step N")
+    if each and Path(each).is_dir():
+        raise RecipeError("--each", f"{each} is a folder", "a file to write")
+    folders = (("--out", out), ("--each", each and str(Path(each).parent)))
+    for flag, name in folders:
+        inner = next((path for path in (Path(name), *Path(name).parents) if path.exists()), None) if name else None
+        if inner is not None and not inner.is_dir():
+            raise RecipeError(flag, f"{inner} is no folder", "a folder to write into")
+
+
+def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
+    if step != "all":
+        return [None if step is None else int(step)]
+    if origin.kind is not FolderKind.PRETRAINING:
+        raise RecipeError("--step", f"found all, but {origin.name} is no run of a pretraining", "a run's folder")
+    return [*origin.steps()]
+
+
+def _asked(
+    origin: Origin, step: int | None, probes: Sequence[Any], ranks: Ranks, layout: Layout, means: Means, out: str | None
+) -> Iterator[Result]:
+    """Every probe, of one model."""
+    try:
+        trained = open_model(origin, step)
+    except DataError as error:
+        if step != 0:
+            raise
+        say(f"step 0 is left out: {error}")
+        return
+    yield from _findings(trained, origin.name, probes, ranks, layout, means, out)
+
+
+def ask(trained: Trained, probe: Any, *, out: str | None = None, anew: bool = False) -> Result:
+    """What a probe finds of a model that is open, on its device; kept as that of the verb."""
+    check([str(trained.folder)], [probe], None)
+    trained.check_heads()
+    means = Means(anew=anew, precision=trained.precision)
+    [result] = _findings(trained, str(trained.folder), [probe], trained.ranks, Layout(sequence=False), means, out)
+    result.write()
+    _summed_up(result.folder)
+    return result
+
+
+def _findings(
+    trained: Trained, name: str, probes: Sequence[Any], ranks: Ranks, layout: Layout, means: Means, out: str | None
+) -> Iterator[Result]:
+    """Of one model, opened."""
+    scorers = [
+        (probe, ways.scorer(trained, probe.way, probe.prefers)) for probe in probes
+    ]  # refused before anything is computed
+    how = [probe.fits(scorer, f"{trained.folder}: {kind_of(probe)}") for probe, scorer in scorers]
+    key, folder, learned_from = model_key(trained), place_of(trained.folder, out), seen(trained)
+    if layout.tensor > 1 and not trained.settings.capabilities.tensor:
+        wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
+        raise RecipeError("--layout", wrong, "1", "`--devices N` alone shares texts out")
+    layout.check(trained.settings, [], ranks.world)
+    can_multiply(trained, means.precision, ranks.device, layout.tensor)
+    trained.objective.to(ranks.device)
+    if layout.tensor > 1:
+        split_layers(trained.objective, layout, ranks)
+    trained = replace(trained, ranks=ranks, precision=means.precision)
+    for (probe, scorer), line in zip(scorers, how, strict=True):
+        stored = drawn.is_store(probe.files)
+        paths = drawn.parts(probe.files) if stored else paths_of(probe.files)
+        named = Path(probe.files[0]) if Path(probe.files[0]).exists() else paths[0]
+        title = f"{kind_of(probe)}-{named.name.split('.')[0]}"
+        task = Asking(
+            probe,
+            scorer,
+            ranks,
+            Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank),
+            trained.within,
+        )
+        result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
+        if result is not None:
+            finding, records = result
+            line = "; ".join(filter(None, (line, finding.how)))
+            files = [*probe.files] if stored else [str(path) for path in paths]
+            yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
+                         replace(finding, how=line), records, means.precision, learned_from,
+                         trained.tokenizer.cutting)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One probe asked of one model."""
+
+    probe: Any
+    scorer: Scorer
+    ranks: Ranks
+    kept: Kept
+    within: Callable[[], Any] = nullcontext  # in which numbers products are made
+
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
+        """What it finds, and the records; None on ranks that are not the first."""
+        if anew and self.ranks.first:
+            self.kept.clear()
+        _wait(self.ranks)
+        done = self.kept.chunks()
+        _wait(self.ranks)  # nobody adds a chunk before all have looked
+        costs = first_alone(
+            self.ranks, lambda: [sum(self._cost(example) for example in chunk) for chunk in self._chunks()]
+        )  # what is wrong in a file is told once
+        if not costs:
+            raise DataError(", ".join(self.probe.files), "holds nothing to be scored", "texts")
+        left = [number for number in range(len(costs)) if number not in done]
+        mine = left[self.ranks.data_rank :: self.ranks.data_world]
+        if done and left:
+            say(f"{title}: goes on behind {1 - sum(costs[n] for n in left) / sum(costs):.0%} that are kept")
+        if mine:
+            self._score(title, set(mine), costs)
+        _wait(self.ranks)
+        if not self.ranks.first:
+            return None
+        done = self.kept.chunks()
+        records = [record for number in range(len(costs)) for record in done[number]]
+        return self.probe.finding(records), records
+
+    def _score(self, title: str, mine: set[int], costs: list[int]) -> None:
+        total = sum(costs[number] for number in mine)
+        with Progress(title, total, "tokens", every=30) as shown:
+            for number, chunk in enumerate(self._chunks()):
+                if number not in mine:
+                    continue
+                items = [item for example in chunk for item in example.items]
+                with self.within():
+                    scores = iter(self.scorer.scores(items, best=self.probe.best))
+                records = [self.probe.record(one, [next(scores) for _ in one.items]) for one in chunk]
+                if self.ranks.tensor_rank == 0:
+                    self.kept.add(number, records)
+                shown.add(costs[number])
+
+    def _chunks(self) -> Iterator[list[Example]]:
+        """Examples in their order, cut where a chunk has cost enough: by content alone."""
+        held: list[Example] = []
+        cost = 0
+        for example in self.probe.examples(self.scorer):
+            held.append(example)
+            cost += self._cost(example)
+            if cost >= COST:
+                yield held
+                held, cost = [], 0
+        if held:
+            yield held
+
+    def _cost(self, example: Example) -> int:
+        return sum(self.scorer.cost(item) for item in example.items)
+
+
+def _wait(ranks: Ranks) -> None:
+    """For all processes."""
+    if ranks.world > 1:
+        import torch.distributed
+
+        torch.distributed.barrier()

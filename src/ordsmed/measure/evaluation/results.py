@@ -1,0 +1,222 @@
+"""Results: what a probe found of a model, as JSON beside the model, as a Markdown table, and drawn as it learns.
+
+scores/minimal_pairs-adjunct_island-1a2b3c4d.json      scores/scores.md      scores/parts/ (what is kept)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.errors import DataError
+from ordsmed.base.keys import value_key
+from ordsmed.base.menu import kind_of
+from ordsmed.base.say import say
+from ordsmed.base.screen import markdown
+from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.train import picture
+from ordsmed.weights.probed import HEAD, SCORES, question, read, read_one, rows, said, who
+
+AWAY = Path("work/evaluate")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one probe found of one model."""
+
+    model: str
+    step: int | None
+    probe: Any
+    way: str
+    files: list[str]
+    name: str
+    key: str
+    folder: Path
+    finding: Finding
+    records: list[Record]
+    precision: str = "fp32"
+    seen: dict[str, int] = field(default_factory=dict)  # tokens, and words where they are known, up to this step
+    cutting: str = ""  # of its tokenizer: the same where texts are cut alike
+
+    def plain(self) -> dict[str, Any]:
+        """The facts first, then of what they are."""
+        how = {k: v for k, v in settings.plain(self.probe, essence=True).items() if k not in ("files", "way", "kind")}
+        about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way,
+                 "precision": self.precision}  # fmt: skip
+        facts = {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how}
+        facts |= {"seen": self.seen} if self.seen else {}
+        return dict(finite({**facts, "key": self.key}))
+
+    @property
+    def path(self) -> Path:
+        """Where it stands."""
+        return self.folder / f"{self.name}-{self.key[:8]}.json"
+
+    def write(self) -> None:
+        """As JSON, whole or not at all; what the same question was answered before, of other contents, goes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tables = {title: [head, *rows] for title, head, rows in self.finding.tables}
+        plain = self.plain()
+        for path in self.folder.glob(f"{self.name}-*.json"):
+            try:
+                older = read_one(path)
+            except DataError:  # a damaged one is no reason not to write; who reads it tells of it
+                continue
+            if path != self.path and older and older["step"] == self.step and question(older) == question(plain):
+                path.unlink(missing_ok=True)
+        files.write_json(self.path, finite({**plain, "tables": tables}))
+
+    def each(self, **about: str) -> Iterator[str]:
+        """Every record as a line of JSON."""
+        for record in self.records:
+            yield json.dumps({**about, **self.probe.told(record)}, ensure_ascii=False) + "\n"
+
+
+def write_each(results: Sequence[Result], out: str) -> None:
+    """The records of all models, which are named where they are several; whole or not at all."""
+    lines = (line for one in results for line in one.each(**({"model": one.model} if results[1:] else {})))
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(Path(out), "".join(lines))
+
+
+def place_of(folder: Path, out: str | None) -> Path:
+    """Where the results of a model are put: beside it, or where that may only be read, elsewhere, which is said."""
+    if out is not None:
+        return Path(out)
+    beside = folder / SCORES
+    if _writable(beside):
+        return beside
+    away = AWAY / folder.name / SCORES
+    say(f"{folder}: may only be read; its results are put into {away}")
+    return away
+
+
+def _writable(folder: Path) -> bool:
+    """Can results be put there? Nothing is left of the trial."""
+    stood = folder.exists()
+    trial = folder / f".{os.getpid()}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        trial.touch()
+        trial.unlink()
+        if not stood:
+            with contextlib.suppress(OSError):  # another process has put something there
+                folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """Markdown: a row a fact, with its error and what guessing gets."""
+    cells = [row for result in results for row in rows(result.plain())]
+    lines = markdown(HEAD, cells, padded=True)
+    for result in results:
+        lines += [f"{kind_of(result.probe)}: {result.finding.how}"] if result.finding.how else []
+        for title, head, cells in result.finding.tables:
+            lines += [
+                "",
+                f"{who(result.plain())}, {title}:",
+                *markdown(head, [[said(c) for c in row] for row in cells], padded=True),
+            ]
+    return lines
+
+
+def write_table(folder: Path) -> None:
+    """`scores.md`: all results that stand in a folder."""
+    result = sorted(read(folder), key=lambda one: (one["probe"], one["files"], one["step"] or 0))
+    cells = [row for one in result for row in rows(one)]
+    lines = markdown(HEAD, cells, padded=True)
+    files.write_text(folder / "scores.md", "\n".join(lines) + "\n")
+
+
+def draw(folder: Path) -> list[tuple[Path, str]]:
+    """Pictures over steps, and over what was seen, of the first score of each probe that was asked of several steps.
+
+    Those that were not drawn so already, and over what.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in read(folder):
+        if one.get("step") is not None:
+            groups.setdefault(question(one), []).append(one)
+    drawn = []
+    for same, ones in groups.items():
+        if len({one["step"] for one in ones}) < 2:
+            continue
+        title = f"{rows(ones[0])[0][1]} of {rows(ones[0])[0][2]}" if rows(ones[0]) else ""
+        drawn += _drawn(folder / _name(ones[0], same), title, ones, {"step": "steps", **_axes(ones)})
+    return drawn
+
+
+def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, str]]:
+    """Pictures over what was seen of several models that were asked the same at several steps."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in (result.plain() for result in results):
+        groups.setdefault(asked_of(one), []).append(one)
+    drawn = []
+    for same, ones in groups.items():
+        models = list(dict.fromkeys(one["model"] for one in ones))
+        if len(models) < 2 or len(ones) == len(models) or len({_score(one) for one in ones}) > 1:
+            continue
+        names = dict(zip(models, _short(models), strict=True))
+        several = [{**one, "name": names[one["model"]]} for one in ones]
+        path = (AWAY if out is None else Path(out)) / _name(ones[0], json.dumps([same, models]))
+        drawn += _drawn(path, f"{ones[0]['probe']} of {rows(ones[0])[0][2]}", several, _axes(ones))
+    return drawn
+
+
+def asked_of(one: dict[str, Any]) -> str:
+    """What was asked, whatever model it was asked of."""
+    return json.dumps([one["probe"], one["files"], one["precision"], one["settings"]], sort_keys=True)
+
+
+def _axes(ones: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Over what results can be drawn beside steps: words where all know them, else tokens."""
+    unit = next((unit for unit in ("words", "tokens") if all(unit in one.get("seen", {}) for one in ones)), "")
+    return {unit: f"{unit} seen"} if unit else {}
+
+
+def _drawn(path: Path, title: str, ones: Sequence[dict[str, Any]], axes: dict[str, str]) -> list[tuple[Path, str]]:
+    """The pictures that are new or have changed."""
+    score, drawn = _score(ones[0]), []
+    for axis, over in axes.items() if score else ():
+        points = [{"step": one["step"] if axis == "step" else one["seen"][axis], "value": one[score],
+                   "error": one["errors"].get(score) or math.nan, "guessing": one["guessing"].get(score),
+                   **({"model": one["name"]} if "name" in one else {})} for one in ones]  # fmt: skip
+        own = path.with_suffix(".svg") if axis == "step" else path.with_name(f"{path.name}-{axis}.svg")
+        own.parent.mkdir(parents=True, exist_ok=True)
+        if picture.draw_course(own, title, score, points, "step of pretraining" if axis == "step" else over):
+            drawn.append((own, over))
+    return drawn
+
+
+def _score(one: dict[str, Any]) -> str:
+    """The first one."""
+    return next((key for key, value in one.items() if isinstance(value, float)), "")
+
+
+def _name(one: dict[str, Any], same: str) -> str:
+    """Of a picture, without its ending."""
+    return f"{one['probe']}-{Path(one['files'][0]).name.split('.')[0]}-{value_key(same, 8)}"
+
+
+def _short(models: Sequence[str]) -> list[str]:
+    """Names of folders, where they differ."""
+    names = [Path(model).name for model in models]
+    return names if len(set(names)) == len(names) else [*models]
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,91 @@
+"""An ELMo's scorers: its words forward, backward, or the mean of both; the signs around a text are not scored.
+
+<S> the newts        ->  the newts ran       forward
+</S> ran newts       ->  ran newts the       backward
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ordsmed.measure.likelihood.items import Ints, Item, Scores
+from ordsmed.nn.letters import SIGNS, listed, symbols
+from ordsmed.nn.loss import token_logs
+from ordsmed.weights.trained import Trained
+
+WORDS = 2_048  # of all items that are read at once
+SPELLED = 1 << 12  # different words whose letters are read at once
+LONGEST = 1 << 14
+
+
+class BiScorer:
+    """Reads with an ELMo, where it stands."""
+
+    room = LONGEST
+    lead: Ints | None = None
+    by_line = True
+
+    def __init__(self, trained: Trained, way: str) -> None:
+        self.objective, self.tokenizer = cast(Any, trained.objective), trained.tokenizer
+        self.way, self.chained = way, way != "mean"
+        self.longest = trained.settings.longest_word
+
+    def cut(self, texts: list[str]) -> list[Item]:
+        """Into words as its tokenizer does."""
+        known, other = self.tokenizer.model["vocab"], self.tokenizer.unknown
+        words = [tuple(self.tokenizer.words(text)) for text in texts]
+        return [Item(np.asarray([known.get(word, other) for word in of], np.int64), words=of) for of in words]
+
+    def cost(self, item: Item) -> int:
+        return len(item) + 2
+
+    def spelled(self, text: str, item: Item) -> int:
+        """Those of words that are not in its lexicon."""
+        unknown = np.flatnonzero(item.pieces == self.tokenizer.unknown).tolist()
+        return sum(len(item.words[n].encode()) for n in unknown)
+
+    @torch.inference_mode()
+    def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
+        result: list[Scores | None] = [None] * len(items)
+        order = sorted(range(len(items)), key=lambda n: -len(items[n]))
+        while order:
+            count = max(1, WORDS // (len(items[order[0]]) + 2))
+            chosen, order = order[:count], order[count:]
+            for n, scores in zip(chosen, self._read([items[n] for n in chosen], best), strict=True):
+                result[n] = scores
+        return cast("list[Scores]", result)
+
+    def _read(self, items: list[Item], best: bool) -> list[Scores]:
+        """Items of about one length at once."""
+        model, device = self.objective.model, next(self.objective.model.parameters()).device
+        numbers = {word: n for n, word in enumerate(dict.fromkeys(w for item in items for w in item.words), SIGNS)}
+        rows = symbols(*listed([word.encode() for word in numbers]), self.longest).split(SPELLED)
+        vectors = torch.cat([model.letters(part.to(device)) for part in rows])
+        ahead = [torch.tensor([0, *(numbers[w] for w in item.words)]) for item in items]
+        back = [torch.tensor([1, *(numbers[w] for w in reversed(item.words))]) for item in items]
+        both = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True).to(device) for x in (ahead, back)]
+        lengths = torch.tensor([len(row) for row in ahead], device=device)
+        tops = model.read(vectors, *both, *model.silence(len(items)), lengths)[0][-1]
+        ways = {}
+        for way, top, turn in (("forward", tops[0], 1), ("backward", tops[1], -1)):
+            if self.way in (way, "mean"):
+                ways[way] = self._asked(top, items, turn, best)
+        if self.way != "mean":
+            return ways[self.way]
+        pairs = zip(ways["forward"], ways["backward"], strict=True)
+        return [Scores((one.logs + other.logs) / 2, one.best & other.best) for one, other in pairs]
+
+    def _asked(self, top: Tensor, items: list[Item], turn: int, best: bool) -> list[Scores]:
+        """What the states of one direction, [T, B, P], say of the words behind them."""
+        states = torch.cat([top[: len(item), n] for n, item in enumerate(items)])
+        targets = torch.from_numpy(np.concatenate([item.pieces[::turn] for item in items])).to(states.device)
+        table = self.objective.head.table.weight
+        logs, right = token_logs(states, table, self.objective.head.bias, targets, best=best)
+        ends = np.cumsum([len(item) for item in items])[:-1]
+        logs_of, right_of = np.split(logs.double().cpu().numpy(), ends), np.split(right.cpu().numpy(), ends)
+        return [Scores(own[::turn][item.first :], right[::turn][item.first :])
+                for own, right, item in zip(logs_of, right_of, items, strict=True)]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Documents to be scored: a text file is one, of JSON lines every line; a long one comes in parts.
+
+A part ends where the tokens of both sides are those of the whole, so that a text of any size is read in bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.measure.likelihood.items import Scorer
+from ordsmed.measure.likelihood.probe import paths_of, records, text_of, valid
+from ordsmed.text import read
+
+PART = 1 << 21  # characters of a part
+BESIDE = 256  # characters on both sides of a place that tell whether a text can be cut there
+TRIED = 64  # such places
+
+
+def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[str]]]:
+    """Each with its place, in blocks as they are read."""
+    for name in files:
+        if kind_of_folder(Path(name)) is FolderKind.STORE:
+            raise DataError(name, "is the folder of an `encode`", "texts", "`--probe perplexity` takes it, alone")
+    for path in paths_of(files):
+        if is_json(path):
+            for place, row in records(path):
+                yield place, [text_of(row, key, place)]
+        else:
+            yield str(path), _of_file(path)
+
+
+def _of_file(path: Path) -> Iterator[str]:
+    """The blocks of a text file, which must hold something."""
+    empty = True
+    for text in read.texts(path):
+        empty = empty and not text.strip()
+        yield text
+    if empty:
+        raise DataError(path, "is empty", "a text")
+
+
+def is_json(path: Path) -> bool:
+    """By its name."""
+    return bool({".json", ".jsonl", ".ndjson"} & set(path.suffixes))
+
+
+def text_parts(scorer: Scorer, blocks: Iterable[str], place: str) -> Iterator[str]:
+    """A text in parts whose tokens, end to end, are those of the whole."""
+    held: list[str] = []
+    size = 0
+    for block in blocks:
+        valid(block, place)
+        held.append(block)
+        size += len(block)
+        if size < PART + BESIDE:
+            continue
+        text = "".join(held)
+        begin = 0
+        while len(text) - begin >= PART + BESIDE and (end := _end(scorer, text, begin)):
+            yield text[begin:end]
+            begin = end
+        held, size = [text[begin:]], len(text) - begin
+    if size:
+        yield "".join(held)
+
+
+def _end(scorer: Scorer, text: str, begin: int) -> int:
+    """Where a part can end: before white space, a line end if there is one; 0: nowhere, so that more is to be read."""
+    for signs in ("\n", " \t"):
+        at = begin + PART
+        for _ in range(TRIED):
+            at = max(text.rfind(sign, begin + 1, at) for sign in signs)
+            if at <= begin:
+                break
+            if _same(scorer, text[max(at - BESIDE, begin) : at], text[at : at + BESIDE]):
+                return at
+    return 0
+
+
+def _same(scorer: Scorer, before: str, behind: str) -> bool:
+    whole, *both = (item.pieces for item in scorer.cut([before + behind, before, behind]))
+    return np.array_equal(whole, np.concatenate(both))
+
+
+def lines(blocks: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that are not empty, without their ends."""
+    held = ""
+    for block in blocks:
+        *whole, held = (held + block).split("\n")
+        yield from filter(str.strip, whole)
+    if held.strip():
+        yield held

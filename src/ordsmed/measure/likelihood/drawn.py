@@ -1,0 +1,116 @@
+"""Windows of running text drawn from a store, or from JSON lines made into one: by number and seed, so always the same.
+
+Documents follow each other with a sign between them, and a window sees all of its own text, as in Megatron's training.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.say import many, say
+from ordsmed.data.encode import Encoded
+from ordsmed.data.rows import StreamRows
+from ordsmed.data.store import Store, StoreWriter
+from ordsmed.measure.likelihood.documents import documents, text_parts
+from ordsmed.measure.likelihood.items import Item, Scorer
+
+ROWS = 64  # that are looked up at once
+
+
+def is_store(files: Sequence[str]) -> bool:
+    """Is it the folder of an `encode`, or a split in it?"""
+    return all(_folder(name) is not None for name in files)
+
+
+def parts(files: Sequence[str]) -> list[Path]:
+    """The files of the splits that are read of stores."""
+    return [path for name in files for path in sorted((_folder(name) or Path()).glob(f"{_split(name)}.*"))]
+
+
+def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: int | None, seed: int) -> Iterator[Item]:
+    """So many windows; None: each once."""
+    stores = [_encoded(name, scorer) for name in files] if is_store(files) else [_made(scorer, tuple(files), key)]
+    end = scorer.tokenizer.separator
+    if end is None:
+        raise DataError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP] between documents")
+    rows = StreamRows(stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed,
+                      pack=True)  # fmt: skip
+    count = len(rows) if count is None else count
+    if count > len(rows):
+        _say_again(tuple(files), len(rows), count)
+    for at in range(0, count, ROWS):
+        block = rows.assembled(np.arange(at, min(at + ROWS, count)))
+        for tokens, inner in zip(block.tokens, block.inner, strict=True):
+            used = int(inner[1:].sum()) + 1
+            if used > 1:
+                yield Item(tokens[:used], first=1, sign=False)
+
+
+@functools.cache
+def _say_again(files: tuple[str, ...], there: int, count: int) -> None:
+    """Once, though a text is gone through more than once."""
+    say(f"{', '.join(files)}: {many(there, 'window')} for the {count:,} to be drawn: some are scored again and again")
+
+
+def _split(name: str) -> str:
+    return "train" if Path(name).name == "train" else "validation"
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of the `encode` that is meant."""
+    path = Path(name)
+    split = path.name if path.name in ("train", "validation") and not path.is_dir() else ""
+    folder = path.parent if split else path
+    return folder if kind_of_folder(folder) is FolderKind.STORE else None
+
+
+def _encoded(name: str, scorer: Scorer) -> Store:
+    folder = _folder(name)
+    assert folder is not None
+    encoded = Encoded(folder)
+    if encoded.facts["tokenizer"] != scorer.tokenizer.fingerprint:
+        wrong = f"was encoded with tokenizer {encoded.facts['tokenizer']}"
+        raise DataError(name, wrong, f"{scorer.tokenizer.fingerprint}, the model's", "give its text as JSON lines")
+    store = encoded.train if _split(name) == "train" else encoded.validation
+    if store is None:
+        raise DataError(name, "has no held-out text", "one that has", f"{name}/train is what was learned from")
+    return store
+
+
+class _Beside:
+    """A store that lasts as long as this process needs it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ordsmed-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+
+@functools.lru_cache(1)
+def _kept(fingerprint: str, files: tuple[str, ...], key: str) -> _Beside:
+    return _Beside()
+
+
+def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
+    """The store of these documents, made once."""
+    prefix = _kept(scorer.tokenizer.fingerprint, files, key).folder / "text"
+    if not prefix.with_name("text.idx").exists():
+        with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
+            none = np.zeros(0, np.int64)
+            for place, blocks in documents(files, key):
+                held = none
+                for part in text_parts(scorer, blocks, place):
+                    own = scorer.cut([part])[0].pieces
+                    if len(own) and len(held):  # a document whose end has not come yet
+                        writer.extend(held, np.asarray([len(held)]), none)
+                    held = own if len(own) else held
+                writer.add([held])
+    return Store.open(prefix)

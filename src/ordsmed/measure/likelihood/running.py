@@ -1,0 +1,104 @@
+"""Running text: documents of any length as windows, with counts of what was read of them since the window before.
+
+words  bytes  documents  vocabulary  unknown  spelled | nats  targets      a record; columns add up over all of them
+
+A token that stands for any unknown word tells nothing of its letters: in nats of words and bytes these count in full,
+8 bits a byte, so that who knows few words does not look good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.measure.likelihood.documents import documents, lines, text_parts
+from ordsmed.measure.likelihood.items import Ints, Item, Scorer
+from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, Record
+from ordsmed.measure.likelihood.windows import Cutting, perplexities, sums
+
+Counts = list[int]
+COLUMNS = 6
+Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # tokens in blocks -> windows
+
+
+def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:
+    """Of every document all tokens, behind the sign that texts begin with where the model has one."""
+    for place, blocks in documents(files, key):
+        if cutting.by_line:
+            yield from _by_line(scorer, cutting.window, place, blocks)
+        else:
+            yield from cut(scorer, cutting.items, place, blocks)
+
+
+def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iterator[Example]:
+    """Windows of a document."""
+    counts = _counts(scorer)
+
+    def ids() -> Iterator[Ints]:
+        if scorer.lead is not None:
+            yield scorer.lead
+        for part in text_parts(scorer, blocks, place):
+            item = scorer.cut([part])[0]
+            _add(counts, scorer, part, item)
+            yield item.pieces
+
+    held: Example | None = None
+    for window in windows(ids()):
+        if held is not None:
+            yield held
+        held = Example((window,), [*counts])
+        counts[:] = [0] * COLUMNS
+    if held is None:
+        raise DataError(place, "has too few tokens", "two or more, so that one is predicted")
+    yield Example(held.items, [a + b for a, b in zip(held.about, counts, strict=True)])
+
+
+def _by_line(scorer: Scorer, window: int, place: str, blocks: Iterable[str]) -> Iterator[Example]:
+    """Lines of a document, some at once."""
+    counts, held, size = _counts(scorer), list[Item](), 0
+    rows = lines(blocks)
+    while group := list(islice(rows, TOGETHER)):
+        for text, item in zip(group, scorer.cut(group), strict=True):
+            _add(counts, scorer, text, item)
+            for at in range(0, len(item), window):
+                held.append(Item(item.pieces[at : at + window], words=item.words[at : at + window]))
+            size += len(item)
+            if size >= window:
+                yield Example(tuple(held), [*counts])
+                counts, held, size = [0] * COLUMNS, [], 0
+    if held:
+        yield Example(tuple(held), counts)
+    elif counts[2]:
+        raise DataError(place, "has no word", "a text")
+
+
+def _counts(scorer: Scorer) -> Counts:
+    """Of a document, before anything of it is read."""
+    return [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0]
+
+
+def _add(counts: Counts, scorer: Scorer, text: str, item: Item) -> None:
+    """What a part of a document has."""
+    unknown = int((item.pieces == scorer.tokenizer.unknown).sum()) if scorer.tokenizer.unknown is not None else 0
+    more = (len(text.split()), len(text.encode()), 0, 0, unknown, scorer.spelled(text, item) if unknown else 0)
+    counts[:] = [a + b for a, b in zip(counts, more, strict=True)]
+
+
+def finding(records: Sequence[Record], first: str = "perplexity", named: str = "{}") -> Finding:
+    """Of a token, a word and a byte, the one that is asked for first; each score named like this."""
+    words, size, texts, vocabulary, unknown, spelled, _, targets = sums(records)
+    units = {"word": words, "byte": size} if size else {}
+    plain = perplexities(records, units, int(vocabulary / texts), spelled * math.log(256))
+    scores = sorted(plain.facts, key=lambda name: name != first)
+    rename = {name: named.format(name) if name != "scored" else name for name in scores}
+    facts: dict[str, Any] = {rename[name]: plain.facts[name] for name in scores}
+    if unknown:
+        facts |= {"unknown": 100 * unknown / targets, "unknown_tokens": int(unknown)}
+    if size:
+        facts |= {"documents": int(texts), "words": int(words), "bytes": int(size)}
+    errors, guessing = ({rename[n]: value for n, value in of.items()} for of in (plain.errors, plain.guessing))
+    return replace(plain, facts=facts | {"windows": len(records)}, errors=errors, guessing=guessing)

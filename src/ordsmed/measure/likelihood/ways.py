@@ -1,0 +1,88 @@
+"""Ways: which scorers a model of a family offers, and which is meant where none is named.
+
+gpt2: causal    bert: masked, word    electra: detect (its generator: masked, word)    hybrid: causal, masked, word
+elmo: forward, backward, mean
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ordsmed.base.errors import RecipeError, meant
+from ordsmed.learn.task import Task
+from ordsmed.measure.likelihood.items import Scorer
+from ordsmed.measure.likelihood.transformers import Causal, Detecting, Masked, TransformerScorer, WordAware
+from ordsmed.weights.trained import Trained
+
+CLASSES: dict[str, type[TransformerScorer]] = {
+    "causal": Causal, "masked": Masked, "word": WordAware, "detect": Detecting,
+}  # fmt: skip
+DIRECTIONS = ("mean", "forward", "backward")
+ALL = (*CLASSES, *DIRECTIONS)
+
+
+def of(trained: Trained) -> list[str]:
+    """The ways in which a model can be asked how likely a text is; the usual one first."""
+    modules = _parts(trained)
+    if trained.settings.capabilities.state:
+        return [*DIRECTIONS] if "head" in modules else []
+    result = ["causal"] if "head" in modules and (trained.causal or trained.objective.shifted) else []
+    if "detect" in modules:
+        result.append("detect")
+    masks = _guesser(trained) and (trained.objective.shifted or not trained.causal)
+    return [*result, *(("masked", "word") if masks and trained.tokenizer.mask is not None else ())]
+
+
+def scorer(trained: Trained, way: str = "", prefers: Sequence[str] = ()) -> Scorer:
+    """How this model is read: the way that is asked for, or its usual one."""
+    offered = of(trained)
+    if way and way not in ALL:
+        raise RecipeError("way", f"found {way}", " or ".join(ALL), meant(way, ALL))
+    if not offered:
+        raise RecipeError(trained.folder, *_nothing(trained))
+    if way and way not in offered:
+        result = f"is a {trained.kind}, which cannot be asked the way `{way}`"
+        raise RecipeError(trained.folder, result, " or ".join(offered))
+    chosen = way or next((one for one in prefers if one in offered), offered[0])
+    if trained.settings.capabilities.state:
+        from ordsmed.measure.likelihood.bilm import BiScorer
+
+        return BiScorer(trained, chosen)
+    modules: Any = _parts(trained) if chosen in ("causal", "detect") else _guesser(trained)
+    head = modules["detect" if chosen == "detect" else "head"]
+    return CLASSES[chosen](trained, modules["model"], head, *_frame(trained, chosen))
+
+
+def _parts(trained: Trained) -> dict[str, Any]:
+    """The network that is kept, and its heads."""
+    return {} if isinstance(trained.objective, Task) else dict(trained.objective.networks()[""].modules)
+
+
+def _guesser(trained: Trained) -> dict[str, Any] | None:
+    """The network that guesses words, and its head: of an ELECTRA's run it is the generator."""
+    result = () if isinstance(trained.objective, Task) else trained.objective.networks().values()
+    return next((dict(network.modules) for network in result if "head" in network.modules), None)
+
+
+def _frame(trained: Trained, way: str) -> tuple[list[int], list[int]]:
+    """The signs before and behind a text, as rows have them in training."""
+    tokenizer = trained.tokenizer
+    end = tokenizer.separator
+    if way == "causal":
+        return [n for n in (end,) if n is not None], []
+    frame = (end, end) if trained.objective.shifted else (tokenizer.start, tokenizer.stop)
+    before, after = ([n] if n is not None else [] for n in frame)
+    return before, after
+
+
+def _nothing(trained: Trained) -> tuple[str, str, str]:
+    """Why a model cannot be asked at all: what it is, what is wanted, what helps."""
+    wanted = "a language model with its head"
+    if isinstance(trained.objective, Task):
+        return "was fine-tuned: its head tells a task's answers", wanted, "without --probe it is judged by its task"
+    if trained.settings.capabilities.state:
+        return "is an ELMo without its scores over words", wanted, "`ordsmed embed` gives its vectors"
+    if _guesser(trained):
+        return "its tokenizer has no mask", "[MASK] or <mask> among its pieces", ""
+    return "has no head that tells words", wanted, "`ordsmed embed` gives its vectors"

@@ -1,0 +1,124 @@
+"""Cloze: the last word of a passage, which nobody guesses without having read all of it (LAMBADA, Paperno et al. 2016).
+
+{"text": "... I don't care about signs"}  ->  is the last token the likeliest? are all tokens of ` signs`?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import many
+from ordsmed.measure.likelihood.items import Item, Scorer, Scores
+from ordsmed.measure.likelihood.probe import (
+    Example,
+    Finding,
+    Judged,
+    Record,
+    cut,
+    fits,
+    paths_of,
+    perplexity,
+    records,
+    room_of,
+    share,
+    text_of,
+)
+
+CHOOSE = ("causal", "masked", "word")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Accuracy of the last token, and of the whole last word."""
+
+    files: tuple[str, ...] = ()
+    """JSON lines"""
+    way: str = ""
+    """causal, masked, word; empty: the model's usual one"""
+    key: str = "text"
+    """of each line's passage"""
+    start: bool = False
+    """of causal models: the sign that texts begin with stands before each passage, as in lm-evaluation-harness where a
+    tokenizer puts it; false: none, as there with GPT-2's own tokenizer and in Megatron"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
+
+    best: ClassVar[bool] = True
+    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # whose pieces right of the one asked about are hidden
+
+    def fits(self, scorer: Scorer, place: str) -> str:
+        if scorer.way not in CHOOSE:
+            why = "which tells of no word whether it is the likeliest"
+            if scorer.by_line:
+                why = "whose lexicon lacks words: each is `<UNK>`, and to guess `<UNK>` would count as guessing it"
+            wrong = f"is read the way `{scorer.way}`, {why}"
+            raise RecipeError(place, wrong, " or ".join(CHOOSE), "`minimal_pairs` asks models of every family")
+        return ""
+
+    def examples(self, scorer: Scorer) -> Iterator[Example]:
+        def placed() -> Iterator[tuple[str, list[str], Record]]:
+            for path in paths_of(self.files):
+                for place, row in records(path):
+                    text = text_of(row, self.key, place)
+                    word = text.split()[-1]
+                    before = text[: text.rfind(word)].strip()
+                    if not before:
+                        raise DataError(place, "is one word", "a passage before its last word")
+                    yield place, [text, before, f" {word}"], [place]
+
+        for place, example in cut(scorer, placed(), whole=False):
+            whole, before, word = (item.pieces for item in example.items)
+            if len(whole) < 2:
+                raise DataError(place, "is one token", "a passage before its last token")
+            strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
+            last = Item(whole, first=len(whole) - 1, sign=self.start)
+            shown = [_shortened(scorer, asked) for asked in (last, strict)]
+            for asked in shown:
+                fits(scorer, asked, place, "the passage")
+            yield Example(tuple(shown), [*example.about, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
+
+    def record(self, example: Example, scores: list[Scores]) -> Record:
+        last, word = scores
+        place, cut_off = example.about
+        return [place, bool(last.best[-1]), bool(word.best.all()), word.total, cut_off]
+
+    def finding(self, records: list[Record]) -> Finding:
+        count = len(records)
+        (last, last_error), (word, word_error) = (share(sum(row[n] for row in records), count) for n in (1, 2))
+        logs = np.asarray([row[3] for row in records])
+        loss = -float(logs.mean())
+        spread = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+        facts = {"last_token": last, "word": word, "word_perplexity": perplexity(loss), "examples": count}
+        errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * spread}
+        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=_told_cut(records))
+
+    def compared(self, records: list[Record]) -> list[Judged]:
+        """What two models are compared by."""
+        return [Judged(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
+
+    def told(self, record: Record) -> dict[str, Any]:
+        file, _, line = record[0].rpartition(":")
+        return {"file": file, "line": int(line), "last_token": record[1], "word": record[2], "log": record[3]}
+
+
+def _shortened(scorer: Scorer, item: Item) -> Item:
+    """A passage as the model can read it: of one that is too long its end, without the sign that a text begins with."""
+    if len(item) <= room_of(scorer, sign=item.sign):
+        return item
+    drop = min(max(len(item) - room_of(scorer, sign=False), 0), item.first - 1)
+    return replace(item, pieces=item.pieces[drop:], first=item.first - drop, sign=False)
+
+
+def _told_cut(records: list[Record]) -> str:
+    """How many passages were cut, and by how much, in a line; or nothing."""
+    dropped = [row[4] for row in records if any(row[4:])]
+    if not dropped:
+        return ""
+    longer = f"{many(len(dropped), 'passage')} of {len(records):,} longer than the model's window"
+    return f"{longer}: read without what stands furthest before, {many(sum(dropped), 'token')} in all"

@@ -1,0 +1,117 @@
+"""WikiText, or the Penn Treebank: perplexity of a word-level test file, counted as Megatron counts it.
+
+The file as it was tokenized -> detokenized -> tokens T -> windows, each 32 tokens further -> loss L a token
+perplexity e^L; of a word e^(L R), where R = (T - 1) / (W - 1) and W counts what stands between single spaces
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import kind_of
+from ordsmed.measure.likelihood import windows
+from ordsmed.measure.likelihood.detokenizers import BY_SET
+from ordsmed.measure.likelihood.items import Ints, Scorer
+from ordsmed.measure.likelihood.probe import Example, Finding, Record, paths_of, perplexity
+from ordsmed.measure.likelihood.windows import Cutting, WindowedProbe
+from ordsmed.text import read
+
+PAGE = re.compile(r"(?m)^(?= = [^=].* = $)")  # before a heading of the first order
+LARGE = 2_000  # words from which on a text shows what it is
+
+
+@dataclass(frozen=True)
+class Settings(WindowedProbe):
+    """Per token, word and byte."""
+
+    files: tuple[str, ...] = ()
+    """word-level test files, such as wiki.test.tokens"""
+    way: str = ""
+    """how the model is read: causal"""
+    set: Literal["wikitext", "wikitext-raw", "ptb", "lambada", "none"] = "wikitext"
+    """whose words are put together again (wikitext-raw: those of its files without <unk>); none: text as it stands"""
+    overlap: int = 32
+    """tokens that each window goes further, scoring so many; 0: windows end to end; elsewhere overlapping_eval"""
+    window: int = 0
+    """tokens; 0: the model's positions, at most 1,024; elsewhere seq_length"""
+    pages: bool = False
+    """every page by itself behind the sign that texts begin with, windows and words as in lm-evaluation-harness"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("pages",)
+
+    def fits(self, scorer: Scorer, place: str) -> str:
+        if scorer.by_line:
+            wrong = f"is read the way `{scorer.way}`, word by word: there are no tokens of running text to count"
+            raise RecipeError(place, wrong, "a causal model", "`--probe perplexity` takes the same file, word by word")
+        if self.pages and self.overlap not in (0, type(self).overlap):
+            raise RecipeError(f"{place}.overlap", f"found {self.overlap:,}", "none with pages, which go end to end")
+        return super().fits(scorer, place)
+
+    def cutting(self, scorer: Scorer, place: str = "") -> Cutting:
+        cutting = Cutting.of(scorer, self.window, 0 if self.pages else self.overlap, place or kind_of(self))
+        return replace(cutting, last_full=self.pages)
+
+    def examples(self, scorer: Scorer) -> Iterator[Example]:
+        cutting = self.cutting(scorer)
+        for path in paths_of(self.files):
+            text = "".join(read.texts(path))
+            self._check(text, path)
+            if self.pages:
+                yield from self._paged(scorer, cutting, text, path)
+                continue
+            ids = scorer.cut([BY_SET[self.set](text)])[0].pieces
+            original = len(text.strip().split(" "))
+            if original < 2:
+                raise DataError(path, "has one word", "two or more: perplexity of a word needs one behind another")
+            words, size = len(text.split()), len(text.encode())
+            yield from windows.examples(cutting, ids, str(path), len(ids), original, words, size, 1,
+                                        scorer.tokenizer.vocabulary)  # fmt: skip
+
+    def _paged(self, scorer: Scorer, cutting: Cutting, text: str, path: Path) -> Iterator[Example]:
+        """Pages one by one; a word is what stands between white space, at both ends also nothing."""
+        for page in filter(str.strip, PAGE.split(text)):
+            ids = np.concatenate([cast(Ints, scorer.lead), scorer.cut([BY_SET[self.set](page)])[0].pieces])
+            words, size = len(re.split(r"\s+", page)), len(page.encode())
+            yield from windows.examples(cutting, ids, str(path), len(ids), words, words, size, 1,
+                                        scorer.tokenizer.vocabulary)  # fmt: skip
+
+    def finding(self, records: list[Record]) -> Finding:
+        tokens, original, words, size, texts, vocabulary, nats, targets = windows.sums(records)
+        result = windows.perplexities(records, {"word": words, "byte": size}, int(vocabulary / texts))
+        ratio = (tokens - texts) / (original - texts)
+        adjusted = perplexity(nats / targets * ratio)
+        error = result.errors["perplexity"] / result.facts["perplexity"] * ratio * adjusted
+        if self.pages:
+            return replace(result, facts={**result.facts, "pages": int(texts), "words": int(words), "bytes": int(size),
+                                          "windows": len(records)})  # fmt: skip
+        facts = {"perplexity": result.facts["perplexity"], "adjusted_perplexity": adjusted, **result.facts,
+                 "tokens": int(tokens), "original_tokens": int(original), "words": int(words), "bytes": int(size),
+                 "windows": len(records)}  # fmt: skip
+        return replace(result, facts=facts, errors={**result.errors, "adjusted_perplexity": error})
+
+    def _check(self, text: str, path: Path) -> None:
+        """Refuse a file of another kind, as far as it shows."""
+        words = text.split()
+        if not words:
+            raise DataError(path, "is empty", "a word-level test file")
+        if self.set == "none":
+            return
+        if text.lstrip().startswith('{"'):
+            raise DataError(path, "holds JSON", "a word-level test file", "`--probe perplexity` takes JSON lines")
+        if len(words) < LARGE:
+            return
+        remedy = "`set=none` takes text as it stands"
+        raw = f"`set=wikitext-raw` puts it together again, {remedy}"
+        if self.set == "wikitext" and "<unk>" not in text and ("@-@" in text or "@,@" in text):
+            wrong = "is raw WikiText: it has no <unk>"
+            raise DataError(path, wrong, "the word-level file, such as wiki.test.tokens", raw)
+        if " , " not in text and " 's" not in text and " n't" not in text and (", " in text or ". " in text):
+            wrong = "has signs that stand at their words: it is detokenized, or never was tokenized"
+            raise DataError(path, wrong, "the word-level file, such as wiki.test.tokens", remedy)

@@ -1,0 +1,63 @@
+"""A config.json of Hugging Face's, read as a network's settings: what it must say, may say, and must not ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from ordsmed.base import settings as tables
+from ordsmed.base.errors import RecipeError
+
+S = TypeVar("S")
+
+
+def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
+    """Refuse a config.json that asks for what a network of ours does not do; a key that is not there is fine."""
+    for key, values in understood.items():
+        if key in config and not any(config[key] == v and type(config[key]) is type(v) for v in values):
+            raise ValueError(f"{key}: found {short(config[key])}; wanted {' or '.join(str(v) for v in values)}")
+
+
+def settings_of(
+    cls: type[S], config: dict[str, Any], sizes: Mapping[str, str], others: Mapping[str, str], *,
+    less: Mapping[str, int] = MappingProxyType({}), **chosen: Any,
+) -> S:  # fmt: skip
+    """A family's settings by the keys of a config.json: `sizes` must be there, `others` may; complaints name the keys.
+
+    `less`: what is taken off a size; `chosen`: settings that were made of several keys, or of words.
+    """
+    table: dict[str, Any] = {}
+    for ours, theirs in sizes.items():
+        table[ours] = whole(config, theirs, 1 + less.get(ours, 0)) - less.get(ours, 0)
+    table |= {ours: config[theirs] for ours, theirs in others.items() if theirs in config} | chosen
+    try:
+        return tables.decode(cls, table, "config.json")
+    except RecipeError as error:
+        key = error.place.removeprefix("config.json: ")
+        told = "; wanted ".join(part for part in (error.found, error.wanted) if part)
+        raise ValueError(f"{({**others, **sizes}).get(key, key)}: {told}") from None
+
+
+def whole(config: dict[str, Any], key: str, least: int = 1) -> int:
+    """A whole number that must be there."""
+    value = config[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{key}: found {short(value)}; wanted a whole number, {least} or more")
+    return value
+
+
+def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
+    """A table inside a config.json; none is an empty one."""
+    value = config.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{key}: found {short(value)}; wanted a table")
+    return value or {}
+
+
+def short(value: object) -> str:
+    """A value of a config.json, for a line of a person's."""
+    plain = isinstance(value, bool) or (isinstance(value, str) and value[:1].isalpha())
+    text = str(value) if plain else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) < 60 else text[:57] + "..."

@@ -1,0 +1,246 @@
+"""GPT-2: a pre-norm Transformer decoder with learned positions (Radford et al. 2019).
+
+B batch, T tokens, D width, V vocabulary. Sizes: the four of the release, under today's names and the first ones'.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from ordsmed.nn import activations
+from ordsmed.nn.activations import ACTIVATIONS
+from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, visibility
+from ordsmed.nn.config import expect, settings_of
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.heads import in_turn, scored_words
+from ordsmed.nn.model import (
+    TRANSFORMER_PLAN,
+    Block,
+    Capabilities,
+    Family,
+    Model,
+    Names,
+    TaskKind,
+    TokenHead,
+    task_classes,
+)
+from ordsmed.nn.residual import Sum, and_norm
+from ordsmed.nn.varlen import Texts
+
+
+def _size(layers: int, width: int, heads: int) -> dict[str, int]:
+    return {"layers": layers, "width": width, "heads": heads, "inner": 4 * width}
+
+
+@dataclass(frozen=True)
+class Settings(Family):
+    """A GPT-2; `size` names one of: mini 124M 355M 774M 1558M (or the release's first names 117M 345M 762M 1.5B)."""
+
+    width: int = 768
+    """numbers a token is in the network (D); elsewhere n_embd, hidden_size"""
+    layers: int = 12
+    """blocks; elsewhere n_layer, num_hidden_layers"""
+    heads: int = 0
+    """attention heads; 0: width / 64; elsewhere n_head, num_attention_heads"""
+    inner: int = 0
+    """width inside the feed-forward layers; 0: 4 x width; elsewhere n_inner, intermediate_size"""
+    positions: int = 1024
+    """longest row; elsewhere n_positions, max_position_embeddings"""
+    dropout: float = 0.1
+    """of embeddings and what blocks add; elsewhere resid_pdrop, embd_pdrop"""
+    attention_dropout: float = 0.1
+    """of attention weights; elsewhere attn_pdrop"""
+    epsilon: float = 1e-5
+    """of layer norms; elsewhere layer_norm_epsilon"""
+    spread: float = 0.02
+    """standard deviation of fresh weights; elsewhere initializer_range"""
+    places_spread: float = 0.01
+    """of fresh positions (Megatron's have 0.02)"""
+    deep: bool = True
+    """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu_tanh"
+    """of the feed-forward layers; elsewhere activation_function"""
+    tied: bool = True
+    """words are scored by the table of the embeddings; false: by one of their own"""
+    scaled: bool = True
+    """attention's scores are divided by the square root of a head's width"""
+    scaled_by_layer: bool = False
+    """and by the number of the layer, counted from 1"""
+    causal: bool = True
+    """a token sees only what stands before it; false: all of its text, as a hybrid is fine-tuned"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer", "causal")
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "mini": _size(4, 256, 4),
+        "124M": _size(12, 768, 12), "355M": _size(24, 1024, 16), "774M": _size(36, 1280, 20),
+        "1558M": _size(48, 1600, 25),
+        "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20),
+        "1.5B": _size(48, 1600, 25),
+    }  # fmt: skip
+    capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
+    model_type: ClassVar[str] = "gpt2"
+    architectures: ClassVar[dict[str, str]] = {
+        "": "GPT2Model", "head": "GPT2LMHeadModel", **task_classes("GPT2"),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        self.fill_defaults(inner=4 * self.width)
+        if not self.causal:
+            self.say_otherwise(architectures={}, capabilities=replace(self.capabilities, causal=False))
+
+    def build(self, vocabulary: int) -> Gpt2:
+        return Gpt2(self, vocabulary)
+
+    def token_head(self, model: Model) -> NextHead:
+        return NextHead(self, model)
+
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        before = {"dropout": Dropout(self.dropout)} if kind == "tag" else {}
+        return in_turn(self.spread, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
+
+    def smaller(self, width: int, layers: int) -> Settings:
+        return replace(self, width=width, layers=layers, heads=0, inner=0)
+
+    def flops(self, length: int) -> float:
+        # half of the square where a token sees what stands before it
+        attention = self.width * (length + 1 if self.causal else 2 * length)
+        return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        end = tokenizer.separator
+        return {
+            "vocab_size": vocabulary,
+            "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,
+            "n_positions": self.positions, "n_ctx": self.positions,
+            "activation_function": activations.theirs(self.activation),
+            "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
+            "layer_norm_epsilon": self.epsilon, "initializer_range": self.spread, "tie_word_embeddings": self.tied,
+            "scale_attn_weights": self.scaled, "scale_attn_by_inverse_layer_idx": self.scaled_by_layer,
+            "bos_token_id": end, "eos_token_id": end,
+        }  # fmt: skip
+
+    def names(self) -> Names:
+        pairs = {"model.norm": "transformer.ln_f", "tag.out": "classifier", "span.out": "qa_outputs"}
+        for n in range(self.layers):
+            ours, theirs = f"model.blocks.{n}", f"transformer.h.{n}"
+            pairs |= {
+                f"{ours}.attention_norm": f"{theirs}.ln_1",
+                f"{ours}.attention.gather": f"{theirs}.attn.c_attn",
+                f"{ours}.attention.mix": f"{theirs}.attn.c_proj",
+                f"{ours}.norm": f"{theirs}.ln_2",
+                f"{ours}.up": f"{theirs}.mlp.c_fc",
+                f"{ours}.down": f"{theirs}.mlp.c_proj",
+            }
+        table: dict[str, str | tuple[str, ...]] = {
+            "model.words.weight": "transformer.wte.weight",
+            "model.places.weight": "transformer.wpe.weight",
+            "classify.out.weight": "score.weight",
+        }
+        table |= {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
+        scores, words = ("lm_head.weight", "transformer.lm_head.weight"), "transformer.wte.weight"
+        table |= {} if self.tied else {"head.words.weight": scores[0]}
+        return Names(table, self.heads, "transformer.", transposed=True, fused=True,
+                     tied=dict.fromkeys(scores, words) if self.tied else {},
+                     buffers=(".attn.bias", ".attn.masked_bias"))  # fmt: skip
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        expect(config, add_cross_attention=(False,), pruned_heads=({}, None))
+        sizes = {"width": "n_embd", "layers": "n_layer", "heads": "n_head", "positions": "n_positions"}
+        sizes |= {"inner": "n_inner"} if config.get("n_inner") is not None else {}
+        numbers = {
+            "dropout": "resid_pdrop", "attention_dropout": "attn_pdrop", "epsilon": "layer_norm_epsilon",
+            "spread": "initializer_range", "tied": "tie_word_embeddings", "scaled": "scale_attn_weights",
+            "scaled_by_layer": "scale_attn_by_inverse_layer_idx",
+        }  # fmt: skip
+        chosen = activations.ours(config, "activation_function", "gelu_new")
+        return settings_of(Settings, {"n_positions": 1024, **config}, sizes, numbers, activation=chosen)
+
+
+class Gpt2(Model):
+    """Embeddings, dropout, blocks, norm."""
+
+    takes_texts = True
+
+    def __init__(self, settings: Settings, vocabulary: int) -> None:
+        super().__init__()
+        self.causal = settings.causal
+        self.words = nn.Embedding(vocabulary, settings.width)
+        self.places = nn.Embedding(settings.positions, settings.width)
+        self.dropout = Dropout(settings.dropout)
+        self.blocks = nn.ModuleList(Gpt2Block(settings, layer) for layer in range(settings.layers))
+        self.norm = nn.LayerNorm(settings.width, settings.epsilon)
+        self._fresh(settings)
+
+    def _fresh(self, settings: Settings) -> None:
+        """GPT-2's scheme: normal 0.02, positions 0.01, what blocks add smaller by sqrt(2 L), biases 0."""
+        residual = settings.spread / (math.sqrt(2 * settings.layers) if settings.deep else 1)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif "norm" not in name:
+                adds = name.endswith(("mix.weight", "down.weight"))
+                spread = settings.places_spread if name == "places.weight" else residual if adds else settings.spread
+                nn.init.normal_(parameter, std=spread)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
+        types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
+        x = self.dropout(self.words(tokens) + self.places(positions))
+        if cache is not None:
+            assert not isinstance(documents, Texts)
+            visible: Visible = cache.visible(tokens.shape[1], documents, tokens.device)
+            for block, kept in zip(self.blocks, cache.layers, strict=True):
+                x = block(x, visible, kept=kept)
+            normed: Tensor = self.norm(x)
+            return normed
+        visible = as_scores(visibility(documents, causal=self.causal, rows=causal, blocks=self.blocks))
+        for block in self.blocks:
+            x = block(x, visible)
+        output: Tensor = self.norm(x)
+        return output
+
+
+class Gpt2Block(Block):
+    """Norm, attention, add; norm, feed-forward, add."""
+
+    tensor_plan = TRANSFORMER_PLAN
+
+    def __init__(self, settings: Settings, layer: int) -> None:
+        super().__init__()
+        width = settings.width
+        scale = 1 / math.sqrt(width // settings.heads) if settings.scaled else 1.0
+        scale /= layer + 1 if settings.scaled_by_layer else 1
+        self.attention_norm = nn.LayerNorm(width, settings.epsilon)
+        dropout = settings.attention_dropout
+        self.attention = SelfAttention(width, settings.heads, dropout, causal=settings.causal, scale=scale)
+        self.norm = nn.LayerNorm(width, settings.epsilon)
+        self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
+        self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
+        self.activation = ACTIVATIONS[settings.activation]
+
+    def forward(self, x: Tensor, visible: Visible, *, kept: KeyValueCache | None = None) -> Tensor:
+        x, read = and_norm(x, self.attention_norm)
+        first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
+        x, read = first.and_norm(self.attention(read, visible, kept=kept, mix=first.product))
+        second = Sum(x, self.down, self.dropout)
+        return second.alone(second.product(activations.bent(self.up, self.activation, read)))
+
+
+class NextHead(TokenHead):
+    """The word table itself, or one of its own."""
+
+    def __init__(self, settings: Settings, model: Model) -> None:
+        super().__init__()
+        self.words, self.bias = scored_words(model, settings.spread, tied=settings.tied), None
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        return hidden

@@ -1,0 +1,438 @@
+"""ModernBERT: a pre-norm encoder with rotary positions, gated feed-forward layers and mostly local attention.
+
+    tokens -> words -> norm, dropout -> blocks -> last norm -> hidden [B, T, D]
+
+B batch, T tokens, D width, H heads, d = D / H, V vocabulary (Warner et al. 2024). Every third layer sees all of a
+document, from the first on; the others see half a window to each side. Nothing has a bias but the scores of words,
+unless settings say otherwise.
+What is gated and its gate stand in pairs of G runs, [G, 2, inner / G]: a split of the rows is a split of whole pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ordsmed.nn import activations
+from ordsmed.nn.activations import ACTIVATIONS
+from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, nearby, visibility
+from ordsmed.nn.config import expect, settings_of, table_of
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.encoder import deep
+from ordsmed.nn.heads import in_turn, scored_words
+from ordsmed.nn.model import (
+    TASK_CLASSES,
+    TRANSFORMER_PLAN,
+    Block,
+    Capabilities,
+    Family,
+    Model,
+    Names,
+    TaskKind,
+    TokenHead,
+    task_classes,
+)
+from ordsmed.nn.residual import Sum, and_norm
+from ordsmed.nn.varlen import Texts
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+DECODER = "modernbert-decoder"
+AHEAD = 2  # tokens that a decoder's window is wider there for the same reach: it counts a token's own place as one
+
+
+def _size(layers: int, width: int, inner: int) -> dict[str, int]:
+    return {"layers": layers, "width": width, "heads": width // 64, "inner": inner}
+
+
+@dataclass(frozen=True)
+class Settings(Family):
+    """A ModernBERT; `size` names one of: small base large."""
+
+    width: int = 768
+    """numbers a token is in the network (D); elsewhere hidden_size"""
+    layers: int = 22
+    """blocks; elsewhere num_hidden_layers"""
+    heads: int = 0
+    """attention heads; 0: width / 64; elsewhere num_attention_heads"""
+    inner: int = 0
+    """width inside the feed-forward layers, once for what is gated and once for its gate; 0: 1.5 x width;
+    elsewhere intermediate_size"""
+    positions: int = 8192
+    """longest row; elsewhere max_position_embeddings"""
+    every: int = 3
+    """each so many layers one sees all of a document, the first to begin with; the others are local;
+    elsewhere global_attn_every_n_layers"""
+    window: int = 128
+    """tokens around its own that a local layer sees: half of them to each side; elsewhere local_attention"""
+    theta: float = 160_000.0
+    """how slowly the slowest numbers turn with the position, in layers that see all; elsewhere global_rope_theta"""
+    local_theta: float = 10_000.0
+    """the same in local layers"""
+    dropout: float = 0.0
+    """of what attention adds (the paper's models: 0.1)"""
+    attention_dropout: float = 0.0
+    """of attention weights"""
+    embedding_dropout: float = 0.0
+    """of embeddings"""
+    inner_dropout: float = 0.0
+    """inside the feed-forward layers"""
+    epsilon: float = 1e-5
+    """of layer norms"""
+    spread: float = 0.02
+    """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers);
+    elsewhere initializer_range"""
+    whole: tuple[int, ...] | None = None
+    """numbers, from 0 on, of the layers that see all of a document, where they are not each so many"""
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
+    """of the feed-forward layers"""
+    head_activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
+    """of heads"""
+    norm_bias: bool = False
+    """norms have one"""
+    attention_bias: bool = False
+    """layers of the attention have one"""
+    inner_bias: bool = False
+    """feed-forward layers have one"""
+    head_bias: bool = False
+    """the dense layers of heads have one"""
+    word_bias: bool = True
+    """the scores of words have one"""
+    tied: bool = True
+    """words are scored by the table of the embeddings; false: by one of their own"""
+    causal: bool = False
+    """a token sees only what stands before it: a ModernBERT decoder"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = (
+        "whole", "activation", "head_activation", "norm_bias", "attention_bias", "inner_bias", "head_bias",
+        "word_bias", "tied", "causal",
+    )  # fmt: skip
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "small": _size(12, 384, 576), "base": _size(22, 768, 1152), "large": _size(28, 1024, 2624),
+    }  # fmt: skip
+    capabilities: ClassVar[Capabilities] = Capabilities(cached=True, tensor=True, both=True)
+    model_type: ClassVar[str] = "modernbert"
+    other_types: ClassVar[tuple[str, ...]] = (DECODER,)
+    architectures: ClassVar[dict[str, str]] = {
+        "": "ModernBertModel", "head": "ModernBertForMaskedLM", **task_classes("ModernBert"),
+    }  # fmt: skip
+    begins: ClassVar[Mapping[str, str]] = {
+        f"{kind}.{part}": f"head.{part}" for kind in TASK_CLASSES for part in ("dense", "norm")
+    }
+
+    def __post_init__(self) -> None:
+        self.fill_defaults(inner=max(1, 3 * self.width // 2), counts=("every", "window"))
+        if self.width % (2 * self.heads):
+            raise ValueError(f"heads: found {self.heads}; wanted a divisor of half the width {self.width}")
+        if self.whole is not None and not all(0 <= layer < self.layers for layer in self.whole):
+            raise ValueError(f"whole: found {list(self.whole)}; wanted layers, 0 to {self.layers - 1}")
+        for name in ("theta", "local_theta"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.causal:
+            classes = {"": "ModernBertDecoderModel", "head": "ModernBertDecoderForCausalLM"}
+            able = replace(self.capabilities, causal=True)
+            self.say_otherwise(model_type=DECODER, architectures=classes, capabilities=able)
+
+    @property
+    def reach(self) -> int:
+        """How far a local layer sees to each side."""
+        return self.window // 2
+
+    @property
+    def runs(self) -> int:
+        """Pairs of runs that the gated rows stand in (G): whatever divides heads and rows divides them."""
+        return math.gcd(self.inner, self.heads)
+
+    def local(self, layer: int) -> bool:
+        """Does this layer see only what is near?"""
+        return layer % self.every > 0 if self.whole is None else layer not in self.whole
+
+    def build(self, vocabulary: int) -> Modern:
+        return Modern(self, vocabulary)
+
+    def token_head(self, model: Model) -> ModernHead:
+        return ModernHead(self, model)
+
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        dense, out = nn.Linear(self.width, self.width, bias=self.head_bias), nn.Linear(self.width, outputs)
+        made = in_turn(self.spread, dense=dense, gelu=Activated(self.head_activation), norm=_norm(self), out=out)
+        _fresh(dense.weight, deep(self.spread, self.layers))
+        _fresh(out.weight, self.width**-0.5)
+        return made
+
+    def smaller(self, width: int, layers: int) -> Settings:
+        return replace(self, width=width, layers=layers, heads=0, inner=0, whole=None)
+
+    def longest(self) -> int:
+        return self.positions
+
+    def flops(self, length: int) -> float:
+        reach, sides = min(self.reach, length - 1), 1 if self.causal else 2
+        near = sides * reach + 1 - sides * reach * (reach + 1) / (2 * length)  # the mean: fewer where a row ends
+        whole = (length + 1) / 2 if self.causal else length
+        seen = sum(near if self.local(n) else whole for n in range(self.layers))
+        linear = self.layers * (4 * self.width**2 + 3 * self.width * self.inner)
+        return 2.0 * (linear + 2 * seen * self.width)
+
+    def head_flops(self, vocabulary: int) -> float:
+        return 2.0 * self.width * (self.width + vocabulary)
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        """As transformers 5 wants it, and with the keys of transformers 4 beside."""
+        return {
+            "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads, "intermediate_size": self.inner,
+            "max_position_embeddings": self.positions, "hidden_activation": activations.theirs(self.activation),
+            "classifier_activation": activations.theirs(self.head_activation),
+            "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
+            "global_attn_every_n_layers": self.every, "local_attention": self.window + AHEAD * self.causal,
+            "rope_parameters": {
+                GLOBAL: {"rope_type": "default", "rope_theta": self.theta},
+                LOCAL: {"rope_type": "default", "rope_theta": self.local_theta},
+            },
+            "global_rope_theta": self.theta, "local_rope_theta": self.local_theta,
+            "attention_dropout": self.attention_dropout, "embedding_dropout": self.embedding_dropout,
+            "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.spread,
+            "initializer_cutoff_factor": 2.0, "norm_bias": self.norm_bias, "attention_bias": self.attention_bias,
+            "mlp_bias": self.inner_bias, "classifier_bias": self.head_bias, "decoder_bias": self.word_bias,
+            "tie_word_embeddings": self.tied,
+            "pad_token_id": tokenizer.pad, "bos_token_id": tokenizer.start, "cls_token_id": tokenizer.start,
+            "eos_token_id": tokenizer.stop, "sep_token_id": tokenizer.stop,
+        }  # fmt: skip
+
+    def names(self) -> Names:
+        head = "lm_head" if self.causal else "head"
+        pairs = {
+            "model.words": "model.embeddings.tok_embeddings", "model.norm": "model.embeddings.norm",
+            "model.last": "model.final_norm", "head.dense": f"{head}.dense", "head.norm": f"{head}.norm", **self.begins,
+        }  # fmt: skip
+        for n in range(self.layers):
+            ours, theirs = f"model.blocks.{n}", f"model.layers.{n}"
+            pairs |= {f"{ours}.attention_norm": f"{theirs}.attn_norm"} if n else {}
+            pairs |= {
+                f"{ours}.attention.gather": f"{theirs}.attn.Wqkv",
+                f"{ours}.attention.mix": f"{theirs}.attn.Wo",
+                f"{ours}.norm": f"{theirs}.mlp_norm",
+                f"{ours}.up": f"{theirs}.mlp.Wi",
+                f"{ours}.down": f"{theirs}.mlp.Wo",
+            }
+        table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
+        table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
+        if self.causal:  # there query, key and value stand apart
+            table |= {ours: tuple(str(theirs).replace("Wqkv", f"{part}_proj") for part in "qkv")
+                      for ours, theirs in table.items() if ".gather." in ours}  # fmt: skip
+        table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
+        table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
+        for kind in TASK_CLASSES:
+            table |= {f"{kind}.out.{end}": f"classifier.{end}" for end in ("weight", "bias")}
+        return Names(table, self.heads, "model.", fused=True, halves=self.runs,
+                     tied={"decoder.weight": pairs["model.words"] + ".weight"} if self.tied else {})  # fmt: skip
+
+    def _has_bias(self, layer: str) -> bool:
+        """Has this layer a bias?"""
+        ends = {"norm": self.norm_bias, "last": self.norm_bias, "gather": self.attention_bias,
+                "mix": self.attention_bias, "up": self.inner_bias, "down": self.inner_bias,
+                "dense": self.head_bias}  # fmt: skip
+        return ends.get(layer.rpartition(".")[2].removeprefix("attention_"), False)
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        expect(config, rope_scaling=(None,), pruned_heads=({}, None))
+        sizes = {
+            "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+            "inner": "intermediate_size", "positions": "max_position_embeddings", "window": "local_attention",
+        }  # fmt: skip
+        numbers = {
+            "dropout": "attention_dropout", "attention_dropout": "attention_dropout",
+            "embedding_dropout": "embedding_dropout", "inner_dropout": "mlp_dropout", "epsilon": "norm_eps",
+            "spread": "initializer_range", "norm_bias": "norm_bias", "attention_bias": "attention_bias",
+            "inner_bias": "mlp_bias", "head_bias": "classifier_bias", "word_bias": "decoder_bias",
+            "tied": "tie_word_embeddings", "every": "global_attn_every_n_layers", "theta": "global_rope_theta",
+            "local_theta": "local_rope_theta",
+        }  # fmt: skip
+        usual = {"max_position_embeddings": 8192, "local_attention": 128} | config
+        if causal := config.get("model_type") == DECODER:
+            wide = usual["local_attention"]  # read with the others, where it is no number
+            usual["local_attention"] = max(wide - AHEAD, 1) if isinstance(wide, int) else wide
+        chosen: dict[str, Any] = {
+            "activation": activations.ours(config, "hidden_activation", "gelu"),
+            "head_activation": activations.ours(config, "classifier_activation", "gelu"),
+            "causal": causal,
+        }
+        return settings_of(Settings, usual, sizes, numbers, **chosen, **_thetas(config), **_whole(config))
+
+
+def _whole(config: dict[str, Any]) -> dict[str, Any]:
+    """Which layers see all: as transformers 4 tells it, or by the list of transformers 5, which counts."""
+    told, kinds, layers = config.get("global_attn_every_n_layers"), config.get("layer_types"), _layers(config)
+    if kinds is None:
+        return {}
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in (GLOBAL, LOCAL) for kind in kinds):
+        raise ValueError(f"layer_types: found {kinds}; wanted {GLOBAL} or {LOCAL} for each of {layers} layers")
+    whole = [n for n, kind in enumerate(kinds) if kind == GLOBAL]
+    steps = [told, whole[1] if len(whole) > 1 else max(layers, 1)]
+    every = next((n for n in steps if isinstance(n, int) and n > 0 and whole == list(range(0, layers, n))), None)
+    return {"every": every} if every else {"whole": whole, **({} if isinstance(told, int) else {"every": 3})}
+
+
+def _layers(config: dict[str, Any]) -> int:
+    found = config["num_hidden_layers"]
+    return found if isinstance(found, int) else 0
+
+
+def _thetas(config: dict[str, Any]) -> dict[str, Any]:
+    """The bases of the angles of global and of local layers."""
+    turns, found = table_of(config, "rope_parameters"), {}
+    for ours, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
+        how = table_of(turns, kind)
+        expect(how, rope_type=("default",), partial_rotary_factor=(1.0, None))
+        if "rope_theta" in how:
+            found[ours] = how["rope_theta"]
+    if "local_theta" not in found and "local_rope_theta" in config and config["local_rope_theta"] is None:
+        found["local_theta"] = found.get("theta", config.get("global_rope_theta", 160_000.0))  # transformers 4's way
+    return found
+
+
+class Modern(Model):
+    """Embeddings, norm, dropout, blocks, norm."""
+
+    takes_texts = True
+
+    def __init__(self, settings: Settings, vocabulary: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.words = nn.Embedding(vocabulary, settings.width)
+        self.norm = _norm(settings)
+        self.dropout = Dropout(settings.embedding_dropout)
+        self.blocks = nn.ModuleList((ModernBlock if n else FirstBlock)(settings) for n in range(settings.layers))
+        self.last = _norm(settings)
+        for name, weight in self.named_parameters():
+            if weight.ndim > 1:
+                adds = name.endswith(("mix.weight", "down.weight"))
+                _fresh(weight, deep(settings.spread, settings.layers) if adds else settings.spread)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
+        types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
+        how, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
+        x = self.dropout(self.norm(self.words(tokens)))
+        visible: Visible
+        near: Visible
+        if cache is not None:
+            assert not isinstance(documents, Texts)
+            visible = before = cache.visible(new, documents, tokens.device)
+            near = cache.nearby(before, new, how.reach, tokens.device)
+        else:
+            visible = visibility(documents, causal=how.causal, rows=causal, blocks=self.blocks)
+            near = nearby(visible, how.reach, tokens, causal=how.causal, blocks=self.blocks)
+        whole = as_scores(visible), angles(positions, how.theta, head)
+        local = as_scores(near), angles(positions, how.local_theta, head)
+        for number, block in enumerate(self.blocks):
+            seen, turn = local if how.local(number) else whole
+            x = block(x, seen, turn=turn, kept=None if cache is None else cache.layers[number])
+        output: Tensor = self.last(x)
+        return output
+
+
+class ModernBlock(Block):
+    """Norm, attention, add; norm, gated feed-forward, add."""
+
+    tensor_plan: ClassVar[dict[str, str]] = {**TRANSFORMER_PLAN, "inner_dropout": "split"}
+    attention_norm: nn.Module
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        width = settings.width
+        self.attention_norm = _norm(settings)
+        self.attention = SelfAttention(
+            width, settings.heads, settings.attention_dropout, causal=settings.causal, bias=settings.attention_bias
+        )
+        self.norm = _norm(settings)
+        self.up = nn.Linear(width, 2 * settings.inner, bias=settings.inner_bias)
+        self.down = nn.Linear(settings.inner, width, bias=settings.inner_bias)
+        self.attention_dropout, self.inner_dropout = Dropout(settings.dropout), Dropout(settings.inner_dropout)
+        self.run, self.activation = settings.inner // settings.runs, ACTIVATIONS[settings.activation]
+
+    def forward(
+        self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor], kept: KeyValueCache | None = None
+    ) -> Tensor:
+        x, read = and_norm(x, self.attention_norm)
+        first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
+        x, read = first.and_norm(self.attention(read, visible, turn=turn, kept=kept, mix=first.product))
+        gated, gate = self.up(read).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
+        change: Tensor = self.down(self.inner_dropout((self.activation(gated) * gate).flatten(-2)))
+        return x + change
+
+
+class FirstBlock(ModernBlock):
+    """No norm before its attention: that of the embeddings has just been."""
+
+    tensor_plan: ClassVar[dict[str, str]] = {k: v for k, v in ModernBlock.tensor_plan.items() if k != "attention_norm"}
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.attention_norm = nn.Identity()
+
+
+class ModernHead(TokenHead):
+    """Dense, activation, norm, and the word table with a bias a token."""
+
+    def __init__(self, settings: Settings, model: Model) -> None:
+        super().__init__()
+        self.words = scored_words(model, settings.spread, tied=settings.tied)
+        self.dense = nn.Linear(settings.width, settings.width, bias=settings.head_bias)
+        self.norm, self.activation = _norm(settings), ACTIVATIONS[settings.head_activation]
+        self.bias = nn.Parameter(torch.zeros(model.words.num_embeddings)) if settings.word_bias else None
+        if self.dense.bias is not None:
+            nn.init.zeros_(self.dense.bias)
+        _fresh(self.dense.weight, deep(settings.spread, settings.layers))
+        if not settings.tied:
+            _fresh(self.words.weight, settings.spread)
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.norm(self.activation(self.dense(hidden)))
+        return output
+
+
+class Activated(nn.Module):
+    """An activation as a layer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[name]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(x)
+
+
+def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of what each pair of a head's numbers turns by, in fp32; [B, T] -> [B, T, d] each."""
+    slower = 1.0 / theta ** (torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
+    turned = (positions[..., None].float() * slower).repeat(1, 1, 2)
+    return turned.cos(), turned.sin()
+
+
+def _norm(settings: Settings) -> nn.LayerNorm:
+    return nn.LayerNorm(settings.width, settings.epsilon, bias=settings.norm_bias)
+
+
+def _fresh(weight: Tensor, spread: float) -> None:
+    """Normal, drawn again where it lies beyond two spreads, by every torch alike: its `trunc_normal_` has changed."""
+    if weight.is_meta:
+        return
+    with torch.no_grad():
+        edge = weight.new_tensor(2 * spread, device="cpu").item()
+        weight.normal_(0.0, spread)
+        while (beyond := weight.abs() > edge).any():
+            weight.copy_(torch.where(beyond, torch.empty_like(weight).normal_(0.0, spread), weight))

@@ -1,0 +1,74 @@
+"""RoBERTa: BERT's network without token types, its positions counted from 2 (Liu et al. 2019).
+
+Positions begin behind the padding token's number, which is 1: the table has two rows that no token uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.nn.config import expect
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.encoder import EncoderSettings, both_ends
+from ordsmed.nn.model import Capabilities, Names, Tuning, small_rate, task_classes
+
+
+def _size(layers: int, width: int) -> dict[str, int]:
+    return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width}
+
+
+@dataclass(frozen=True)
+class Settings(EncoderSettings):
+    """A RoBERTa; `size` names one of: base large."""
+
+    types: int = 0
+    """token types; 0: none, as the paper (exported as one row of zeros)"""
+    epsilon: float = 1e-5
+    """of layer norms"""
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": _size(12, 768), "large": _size(24, 1024)}
+    capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
+    model_type: ClassVar[str] = "roberta"
+    architectures: ClassVar[dict[str, str]] = {
+        "": "RobertaModel", "head": "RobertaForMaskedLM", **task_classes("Roberta"),
+    }  # fmt: skip
+    offset: ClassVar[int] = 2
+    head_activation: ClassVar[str | None] = "gelu"
+
+    def fits(self, tokenizer: Any) -> None:
+        if tokenizer.pad != self.offset - 1:
+            raise RecipeError(
+                "tokenizer", f"its padding token has the number {tokenizer.pad}",
+                f"{self.offset - 1}: a RoBERTa counts positions from there", "learn one with `order = \"roberta\"`",
+            )  # fmt: skip
+
+    def pooled(self) -> dict[str, nn.Module]:
+        return {"first_dropout": Dropout(self.dropout), **super().pooled()}
+
+    def tuning(self) -> Tuning:
+        """As its authors: 1e-5, 6 % of warm-up, decay 0.1, and a second moment that forgets sooner."""
+        return Tuning(rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        return {
+            **self.described(vocabulary, tokenizer), "bos_token_id": tokenizer.start, "eos_token_id": tokenizer.stop,
+        }  # fmt: skip
+
+    def names(self) -> Names:
+        table, pairs = self.body_names("roberta")
+        pairs |= {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
+        pairs |= {"classify.dense": "classifier.dense", "classify.out": "classifier.out_proj"}
+        scores, tied, copies = self.scores("roberta", "lm_head.decoder", "lm_head.bias")
+        return Names(table | both_ends(pairs) | scores, self.heads, "roberta.", zeros=self.without_types("roberta"),
+                     tied=tied, copies=copies, buffers=("position_ids",),
+                     others=(".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        expect(config, pad_token_id=(Settings.offset - 1,))
+        return Settings.read(config)

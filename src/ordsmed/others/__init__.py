@@ -1,0 +1,1 @@
+"""Others: command lines of other codes."""

@@ -1,0 +1,343 @@
+"""ELMo's own codes for TensorFlow 1, bilm-tf and UiO's simple_elmo_training: training, perplexity, weights, words.
+
+What their users edit in train_elmo.py, a dictionary of options, is given by --options, as the options.json that theirs
+leaves beside its checkpoints; else it is the script's: bilm-tf's, or simple_elmo_training's where --size, --epochs or
+--maxchar is given. A run of ours stands in --save_dir; a restart of a finished one in SAVE_DIR-restart-1.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.binary import bundle
+from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
+from ordsmed.others.translate.program import Call, Flag, Program, Values, of_table
+from ordsmed.text import read
+from ordsmed.text.vocabulary import SIGNS
+
+OPTIONS, LISTS = "options.json", ("vocab.txt", "vocab.txt.gz")
+UIO = {  # what simple_elmo_training has otherwise
+    "lstm.dim": 2048, "n_epochs": 3, "batch_size": 192, "n_negative_samples_batch": 4096,
+}  # fmt: skip
+GPUS, GPUS_UIO = 3, 2  # in the scripts
+LETTERS = "leave it out: letters are read, in both directions"
+FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
+DICTIONARY = (
+    Flag("bidirectional", True, refused=LETTERS, within="--options"),
+    *(Flag(name, usual, goes, joint=True, within="--options") for name, usual, goes in (
+        ("char_cnn.activation", "relu", "model.activation"),
+        ("char_cnn.embedding.dim", 16, "model.letter"),
+        ("char_cnn.filters", list, "model.filters"),
+        ("char_cnn.max_characters_per_token", 50, "model.longest_word"),
+        ("char_cnn.n_highway", 2, "model.highways"),
+        ("dropout", 0.1, "model.dropout"),
+        ("lstm.cell_clip", 3.0, "model.cell_clip"),
+        ("lstm.dim", 4096, "model.cells"),
+        ("lstm.n_layers", 2, "model.layers"),
+        ("lstm.proj_clip", 3.0, "model.projection_clip"),
+        ("lstm.projection_dim", 512, "model.width"),
+        ("lstm.use_skip_connections", True, "model.residual"),
+        ("all_clip_norm_val", 10.0, "clip"),
+        ("n_epochs", 10, "phase.epochs"),
+        ("n_train_tokens", int, "phase.steps"),
+        ("batch_size", 128, "phase.batch"),
+        ("unroll_steps", 20, "phase.length"),
+        ("n_negative_samples_batch", 8192, "objective.samples"),
+        ("sample_softmax", True, "objective.samples"),
+        ("learning_rate", 0.2, "phase.rate"),
+    )),
+    Flag("char_cnn.n_characters", 261, nothing="letters are bytes, and five signs", within="--options"),
+    Flag("n_tokens_vocab", int, nothing="the vocabulary says it", within="--options"),
+    Flag("share_embedding_softmax", False, refused=LETTERS, within="--options"),
+)  # fmt: skip
+USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # long for a table
+LACKING = {  # what an options.json means that lacks them
+    "lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None,
+    "char_cnn.n_highway": None, "n_tokens_vocab": None,
+}  # fmt: skip
+PLAIN = {
+    flag.name: flag.goes for flag in DICTIONARY
+    if flag.goes and flag.name not in ("n_epochs", "n_train_tokens", "batch_size", "sample_softmax")
+}  # fmt: skip
+TEXTS = (
+    Flag("--save_dir", str, "out", joint=True, required=True),
+    Flag("--vocab_file", str, "tokenizer: tokenizer.file", joint=True, required=True),
+    Flag("--train_prefix", str, "corpus: source.path", joint=True, required=True),
+)
+TRAINING = (
+    *TEXTS,
+    Flag("--size", int, "phase.steps", joint=True),
+    Flag("--epochs", 3, "phase.epochs", joint=True),
+    Flag("--maxchar", 50, "model.longest_word", joint=True),
+    Flag("--options", str, "its keys, one by one; theirs are edited in the script", joint=True),
+    *DICTIONARY,
+)
+RESTARTING = (
+    *TEXTS,
+    Flag("--n_gpus", 1, "phase.batch", joint=True),
+    Flag("--batch_size", 0, "phase.batch", joint=True),
+    Flag("--n_train_tokens", 0, "phase.steps", joint=True),
+    Flag("--n_epochs", 0, "phase.epochs", joint=True),
+)
+
+
+def training(values: Values, call: Call) -> None:
+    """An ELMo from sentences a line, words between spaces."""
+    uio = bool({"size", "epochs", "maxchar"} & values.given)
+    options = USUAL | {name: values.of[name] for name in USUAL.keys() & values.given}
+    options |= {name: value for name, value in UIO.items() if uio and name not in values.given}
+    if not values.options:
+        whose = "simple_elmo_training's" if uio else "bilm-tf's"
+        call.notes.append(f"options are those of {whose} train_elmo.py; `--options FILE.json` changes them")
+    for flag, key in (("epochs", "n_epochs"), ("maxchar", "char_cnn.max_characters_per_token"),
+                      ("size", "n_train_tokens")):  # fmt: skip
+        if flag in values.given:
+            options[key] = values.of[flag]
+    _recipe(values, call, options, values.save_dir, GPUS_UIO if uio else GPUS)
+
+
+def _recipe(values: Values, call: Call, options: dict[str, Any], out: str, gpus: int) -> None:
+    for key in ("batch_size", "unroll_steps", "n_epochs"):
+        if (options[key] or 0) < 1:
+            raise UsageError(key, f"found {options[key]}", "1 or more")
+    call.put("corpus: source", {"kind": "text", "path": _pattern(values.train_prefix)})
+    for key, value in (("sentences", "lines"), ("duplicates", "keep"), ("validation", 0.0), ("normalise", "none")):
+        call.put(f"corpus: {key}", value)
+    call.put("tokenizer: tokenizer", {"kind": "words", "file": values.vocab_file, "split": "spaces"})
+    call.put("encode: corpus", "<corpus>")
+    call.put("encode: tokenizer", "<tokenizer>")
+    call.put("data", "<encode>")
+    call.put("out", out)
+    call.put("model.kind", "elmo")
+    call.put("objective", {"kind": "bilm", "together": False, "scale": float(options["unroll_steps"])})
+    for key, place in PLAIN.items():
+        call.put(place, 0 if options[key] is None else options[key])
+    if not options["sample_softmax"]:
+        call.put("objective.samples", 0)
+    call.put("optimizer", {"kind": "adagrad", "initial": 1.0})
+    for key, count in (("save", 1250), ("keep", 2), ("validate", 0), ("log", 100)):
+        call.put(key, count)
+    _length(values, call, options, gpus)
+    call.after.append(functools.partial(_write_options, Path(values.elsewhere or out), options))
+
+
+def _length(values: Values, call: Call, options: dict[str, Any], gpus: int) -> None:
+    """Steps are counted from the number of words that is given, as theirs; else from the text."""
+    batch, epochs, words = options["batch_size"] * gpus, options["n_epochs"], options["n_train_tokens"]
+    call.put("phase.batch", batch)
+    call.put("phase.schedule", "constant")
+    call.notes.append(f"a step is {options['batch_size']} x {gpus} GPUs = {batch} rows; `--devices N` shares them")
+    if words is None:
+        call.put("phase.epochs", epochs)
+        return
+    each = words // (batch * options["unroll_steps"])
+    if each < 1:
+        least = batch * options["unroll_steps"]
+        place = "--size" if "size" in values.given else "n_train_tokens"
+        remedy = f"a smaller batch_size: `{'--options FILE.json' if 'options' in values.of else '--batch_size N'}`"
+        raise UsageError(place, f"found {words:,} words", f"{least:,}, those of a step, or more", remedy)
+    call.put("phase.steps", epochs * each)
+
+
+def _pattern(prefix: str) -> str:
+    """A folder, a pattern, or what names of files begin with."""
+    return prefix if Path(prefix).exists() or re.search(r"[*?\[]", prefix) else f"{prefix}*"
+
+
+def _write_options(out: Path, options: dict[str, Any]) -> None:
+    """As theirs leaves them beside the checkpoints; a number of words only where one was given."""
+    listed = len(files.lines_of(out / "tokenizer/vocab.txt"))
+    table: dict[str, Any] = {}
+    for key, value in (options | {"n_tokens_vocab": listed}).items():
+        *tables, last = key.split(".")
+        if (key, value) != ("n_train_tokens", None):
+            functools.reduce(lambda inner, name: inner.setdefault(name, {}), tables, table)[last] = value
+    files.write_json(out / OPTIONS, table)
+
+
+def restarting(values: Values, call: Call) -> None:
+    """A run that was broken off goes on; of one that is done, or of TensorFlow's checkpoint, another begins."""
+    place = _newest(values.save_dir)
+    if values.n_gpus > 1 and values.place.world == 1:
+        call.devices = values.n_gpus
+    if _is_broken_off(place) and _is_asked_again(values, _recipe_of(place)):
+        call.words = [str(place)]
+        call.notes.append(f"{place} was broken off: it goes on with the rows that come next")
+        call.after.append(functools.partial(_write_options, place, _options_of(place)))
+        return
+    options = _options_of(place)
+    _give_words(values, call, place, options["n_tokens_vocab"])
+    options |= {key: values.of[key] for key in ("n_train_tokens", "n_epochs", "batch_size") if values.of[key] > 0}
+    if options["n_epochs"] is None:
+        raise UsageError("--n_epochs", f"missing, and {place} tells none", "`--n_epochs N --n_train_tokens WORDS`")
+    out = f"{Path(values.save_dir)}-restart-{_number(place) + 1}"
+    _recipe(values, call, options, out, values.n_gpus)
+    call.put("init", str(place))
+    run = kind_of_folder(place) is FolderKind.PRETRAINING
+    taken = "the weights and the optimizer's sums" if run else "the weights, not the optimizer's sums,"
+    call.notes.append(f"{out}: a run of its own, with {taken} of {place}")
+
+
+def _newest(save_dir: str) -> Path:
+    """The last restart of a model; itself where there is none."""
+    place = Path(save_dir)
+    if not place.is_dir():
+        raise UsageError("--save_dir", f"found {save_dir}, no such folder", "one that train_elmo.py has written")
+    return max([place, *place.parent.glob(f"{glob.escape(place.name)}-restart-*")], key=_number)
+
+
+def _number(place: Path) -> int:
+    """Of a restart; 0: it is none."""
+    last = re.search(r"-restart-(\d+)\Z", place.name)
+    return int(last[1]) if last else 0
+
+
+def _recipe_of(place: Path) -> dict[str, Any]:
+    """Of a run."""
+    recipe = settings.flat(settings.read(place / RECIPE))
+    if recipe["model.kind"] != "elmo":
+        raise UsageError("--save_dir", f"{place} is a run of {recipe['model.kind']}", "one of elmo")
+    return recipe
+
+
+def _is_broken_off(place: Path) -> bool:
+    return kind_of_folder(place) is FolderKind.PRETRAINING and read_status(place).get("state") != "done"
+
+
+def _is_asked_again(values: Values, recipe: dict[str, Any]) -> bool:
+    """Do the words mean what a run does: its text, its words, its rows and steps?"""
+    batch, length = recipe["phase[1].batch"], recipe["phase[1].length"]
+    if _beside(recipe, "corpus").get("source.path", _pattern(values.train_prefix)) != _pattern(values.train_prefix):
+        return False
+    if values.batch_size > 0 and values.batch_size * values.n_gpus != batch:
+        return False
+    if values.n_epochs > 0 and values.n_train_tokens > 0:
+        return bool(recipe["phase[1].steps"] == values.n_epochs * (values.n_train_tokens // (batch * length)))
+    return values.n_train_tokens <= 0 and values.n_epochs in (0, _epochs(recipe))
+
+
+def _beside(recipe: dict[str, Any], name: str) -> dict[str, Any]:
+    """What was asked for where a run was begun by `ordsmed as`: a run's own recipe tells steps in place of epochs."""
+    asked = Path(str(recipe["data"])).with_name(f"{name}.toml")
+    return settings.flat(settings.read(asked)) if asked.is_file() else {}
+
+
+def _epochs(recipe: dict[str, Any]) -> int | None:
+    epochs = _beside(recipe, "pretrain").get("phase[1].epochs")
+    return None if epochs is None else int(epochs)
+
+
+def _options_of(place: Path) -> dict[str, Any]:
+    """Those that a model was trained with: its options.json, else what a run's recipe says."""
+    if (place / OPTIONS).is_file():
+        known = {name.partition(".")[0] for name in USUAL}  # other keys are of no use to theirs either
+        table = {key: value for key, value in files.read_table(place / OPTIONS).items() if key in known}
+        return USUAL | LACKING | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
+    if kind_of_folder(place) is not FolderKind.PRETRAINING:
+        raise UsageError("--save_dir", f"{place} holds no {OPTIONS}", "a folder that train_elmo.py has written")
+    recipe = _recipe_of(place)
+    options = {key: recipe[goes.replace("phase.", "phase[1].")] for key, goes in PLAIN.items()}
+    return USUAL | options | {"batch_size": recipe["phase[1].batch"], "n_epochs": _epochs(recipe)}
+
+
+def _give_words(values: Values, call: Call, place: Path, words: int | None) -> None:
+    """Beside TensorFlow's checkpoint no list of words stands, without which its softmax could not be taken over."""
+    if bundle.find(place) is None or any((place / name).is_file() for name in LISTS):
+        return
+    given, to = Path(values.vocab_file), place / LISTS[0]
+    listed = list(read.lines(given))
+    if words not in (None, len(listed)):
+        wanted = f"{words:,}, as {place / OPTIONS} says: the list of its training"
+        raise UsageError("--vocab_file", f"{given} lists {len(listed):,} words", wanted)
+    call.notes.append(f"{given} is copied to {to}: the words of its softmax")
+    call.before.append(lambda: files.write_text(to, "\n".join([*listed, ""])))
+
+
+TESTING = (
+    Flag("--save_dir", str, "the model", joint=True, required=True),
+    Flag("--vocab_file", str, "the words of a checkpoint", joint=True, required=True),
+    Flag("--test_prefix", str, "the files", joint=True, required=True),
+    Flag("--batch_size", 256, nothing="lines are computed together as fits the device"),
+)
+
+
+def testing(values: Values, call: Call) -> None:
+    """Perplexity over the whole vocabulary, the mean of both directions."""
+    place, pattern = _newest(values.save_dir), _pattern(values.test_prefix)
+    texts = [str(path) for path in read.files(pattern)]
+    if (place / OPTIONS).is_file():
+        _give_words(values, call, place, _options_of(place)["n_tokens_vocab"])
+    if not call.before:
+        call.notes.append("--vocab_file: not needed here: the model has its own words")
+    call.words = [str(place), "--out", f"{place}/test", "--probe", "perplexity", *texts, "way=mean"]
+    call.notes.append("each line is read from silence; theirs reads 256 streams of lines, whose states go on")
+    call.after.append(functools.partial(_tell_perplexity, place / "test", texts))
+
+
+def _tell_perplexity(folder: Path, texts: list[str]) -> None:
+    """The line that theirs ends with; what was computed stands in the newest file."""
+    kept = [path for path in folder.glob("perplexity-*.json") if files.read_table(path)["files"] == texts]
+    newest = max(kept, key=lambda path: path.stat().st_mtime_ns)
+    print(f"FINISHED!  AVERAGE PERPLEXITY = {files.read_table(newest)['perplexity']}")
+
+
+DUMPING = (
+    Flag("--save_dir", str, "the model", joint=True, required=True),
+    Flag("--outfile", str, "the file, and a folder beside it", joint=True, required=True),
+)
+
+
+def dumping(values: Values, call: Call) -> None:
+    """Weights as HDF5, beside them a folder that readers of ELMo open."""
+    if not Path(values.outfile).name:
+        raise UsageError("--outfile", f"found {values.outfile or 'nothing'}", "a file's name")
+    outfile = Path(values.outfile)
+    folder = outfile.with_name(f"{outfile.stem}-elmo")
+    call.words = [str(_newest(values.save_dir)), str(folder), "--anew"]
+    call.notes.append(f"{folder}: with {OPTIONS} and vocab.txt, as simple_elmo and AllenNLP open it")
+    call.after.append(lambda: shutil.copyfile(folder / "model.hdf5", outfile))
+
+
+COUNTING = (Flag("words", int, "how many are printed", joint=True, required=True),)
+
+
+def counting(values: Values, call: Call) -> None:
+    """A list of words from standard input to standard output, by itself: there is nothing to keep."""
+    if values.words < 1:
+        raise UsageError("vocabulary.py", f"found {values.words} words", "1 or more")
+    call.after.append(functools.partial(_count, values.words))
+
+
+def _count(most: int) -> None:
+    """Words that are as frequent stand in the order in which they come."""
+    counts = Counter(word for line in sys.stdin for word in line.split())
+    print("\n".join([*SIGNS, *(word for word, _ in counts.most_common(most))]))
+
+
+def embedding(values: Values, call: Call) -> None:
+    """Examples of bilm-tf's use from Python."""
+    raise UsageError("this program", "shows how bilm-tf is used from Python", "`ordsmed embed MODEL TEXTS OUT.h5`")
+
+
+PROGRAMS = (
+    *(Program(f"{name}.py", doc, flags, call, verb, f"bin/{name}.py", also=(f"bilm/{name}.py",))
+      for name, doc, flags, call, verb in (
+          ("train_elmo", "train an ELMo", TRAINING, training, "pretrain"),
+          ("restart", "go on with one, or on other text", RESTARTING, restarting, "pretrain"),
+          ("run_test", "perplexity of held-out text", TESTING, testing, "evaluate"),
+          ("dump_weights", "weights as HDF5", DUMPING, dumping, "export"),
+    )),
+    Program("vocabulary.py", "the most frequent words of standard input", COUNTING, counting),
+    *(Program(name, "vectors from Python: refused, `ordsmed embed` makes them", (), embedding)
+      for name in ("usage_cached.py", "usage_character.py", "usage_token.py", "testchar.py")),
+)  # fmt: skip

@@ -1,0 +1,478 @@
+"""Google's ELECTRA for TensorFlow 1: records, pretraining, GLUE, SQuAD and chunks.
+
+DATA/vocab.txt  openwebtext/  pretrain_tfrecords/   what pretraining reads
+DATA/finetuning_data/TASK/train.tsv, dev.tsv        what fine-tuning reads
+DATA/models/NAME/                                   a run of ours, or a checkpoint of Google's, which is taken over
+DATA/models/NAME/finetuning_models/TASK_model_1/    a run of ours
+DATA/models/NAME/results/TASK_results.txt           its scores as theirs are written; answers to questions in TASK_qa/
+
+Both trainings have their settings in the JSON table of --hparams: each key is a flag here.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.binary import bundle
+from ordsmed.base.errors import nearest
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.others.translate import perform
+from ordsmed.others.translate.lengths import check_length
+from ordsmed.others.translate.program import Call, Flag, Program, Values
+from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
+from ordsmed.weights import foreign
+
+SIZES = {"small": (256, 12), "base": (768, 12), "large": (1024, 24)}  # width, layers
+NETWORK = {  # their BertConfig
+    "hidden_size": 0, "num_hidden_layers": 0, "num_attention_heads": 0, "intermediate_size": 0, "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512,
+    "type_vocab_size": 2, "initializer_range": 0.02, "vocab_size": 30522,
+}  # fmt: skip
+QUICK = {"num_train_steps": 20, "train_batch_size": 8, "num_eval_steps": 2, "eval_batch_size": 4}  # of debug
+QUICK_NETWORK = {
+    "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
+}  # fmt: skip
+ALL = 10**6  # checkpoints
+TPU, LOOP = "which devices there are is seen", "the loop need not be told"
+FITS = "rows are judged together as fits the device"
+MODEL = "the model says it"
+CASE = (
+    Flag("--do-lower-case", True, "tokenizer: tokenizer.lowercase"),
+    Flag("--no-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
+    Flag("--do-strip-accents", True, "tokenizer: tokenizer.strip_accents", joint=True),
+    Flag("--no-strip-accents", False, "tokenizer: tokenizer.strip_accents", joint=True),
+)
+BUILDING = (
+    Flag("--corpus-dir", str, "corpus: source.path", required=True),
+    Flag("--vocab-file", str, "tokenizer: tokenizer.file", required=True),
+    Flag("--output-dir", str, "the folder that is written", joint=True, required=True),
+    Flag("--max-seq-length", 128, "--length", joint=True),
+    Flag("--num-processes", 1, "encode: processes", joint=True),
+    Flag("--blanks-separate-docs", True, "corpus: source.apart", joint=True, valued=True),
+    *CASE,
+)
+WEB = (
+    Flag("--data-dir", str, "corpus: source.path", joint=True, required=True),
+    Flag("--max-seq-length", 128, "--length", joint=True),
+    Flag("--num-processes", 1, "encode: processes", joint=True),
+    *CASE,
+)
+
+
+def building(values: Values, call: Call) -> None:
+    """Records of texts with a sentence a line."""
+    call.put("corpus: source.kind", "text")
+    if not values.blanks_separate_docs:
+        call.put("corpus: source.apart", "file")
+        call.notes.append("--blanks-separate-docs False: a file is a document; theirs takes the word False for true")
+    _records(values, call, values.output_dir)
+
+
+def web(values: Values, call: Call) -> None:
+    """Records of the archives of OpenWebText, a page a document."""
+    call.put("corpus: source", {"kind": "tar", "path": f"{values.data_dir}/openwebtext"})
+    call.put("tokenizer: tokenizer.file", f"{values.data_dir}/vocab.txt")
+    _records(values, call, f"{values.data_dir}/pretrain_tfrecords")
+
+
+def _records(values: Values, call: Call, out: str) -> None:
+    call.put("corpus: sentences", "lines")
+    call.put("corpus: duplicates", "keep")
+    call.put("corpus: validation", 0.0)
+    perform.put_processes(call, "--num-processes", values.num_processes, "encode: processes", "corpus: processes")
+    call.put("encode: corpus", "<corpus>")
+    call.put("encode: tokenizer", "<tokenizer>")
+    call.put("tokenizer: tokenizer.kind", "wordpiece")
+    for key in ("lower_case", "strip_accents"):
+        if values.of[f"no_{key}"] or not values.of[f"do_{key}"]:
+            call.put(f"tokenizer: tokenizer.{key.replace('_case', 'case')}", False)
+    call.writes = out
+    call.words = ["<encode>", out, "rtd", "--length", str(values.max_seq_length), "--files", "1000", "--anew"]
+
+
+def _keys(*flags: Flag) -> tuple[Flag, ...]:
+    return tuple(replace(flag, within="--hparams") for flag in flags)
+
+
+RUN = (
+    Flag("--data-dir", str, "the folder of all files", joint=True, required=True),
+    Flag("--model-name", str, "the folder of the model", joint=True, required=True),
+    Flag("--hparams", "{}", "its keys, one by one", joint=True),
+)
+MACHINES = (
+    Flag("use_tpu", False, nothing=TPU), Flag("num_tpu_cores", 1, nothing=TPU), Flag("tpu_job_name", str, nothing=TPU),
+    Flag("tpu_name", str, nothing=TPU), Flag("tpu_zone", str, nothing=TPU), Flag("gcp_project", str, nothing=TPU),
+)  # fmt: skip
+PRETRAINING = (
+    *RUN,
+    *_keys(
+        Flag("debug", False, "model", joint=True),
+        Flag("do_train", True, "pretrain", joint=True),
+        Flag("do_eval", False, "encode: validation_records", joint=True),
+        Flag("electra_objective", True, refused="masked words alone are `ordsmed as google run_pretraining.py`"),
+        Flag("electric_objective", False, refused="leave it out: an ELECTRA is made, no Electric"),
+        Flag("gen_weight", 1.0, "objective.guess_weight"),
+        Flag("disc_weight", 50.0, "objective.detect_weight"),
+        Flag("mask_prob", 0.15, "objective.hide"),
+        Flag("learning_rate", 5e-4, "phase.rate", joint=True),
+        Flag("lr_decay_power", 1.0, "phase.schedule", joint=True),
+        Flag("weight_decay_rate", 0.01, "optimizer.decay"),
+        Flag("num_warmup_steps", 10_000, "phase.warmup", joint=True),
+        Flag("iterations_per_loop", 200, nothing=LOOP),
+        Flag("save_checkpoints_steps", 1000, "save"),
+        Flag("num_train_steps", 1_000_000, "phase.steps", joint=True),
+        Flag("num_eval_steps", 100, "validation_rows", joint=True),
+        Flag("keep_checkpoint_max", 5, "keep", joint=True),
+        Flag("model_size", "small", "model", joint=True),
+        Flag("model_hparam_overrides", {}, "model", joint=True),
+        Flag("embedding_size", int, "model.embedding", joint=True),
+        Flag("vocab_size", 30522, nothing="the vocabulary says it"),
+        Flag("do_lower_case", True, "tokenizer: tokenizer.lowercase"),
+        Flag("uniform_generator", False, refused="leave it out: a generator that learns makes the fakes"),
+        Flag("two_tower_generator", False, refused="leave it out: it is Electric's; an ELECTRA is made"),
+        Flag("untied_generator_embeddings", False, "objective.share", joint=True),
+        Flag("untied_generator", True, "objective.share", joint=True),
+        Flag("generator_layers", 1.0, "objective.generator.layers", joint=True),
+        Flag("generator_hidden_size", 0.25, "objective.generator.width", joint=True),
+        Flag("disallow_correct", False, "objective.never_right"),
+        Flag("temperature", 1.0, "objective.temperature"),
+        Flag("max_seq_length", 128, "phase.length"),
+        Flag("train_batch_size", 128, "phase.batch", joint=True),
+        Flag("eval_batch_size", 128, "validation_rows", joint=True),
+        *MACHINES,
+        Flag("pretrain_tfrecords", str, "encode: records", joint=True),
+        Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
+        Flag("model_dir", str, "out", joint=True),
+        Flag("results_txt", str, nothing="theirs writes nothing to it either"),
+        Flag("results_pkl", str, nothing="theirs writes nothing to it either"),
+    ),
+)
+
+
+def pretraining(values: Values, call: Call) -> None:
+    """Replaced-token detection from records; a run that stands goes on."""
+    if not values.do_train:
+        raise UsageError("--hparams do_train", "found false", "true: with do_eval a training is judged at its end")
+    out = values.model_dir or f"{values.data_dir}/models/{values.model_name}"
+    if not kind_of_folder(out).made and bundle.find(Path(out)):
+        remedy = f"`--model-name NEW`, and `init={out}` behind the flags, goes on from it; steps count from 1"
+        raise UsageError(out, "holds a checkpoint of TensorFlow's", "a run of ours, or a new folder", remedy)
+    model = _network(values)
+    call.put("model", _model(model, values))
+    call.put("objective.kind", "rtd")
+    call.put("objective.examples", "given")
+    if not values.untied_generator:
+        call.put("objective.share", "all")
+    else:
+        width = round(model["hidden_size"] * values.generator_hidden_size)
+        layers = round(model["num_hidden_layers"] * values.generator_layers)
+        for key, size in (("generator_hidden_size", width), ("generator_layers", layers)):
+            if size < 1:
+                raise UsageError(f"--hparams {key}", f"found {values.of[key]:g}", "a share that leaves 1 or more")
+        call.put("objective.generator", {"width": width, "layers": layers})
+        call.put("objective.share", "none" if values.untied_generator_embeddings else "embeddings")
+    data = Path(values.data_dir)
+    call.put("data", "<encode>")
+    records = values.pretrain_tfrecords or f"{data}/pretrain_tfrecords/pretrain_data.tfrecord*"
+    call.put("encode: records", records)
+    flag, remedy = "--hparams max_seq_length", "build_pretraining_dataset.py with that --max-seq-length"
+    call.before.append(lambda: check_length([records], values.max_seq_length, flag, remedy))
+    if values.do_eval:
+        call.put("encode: validation_records", records)  # as theirs, which judges what it learned from
+        steps, rows = (_quick(values, name) for name in ("num_eval_steps", "eval_batch_size"))
+        call.put("validation_rows", steps * rows)
+    call.put("encode: tokenizer", "<tokenizer>")
+    call.put("tokenizer: tokenizer.kind", "wordpiece")
+    call.put("tokenizer: tokenizer.file", values.vocab_file or f"{data}/vocab.txt")
+    call.put("out", out)
+    call.put("validate", 0)
+    call.put("keep", values.keep_checkpoint_max or ALL)
+    _adam(call)
+    _course(values, call)
+    if values.debug:
+        call.words = ["--anew"]  # as theirs empties the folder
+
+
+def _course(values: Values, call: Call) -> None:
+    """Steps and rate; a warm-up that is longer than the training is cut where its rate would be."""
+    steps, batch = (_quick(values, name) for name in ("num_train_steps", "train_batch_size"))
+    rate, warmup = values.learning_rate, values.num_warmup_steps
+    if warmup > steps:
+        call.notes.append(f"{warmup:,} steps of warm-up are not reached in {steps:,}: the rate rises to a share of it")
+        rate, warmup = rate * steps / warmup, steps
+    power = values.lr_decay_power
+    course = {"kind": "linear"} if power == 1 else {"kind": "polynomial", "power": power}
+    for key, value in (("steps", steps), ("batch", batch), ("rate", rate), ("warmup", warmup), ("pack", False)):
+        call.put(f"phase.{key}", value)
+    call.put("phase.schedule", course | {"since": "start"})
+
+
+def _quick(values: Values, name: str) -> int:
+    """A number of steps or rows; those of debug where it is not said."""
+    return int(QUICK[name] if values.debug and name not in values.given else values.of[name])
+
+
+def _adam(call: Call) -> None:
+    for key, value in (("kind", "adamw"), ("flavour", "bert"), ("epsilon", 1e-6)):
+        call.put(f"optimizer.{key}", value)
+
+
+def _network(values: Values) -> dict[str, Any]:
+    """Their settings of the network."""
+    if values.model_size not in SIZES:
+        raise UsageError("--hparams model_size", f"found {values.model_size}", ", ".join(SIZES))
+    own = values.model_hparam_overrides or {}
+    for name in own:
+        if name not in NETWORK:
+            raise UsageError("--hparams model_hparam_overrides", f"has no key `{name}`", "", nearest(name, NETWORK))
+    sizes = dict(zip(("hidden_size", "num_hidden_layers"), SIZES[values.model_size], strict=True))
+    known = NETWORK | sizes | own
+    width = known["hidden_size"]
+    if not isinstance(width, int):
+        raise UsageError("--hparams model_hparam_overrides", f"hidden_size: found {width}", "a whole number")
+    known |= {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width} | own
+    return known | (QUICK_NETWORK if values.debug else {})
+
+
+def _model(theirs: dict[str, Any], values: Values) -> dict[str, Any]:
+    embedding = values.embedding_size or (128 if values.model_size == "small" else theirs["hidden_size"])
+    place = Path("--hparams model_hparam_overrides")
+    return dict(settings.changed(foreign.meant("electra", {**theirs, "embedding_size": embedding}, place)))
+
+
+GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "rte", "qnli": "qnli", "qqp": "qqp",
+        "sts": "sts-b"}  # fmt: skip
+SQUAD = {"squad": "2.0", "squadv1": "1.1"}
+TASKS = (*GLUE, *SQUAD, "chunk")
+UNORDERED = ("mrpc", "sts")
+TOLD = {  # theirs -> ours, of scores that bear another name
+    "mcc": "matthews", "loss": "validation",
+}  # fmt: skip
+SCORES = {
+    "cola": ("mcc", "loss"),
+    "sts": ("pearson", "spearman", "loss"),
+    "chunk": ("precision", "recall", "f1", "loss"),
+}
+RESULTS_OF_QUESTIONS = {"qa_preds_file": "preds", "qa_na_file": "null_odds", "qa_eval_file": "eval"}
+JOINT = "leave it out: a classifier tells what has no answer"
+FINETUNING = (
+    *RUN,
+    *_keys(
+        Flag("debug", False, refused="add `steps=20` behind the flags: it trains briefly"),
+        Flag("log_examples", False, nothing="`ordsmed show` shows examples"),
+        Flag("num_trials", 1, "seeds", joint=True),
+        Flag("do_train", True, "finetune", joint=True),
+        Flag("do_eval", True, "task.dev", joint=True),
+        Flag("keep_all_models", True, nothing="of several trials each leaves its weights"),
+        Flag("model_size", "small", "rate, layer_decay", joint=True),
+        Flag("task_names", ["chunk"], "task", joint=True),
+        Flag("model_hparam_overrides", {}, nothing=MODEL),
+        Flag("embedding_size", int, nothing=MODEL),
+        Flag("vocab_size", 30522, nothing=MODEL),
+        Flag("do_lower_case", True, "tokenizer: tokenizer.lowercase", joint=True),
+        Flag("learning_rate", 1e-4, "rate", joint=True),
+        Flag("weight_decay_rate", 0.01, "optimizer.decay"),
+        Flag("layerwise_lr_decay", 0.8, "layer_decay", joint=True),
+        Flag("num_train_epochs", 3.0, "epochs", joint=True),
+        Flag("warmup_proportion", 0.1, "warmup"),
+        Flag("save_checkpoints_steps", 1_000_000, "save"),
+        Flag("iterations_per_loop", 1000, nothing=LOOP),
+        Flag("use_tfrecords_if_existing", True, "features", joint=True),
+        Flag("write_test_outputs", False, refused="`ordsmed predict MODEL FILE... OUT`, of the test files"),
+        Flag("n_writes_test", 5, nothing="test files are predicted by `ordsmed predict`"),
+        Flag("max_seq_length", 128, "task.length", joint=True),
+        Flag("train_batch_size", 32, "batch"),
+        Flag("eval_batch_size", 32, nothing=FITS),
+        Flag("predict_batch_size", 32, nothing=FITS),
+        Flag("double_unordered", True, "task.unordered", joint=True),
+        Flag("max_query_length", 64, "task.longest_question", joint=True),
+        Flag("doc_stride", 128, "task.stride", joint=True),
+        Flag("n_best_size", 20, "task.n_best", joint=True),
+        Flag("max_answer_length", 30, "task.longest_answer", joint=True),
+        Flag("answerable_classifier", True, refused=JOINT),
+        Flag("answerable_uses_start_logits", True, refused=JOINT),
+        Flag("answerable_weight", 0.5, "task.answerable_weight", joint=True),
+        Flag("joint_prediction", True, "task.head", joint=True),
+        Flag("beam_size", 20, "task.beam", joint=True),
+        Flag("qa_na_threshold", -2.75, "task.threshold", joint=True),
+        *MACHINES,
+        Flag("raw_data_dir", str, refused="theirs takes no text for it; name files: `task.train=...` behind the flags"),
+        Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
+        Flag("init_checkpoint", str, "init", joint=True),
+        Flag("model_dir", str, "out", joint=True),
+        Flag("results_txt", str, "the file of scores", joint=True),
+        Flag("results_pkl", str, nothing="scores stand in results_txt and in OUT/scores.json"),
+        Flag("qa_eval_file", str, "the file of scores of questions", joint=True),
+        Flag("qa_preds_file", str, "the file of answers", joint=True),
+        Flag("qa_na_file", str, "the file of null odds", joint=True),
+        Flag("preprocessed_data_dir", str, "features", joint=True),
+        Flag("test_predictions", str, nothing="test files are predicted by `ordsmed predict`"),
+    ),
+)
+
+
+def finetuning(values: Values, call: Call) -> None:
+    """One task: it is learned anew each time, and judged by its dev file."""
+    task = _task_named(values)
+    if values.num_trials < 1:
+        raise UsageError("--hparams num_trials", f"found {values.num_trials}", "1 or more")
+    if not values.do_train and not values.do_eval:
+        raise UsageError("--hparams do_train", "found false, and do_eval too", "one of them")
+    top = Path(values.data_dir) / "models" / values.model_name
+    several = values.num_trials > 1
+    out = f"{values.model_dir or f'{top}/finetuning_models/{task}_model'}{'' if several else '_1'}"
+    out = values.elsewhere or out if values.do_train else out
+    if values.do_eval:
+        call.after.append(functools.partial(_results, values, task, top, Path(out)))
+        values.read_later("results_txt", *(RESULTS_OF_QUESTIONS if task in SQUAD else ()))
+    ending = "txt" if task == "chunk" else "json" if task in SQUAD else "tsv"
+    folder = Path(values.data_dir) / "finetuning_data" / task
+    dev = str(folder / f"{'dev_matched' if task == 'mnli' else 'dev'}.{ending}")
+    if not values.do_train:
+        head = ["head"] if "joint_prediction" in values.given else []
+        how = asked_by(_task(values, task), *head)
+        _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *how])
+        return
+    if values.init_checkpoint:
+        put_start(call, values.init_checkpoint)
+    else:
+        call.put("init", str(top))
+    call.put("out", out)
+    call.put("task", _task(values, task) | {"train": str(folder / f"train.{ending}")})
+    if values.do_eval:
+        call.put("task.dev", dev)
+    if several:
+        call.put("seeds", list(range(1, values.num_trials + 1)))
+    _vocabulary(values, call)
+    _features(values, call)
+    _rates(values, call, task)
+    call.words = ["--anew"]  # as theirs empties the folder
+
+
+def _judging(values: Values, call: Call, out: str, words: list[str]) -> None:
+    """The model that is named, else the one that stands where a training leaves it."""
+    model, step = run_of(values.init_checkpoint, call) if values.init_checkpoint else (out, None)
+    check_tokenizer(call, model, values.vocab_file, values.do_lower_case if "do_lower_case" in values.given else None)
+    call.verb = "predict"
+    call.recipes.clear()
+    call.words = [model, *words, *([] if step is None else ["--step", str(step)])]
+
+
+def _task_named(values: Values) -> str:
+    """The task; theirs learns several with one network."""
+    names = values.task_names or []
+    for name in names:
+        if name not in TASKS:
+            wanted = nearest(str(name), TASKS)
+            raise UsageError("--hparams task_names", f"has no task `{name}`", "", wanted)
+    if len(names) != 1:
+        remedy = "a call for each: one network learns one task here"
+        raise UsageError("--hparams task_names", f"found {len(names)} tasks", "one", remedy)
+    return str(names[0])
+
+
+def _task(values: Values, task: str) -> dict[str, Any]:
+    """Settings of a task, those of theirs that concern it."""
+    usual = 256 if task == "chunk" else 512 if task in SQUAD else 128
+    length = values.max_seq_length if "max_seq_length" in values.given else usual
+    if task == "chunk":
+        return {"kind": "tag", "column": -1, "scheme": "IOBES", "length": length}
+    if task in GLUE:
+        double = {"unordered": values.double_unordered} if task in UNORDERED and values.do_train else {}
+        return {"kind": "classify", "name": GLUE[task], "length": length} | double
+    joint = {"head": "joint", "form": "google", "beam": values.beam_size}
+    refuse = {"threshold": values.qa_na_threshold} if task == "squad" else {}
+    if refuse and values.do_train:
+        refuse["answerable_weight"] = values.answerable_weight
+    return {
+        "kind": "squad", "version": SQUAD[task], "length": length, "stride": values.doc_stride,
+        "longest_question": values.max_query_length, "n_best": values.n_best_size,
+        "longest_answer": values.max_answer_length,
+    } | (joint if values.joint_prediction else {"head": "independent", "search": "tops"}) | refuse  # fmt: skip
+
+
+def _rates(values: Values, call: Call, task: str) -> None:
+    """Rate, decay by layer and epochs: as said, else as its size and its task have them."""
+    large = values.model_size == "large"
+    usual = {
+        "learning_rate": 5e-5 if large else 1e-4, "layerwise_lr_decay": 0.9 if large else 0.8,
+        "num_train_epochs": 10.0 if task in ("rte", "sts") else 2.0 if task in SQUAD else 3.0,
+    }  # fmt: skip
+    chosen = {key: values.of[key] if key in values.given else value for key, value in usual.items()}
+    call.put("rate", chosen["learning_rate"])
+    call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
+    call.put("epochs", chosen["num_train_epochs"])
+    call.put("epoch_steps", "up")
+    call.put("schedule", {"kind": "linear", "since": "start"})
+    _adam(call)
+
+
+def _vocabulary(values: Values, call: Call) -> None:
+    """The model's own, unless another is named."""
+    if values.vocab_file:
+        chosen = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
+        call.put("tokenizer: tokenizer", chosen)
+        call.put("tokenizer", "<tokenizer>")
+    elif "do_lower_case" in values.given:
+        check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
+
+
+def _features(values: Values, call: Call) -> None:
+    if not values.use_tfrecords_if_existing:
+        call.put("features", "")
+    elif values.preprocessed_data_dir:
+        call.put("features", values.preprocessed_data_dir)
+
+
+def _results(values: Values, task: str, top: Path, out: Path) -> None:
+    """Scores and answers under the names that theirs have: a line a trial."""
+    trained = values.do_train
+    trials = [out]
+    if trained and values.num_trials > 1:
+        trials = sorted((out / "trials").glob("*/"), key=lambda trial: int(trial.name.rpartition("-")[2]))  # seed-10
+    lines = []
+    for trial in trials:
+        scores = files.read_table(trial / ("scores.json" if trained else "predicted/scores.json"))
+        lines.append(f"{task}: " + " - ".join(f"{name}: {value:.2f}" for name, value in _told(task, scores).items()))
+    results = Path(values.results_txt or top / "results" / f"{task}_results.txt")
+    results.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(results, "\n".join([*lines, ""]))
+    if task in SQUAD:
+        answers = trials[-1] / ("predictions" if trained else "predicted")
+        _answers(values, task, top / "results" / f"{task}_qa", answers, _told(task, scores))
+
+
+def _told(task: str, scores: dict[str, Any]) -> dict[str, float]:
+    """Scores under the names that theirs have."""
+    if task in SQUAD:
+        others = ("step", "examples", "validation", "guessing", *(["exact_match"] if task == "squad" else []))
+        return {name: value for name, value in sorted(scores.items()) if name not in others}
+    named = {name: scores.get(TOLD.get(name, name)) for name in SCORES.get(task, ("accuracy", "loss"))}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict[str, float]) -> None:
+    place = {key: Path((values.of[key] or f"{folder}/{{}}_{name}.json").format(task))
+             for key, name in RESULTS_OF_QUESTIONS.items()}  # fmt: skip
+    for path in place.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(place["qa_eval_file"], scores)
+    for key, name in (("qa_preds_file", "predictions.json"), ("qa_na_file", "null_odds.json")):
+        if (source / name).exists():
+            shutil.copyfile(source / name, place[key])
+
+
+INSTEAD = {"flops_computation.py": "`ordsmed estimate RECIPE` counts floating-point operations"}
+PROGRAMS = (
+    Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records"),
+    Program("build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web,
+            "encode records"),
+    Program("run_pretraining.py", "pretrain an ELECTRA from records", PRETRAINING, pretraining, "pretrain"),
+    Program("run_finetuning.py", "fine-tune on a task of GLUE, SQuAD or chunks", FINETUNING, finetuning, "finetune"),
+)  # fmt: skip

@@ -1,0 +1,367 @@
+"""Google's BERT for TensorFlow 1: records, pretraining, sentences and questions.
+
+Its texts have a sentence a line and a blank line between documents. Its records hold no vocabulary: `vocab.txt` is
+looked for beside them, beside --init_checkpoint and beside --bert_config_file.
+"""
+
+from __future__ import annotations
+
+import glob
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.others.translate import perform
+from ordsmed.others.translate.lengths import check_length
+from ordsmed.others.translate.program import Call, Flag, Program, Values
+from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
+from ordsmed.text.labelled import glue
+from ordsmed.weights import foreign, google
+
+TPU = "which devices there are is seen"
+TASKS = ("cola", "mnli", "mrpc", "sst-2", "qqp", "qnli", "rte", "xnli")
+CHINESE = "zh"  # of XNLI, as in their code
+STEPS = "checkpoints are judged as the recipe says"
+
+MACHINES = (
+    Flag("--use_tpu", False, nothing=TPU), Flag("--tpu_name", str, nothing=TPU), Flag("--tpu_zone", str, nothing=TPU),
+    Flag("--gcp_project", str, nothing=TPU), Flag("--master", str, nothing=TPU),
+    Flag("--num_tpu_cores", 8, nothing=TPU), Flag("--iterations_per_loop", 1000, nothing=STEPS),
+)  # fmt: skip
+
+RECORDS = (
+    Flag("--input_file", str, "corpus: source.path", joint=True),
+    Flag("--output_file", str, "the folder that is written", joint=True),
+    Flag("--vocab_file", str, "encode: tokenizer", joint=True),
+    Flag("--do_lower_case", True, "encode: tokenizer", joint=True),
+    Flag("--do_whole_word_mask", False, "unit", joint=True),
+    Flag("--max_seq_length", 128, "--length", joint=True),
+    Flag("--max_predictions_per_seq", 20, "most", joint=True),
+    Flag("--masked_lm_prob", 0.15, "hide", joint=True),
+    Flag("--short_seq_prob", 0.1, "short", joint=True),
+    Flag("--dupe_factor", 10, "--times", joint=True),
+    Flag("--random_seed", 12345, "--seed", joint=True),
+)
+
+
+def records(values: Values, call: Call) -> None:
+    """Examples of pairs with their masks, in files of the names that are said."""
+    _needs(values, "create_pretraining_data.py", "input_file", "output_file", "vocab_file")
+    call.put("corpus: source", {"kind": "text", "path": values.input_file.split(",")})
+    call.put("corpus: sentences", "lines")
+    call.put("corpus: duplicates", "keep")
+    call.put("corpus: validation", 0.0)
+    call.put("encode: corpus", "<corpus>")
+    call.put("encode: tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
+    how = [f"hide={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
+    how += [f"short={values.short_seq_prob:g}"]
+    how += ["unit=word"] if values.do_whole_word_mask else []
+    names = values.output_file.split(",")
+    call.writes = names[0]
+    place = perform.FOLDER / "-".join(part for part in Path(names[0]).parts if part.strip("/.")) / "records"
+    call.after.append(lambda: leave_records(place, [Path(name) for name in names]))
+    call.words = ["<encode>", str(place), "mlm_nsp", *how, "--length", str(values.max_seq_length),
+                  "--times", str(values.dupe_factor), "--seed", str(values.random_seed), "--files",
+                  str(len(names)), "--anew"]  # fmt: skip
+
+
+def leave_records(folder: Path, targets: list[Path]) -> None:
+    """Files of records by the names that were asked for, and their vocabulary beside the first, if none is there."""
+    for path, target in zip(sorted(folder.glob("*.tfrecord*")), targets, strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)  # to another file system, it may be
+    if not (beside := targets[0].parent / "vocab.txt").exists():
+        shutil.copyfile(folder / "vocab.txt", beside)
+
+
+def _tokenizer(vocabulary: str, lower: bool, call: Call) -> str:
+    """A vocabulary's file, read as the flag says."""
+    call.put("tokenizer: tokenizer", {"kind": "wordpiece", "file": vocabulary, "lowercase": lower})
+    return "<tokenizer>"
+
+
+PRETRAINING = (
+    Flag("--bert_config_file", str, "model", joint=True),
+    Flag("--input_file", str, "encode: records", joint=True),
+    Flag("--output_dir", str, "out"),
+    Flag("--init_checkpoint", str, "init", joint=True),
+    Flag("--max_seq_length", 128, "phase.length"),
+    Flag("--max_predictions_per_seq", 20, nothing="records say which places are hidden"),
+    Flag("--do_train", False, "pretrain", joint=True),
+    Flag("--do_eval", False, "encode: validation_records", joint=True),
+    Flag("--train_batch_size", 32, "phase.batch"),
+    Flag("--eval_batch_size", 8, "validation_rows", joint=True),
+    Flag("--max_eval_steps", 100, "validation_rows", joint=True),
+    Flag("--learning_rate", 5e-5, "phase.rate"),
+    Flag("--num_train_steps", 100_000, "phase.steps"),
+    Flag("--num_warmup_steps", 10_000, "phase.warmup"),
+    Flag("--save_checkpoints_steps", 1000, "save"),
+    *MACHINES,
+)
+
+
+def pretraining(values: Values, call: Call) -> None:
+    """Masked words and pairs of records, with Google's Adam and the jump of its schedule."""
+    _needs(values, "run_pretraining.py", "bert_config_file", "input_file", "output_dir")
+    if not values.do_train:
+        problem = "found without --do_train" if values.do_eval else "missing, and --do_eval"
+        raise UsageError("--do_eval" if values.do_eval else "--do_train", problem,
+                         "--do_train, which goes on with the run in --output_dir and validates at its end")  # fmt: skip
+    call.put("model", _model(values.bert_config_file))
+    call.put("objective.kind", "mlm_nsp")
+    call.put("objective.examples", "masked")
+    if values.init_checkpoint:
+        put_start(call, values.init_checkpoint)
+    call.put("data", "<encode>")
+    records = [inner for name in values.input_file.split(",") for inner in _files(name)]
+    call.put("encode: records", records)
+    remedy = "create_pretraining_data.py with that --max_seq_length"
+    call.before.append(lambda: check_length(records, values.max_seq_length, "--max_seq_length", remedy))
+    beside = (values.input_file.split(",")[0], values.init_checkpoint, values.bert_config_file)
+    call.put("encode: tokenizer", str(_vocabulary(*beside)))
+    call.put("validate", 0)
+    if values.do_eval:
+        call.put("encode: validation_records", records)  # as theirs, which judges what it reads
+        call.put("validation_rows", values.max_eval_steps * values.eval_batch_size)
+        call.after.append(lambda: leave_validation(Path(values.output_dir)))
+    call.put("phase.pack", False)
+    call.put("phase.schedule", {"kind": "linear", "since": "jump"})
+    _adam(call)
+
+
+def _adam(call: Call) -> None:
+    call.put("optimizer", {"kind": "adamw", "flavour": "bert", "epsilon": 1e-6, "decay": 0.01})
+
+
+def _model(path: str) -> dict[str, Any]:
+    """The settings of a bert_config.json."""
+    config = files.read_table(Path(path))
+    if (named := config.get("hidden_act")) in google.ACTIVATIONS:
+        config["hidden_act"] = google.ACTIVATIONS[named]  # its gelu is the tanh form
+    return dict(settings.changed(foreign.meant("bert", config, Path(path))))
+
+
+def _files(name: str) -> list[str]:
+    """A file, a pattern, or a folder of records as `ordsmed encode records` writes them."""
+    folders = [path for path in sorted(glob.glob(name)) if Path(path).is_dir()]
+    return [f"{path}/*tfrecord*" for path in folders] or [name]
+
+
+def leave_validation(folder: Path) -> None:
+    """eval_results.txt of a pretraining: its last validation by their names."""
+    last = [line for line in files.read_lines(folder / "metrics.jsonl") if "validation" in line][-1]
+    _write_results(folder, {
+        "global_step": last["step"], "loss": last["validation"], "masked_lm_accuracy": last["mlm_right"],
+        "masked_lm_loss": last["mlm"], "next_sentence_accuracy": last["pair_right"],
+        "next_sentence_loss": last["pair"],
+    })  # fmt: skip
+
+
+def _write_results(folder: Path, results: dict[str, Any]) -> None:
+    files.write_text(folder / "eval_results.txt", "".join(f"{key} = {results[key]}\n" for key in sorted(results)))
+
+
+def _vocabulary(*beside: str | None) -> Path:
+    """The vocabulary that stands beside one of these."""
+    looked = [Path(name) if Path(name).is_dir() else Path(name).parent for name in beside if name]
+    for place in looked:
+        if (place / "vocab.txt").is_file():
+            return place / "vocab.txt"
+    folders = ", ".join(dict.fromkeys(map(str, looked)))
+    raise UsageError("run_pretraining.py", f"no vocab.txt in {folders}", "one beside the records or the checkpoint")
+
+
+LEARNING = (
+    Flag("--bert_config_file", str, nothing="the folder of --init_checkpoint says it"),
+    Flag("--vocab_file", str, "tokenizer", joint=True),
+    Flag("--init_checkpoint", str, "init", joint=True),
+    Flag("--output_dir", str, "out"),
+    Flag("--do_lower_case", True, "tokenizer", joint=True),
+    Flag("--do_train", False, "finetune", joint=True),
+    Flag("--do_predict", False, "predict", joint=True),
+    Flag("--train_batch_size", 32, "batch"),
+    Flag("--predict_batch_size", 8, nothing="examples are computed together as fits the device"),
+    Flag("--learning_rate", 5e-5, "rate"),
+    Flag("--num_train_epochs", 3.0, "epochs"),
+    Flag("--warmup_proportion", 0.1, "warmup"),
+    Flag("--save_checkpoints_steps", 1000, "save"),
+    *MACHINES,
+)
+CLASSES = (
+    *LEARNING,
+    Flag("--data_dir", str, "task.train", joint=True),
+    Flag("--task_name", str, "task.name", joint=True),
+    Flag("--max_seq_length", 128, "task.length"),
+    Flag("--do_eval", False, "task.dev", joint=True),
+    Flag("--eval_batch_size", 8, nothing="examples are computed together as fits the device"),
+)
+QUESTIONS = (
+    *LEARNING,
+    Flag("--train_file", str, "task.train", joint=True),
+    Flag("--predict_file", str, "task.dev", joint=True),
+    Flag("--max_seq_length", 384, "task.length"),
+    Flag("--doc_stride", 128, "task.stride"),
+    Flag("--max_query_length", 64, "task.longest_question"),
+    Flag("--n_best_size", 20, "task.n_best"),
+    Flag("--max_answer_length", 30, "task.longest_answer"),
+    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
+    Flag("--verbose_logging", False, nothing="every run writes log.txt into its folder"),
+)
+
+
+def classes(values: Values, call: Call) -> None:
+    """A task of GLUE by its name."""
+    _needs(values, "run_classifier.py", "task_name", "data_dir", "init_checkpoint", "output_dir")
+    name, out = values.task_name.lower(), Path(values.output_dir)
+    if name not in TASKS:
+        raise UsageError("--task_name", f"found {values.task_name}", ", ".join(TASKS))
+    train, dev, test = (f"{values.data_dir}/{end}" for end in _splits(name, values))
+    if not (values.do_train or values.do_eval or values.do_predict):
+        raise UsageError("--do_train", "missing, and every other --do_ flag", "one of them at least")
+    calls = [call] if values.do_train else []
+    call.put("task.kind", "classify")
+    call.put("task.name", name)
+    if name == "xnli":
+        call.put("task.language", CHINESE)
+    asked = [] if values.do_train else asked_by(call.recipes["finetune"]["task"])
+    if values.do_train:
+        _learning(values, call)
+        if name == "mrpc":
+            call.put("task.unordered", False)
+        call.put("task.train", train)
+        if values.do_eval:
+            call.put("task.dev", dev)
+            call.after.append(lambda: leave_scores(out, out / "scores.json"))
+    elif values.do_eval:
+        judged = _predicting(values, dev, out / "judged", [*asked, "--scores"])
+        judged.after.append(lambda: leave_scores(out, out / "judged" / "scores.json"))
+        calls.append(judged)
+    if values.do_predict:
+        predicted = _predicting(values, test, out / "predicted", asked)
+        predicted.after.append(lambda: leave_classes(out))
+        calls.append(predicted)
+    _in_turn(calls, call)
+
+
+def _splits(name: str, values: Values) -> tuple[str, ...]:
+    """The files of a task to learn from, to judge by and to predict."""
+    if name != "xnli":
+        return "train.tsv", *(("dev_matched.tsv", "test_matched.tsv") if name == "mnli" else ("dev.tsv", "test.tsv"))
+    if values.do_predict:
+        raise UsageError("--do_predict", "found with XNLI", "--do_eval", "theirs has no test texts of it either")
+    place, known = Path(values.data_dir), glue.named(name).files
+    usual = {"train": "multinli/multinli.train.{}.tsv", "dev": "xnli.dev.tsv"}
+    ends = [next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), theirs)
+            for split, theirs in usual.items()]  # fmt: skip
+    return *(end.format(CHINESE) for end in ends), ""
+
+
+def leave_scores(folder: Path, path: Path) -> None:
+    """eval_results.txt of a task: its scores, shares of 1 as theirs are."""
+    table = files.read_table(path)
+    results = {f"eval_{key}": table[key] / 100 for key in ("accuracy", "f1", "matthews") if key in table}
+    if "validation" in table:
+        results |= {"eval_loss": table["validation"], "loss": table["validation"]}
+    if table.get("step") is not None:
+        results["global_step"] = table["step"]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_results(folder, results)
+
+
+def leave_classes(folder: Path) -> None:
+    """test_results.tsv: how likely each class is, a line an example, classes in the order of their names."""
+    head, *lines = (line.split("\t") for line in files.lines_of(folder / "predicted" / "predictions.tsv"))
+    order = sorted(range(3, len(head)), key=lambda place: head[place])
+    text = "".join("\t".join(line[place] for place in order) + "\n" for line in lines)
+    files.write_text(folder / "test_results.tsv", text)
+
+
+def questions(values: Values, call: Call) -> None:
+    """SQuAD with starts and ends apart."""
+    _needs(values, "run_squad.py", "init_checkpoint", "output_dir")
+    out = Path(values.output_dir)
+    if not values.do_train and not values.do_predict:
+        raise UsageError("--do_train", "missing, and --do_predict", "one of them at least")
+    if values.do_predict:
+        _needs(values, "run_squad.py", "predict_file")
+    call.put("task.kind", "squad")
+    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
+    call.put("task.search", "tops")
+    if not values.do_train:
+        asked = asked_by(call.recipes["finetune"]["task"])
+        predicted = _predicting(values, values.predict_file, out / "predictions", asked)
+        predicted.after.append(lambda: leave_answers(out))
+        _in_turn([predicted], call)
+        return
+    _needs(values, "run_squad.py", "train_file")
+    _learning(values, call)
+    call.put("task.train", values.train_file)
+    if values.do_predict:
+        call.put("task.dev", values.predict_file)
+        call.after.append(lambda: leave_answers(out))
+
+
+def leave_answers(folder: Path) -> None:
+    """predictions.json, nbest_predictions.json and null_odds.json where evaluate-v2.0.py is told to look."""
+    for path in sorted((folder / "predictions").glob("*.json")):
+        if path.name != "scores.json":
+            shutil.copyfile(path, folder / path.name)
+
+
+def _predicting(values: Values, path: str, out: Path, words: list[str]) -> Call:
+    """Of the model in --output_dir, else of --init_checkpoint, as theirs begins with it where no newer one stands."""
+    model, step = values.output_dir, None
+    call = Call("predict", writes=str(out))
+    if not values.do_train and not kind_of_folder(model).run:
+        model, step = run_of(values.init_checkpoint, call)
+    if not values.do_train:
+        lowercase = values.do_lower_case if "do_lower_case" in values.given else None
+        check_tokenizer(call, model, values.vocab_file, lowercase)
+    of_step = [] if step is None else ["--step", str(step)]
+    call.words = [model, path, str(out), "--anew", *words, *of_step]
+    return call
+
+
+def _in_turn(calls: list[Call], call: Call) -> None:
+    """The first in the call's place, the others behind it."""
+    if calls[0] is not call:
+        call.recipes.clear()
+        first = calls[0]
+        call.verb, call.words, call.writes, call.after = first.verb, first.words, first.writes, first.after
+        call.before += first.before
+        call.notes += first.notes
+    call.then = calls[1:]
+
+
+def _learning(values: Values, call: Call) -> None:
+    put_start(call, values.init_checkpoint)
+    if values.vocab_file:
+        call.put("tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
+    elif "do_lower_case" in values.given:
+        check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
+    call.put("layer_decay", 1.0)
+    call.put("epoch_steps", "records")
+    call.put("schedule", {"kind": "linear", "since": "jump"})
+    _adam(call)
+
+
+def _needs(values: Values, program: str, *names: str) -> None:
+    for name in names:
+        if not getattr(values, name):
+            raise UsageError(program, f"no --{name}", f"`--{name}=...`")
+
+
+INSTEAD = {
+    "extract_features.py": "`ordsmed embed MODEL TEXT OUT.h5 --layers -1,-2,-3,-4` writes vectors of words",
+    "run_classifier_with_tfhub.py": "`run_classifier.py`, with a checkpoint's folder in place of a module of TF Hub",
+}
+PROGRAMS = (
+    Program("create_pretraining_data.py", "records of BERT's examples", RECORDS, records, "encode records", absl=True),
+    Program("run_pretraining.py", "pretrain a BERT from records", PRETRAINING, pretraining, "pretrain", absl=True),
+    Program("run_classifier.py", "fine-tune on a task of GLUE, and predict", CLASSES, classes, "finetune", absl=True),
+    Program("run_squad.py", "fine-tune on SQuAD, and predict", QUESTIONS, questions, "finetune", absl=True),
+)

@@ -1,0 +1,860 @@
+"""The example scripts of Hugging Face's transformers: masked and causal language models, GLUE, questions, tags.
+
+Their flags are fields of three dataclasses; those of TrainingArguments are of versions 4 and 5 together. Once done,
+output_dir holds what theirs leave: config.json, model.safetensors, the tokenizer, and *_results.json.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ordsmed.base import files, hub, menu, settings
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.errors import nearest
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.keys import value_key
+from ordsmed.base.say import many
+from ordsmed.base.screen import command
+from ordsmed.data.tokenizer_training import read_tokenizer
+from ordsmed.others.translate import fewer, perform, tagged, trainer
+from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values
+from ordsmed.others.translate.standing import asked_by, put_start, run_of
+from ordsmed.text import read
+from ordsmed.text.labelled import glue
+from ordsmed.text.labelled.tables import table
+from ordsmed.weights import foreign
+
+FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to learn from and to judge by
+    "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
+    "squad_v2": ("squad/train-v2.0.json", "squad/dev-v2.0.json"),
+    **{f"wikitext {name}-v1": (f"wikitext/{name}/wiki.train.{end}", f"wikitext/{name}/wiki.valid.{end}")
+       for name, end in (("wikitext-2-raw", "raw"), ("wikitext-103-raw", "raw"), ("wikitext-2", "tokens"),
+                         ("wikitext-103", "tokens"))},
+}  # fmt: skip
+ALL = 10**9  # rows of a validation, where theirs takes all
+LONGEST = 1024  # tokens of a row where the tokenizer says no limit, as theirs
+LONGEST_OF_WORDS = 512  # tokens of a row of words; longer sentences are read in windows
+NO_LIMIT = 10**9
+ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
+OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
+GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
+NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_error": "mse", "exact": "exact_match",
+         "validation": "loss"}  # fmt: skip
+COMBINED = ("mrpc", "qqp", "sts-b")  # whose two scores theirs takes the mean of
+NETWORK = "nothing is fetched from the network"
+AFAR = "nothing is debugged from afar"
+MASKED_TYPES = ("bert", "roberta", "distilbert", "camembert")  # which learn by --mlm alone
+
+MODELS = (
+    Flag("--model_name_or_path", str, "init", joint=True),
+    Flag("--tokenizer_name", str, "tokenizer", joint=True),
+    Flag("--cache_dir", str, nothing=NETWORK),
+    Flag("--model_revision", "main", refused="name the folder of that revision"),
+    Flag("--use_fast_tokenizer", True, nothing="there is one kind of tokenizer"),
+    Flag("--token", str, nothing=NETWORK), Flag("--use_auth_token", bool, nothing=NETWORK),
+    Flag("--trust_remote_code", False, nothing="no code of a model's folder is run"),
+    Flag("--dtype", "float32", refused="leave it out: weights are kept in fp32; --bf16 computes in 16 bits",
+         also=("--torch_dtype",)),
+    Flag("--low_cpu_mem_usage", False, nothing="weights are read one by one"),
+)  # fmt: skip
+SAMPLES = "name a file with fewer: `head -n 1000`"
+DATA = (
+    Flag("--overwrite_cache", False, nothing="other files, flags or tokenizers have folders of their own"),
+    Flag("--pad_to_max_length", bool, nothing="padding is not computed"),
+)
+TEXTS = (
+    Flag("--model_type", str, "model.kind", joint=True),
+    Flag("--config_name", str, "model", joint=True),
+    Flag("--config_overrides", str, "model", joint=True),
+    *MODELS, *DATA,
+    Flag("--max_train_samples", int, refused=SAMPLES),
+    Flag("--dataset_name", str, "corpus: source", joint=True),
+    Flag("--dataset_config_name", str, "corpus: source", joint=True),
+    Flag("--train_file", str, "corpus: source", joint=True),
+    Flag("--validation_file", str, "corpus: given.validation", joint=True),
+    Flag("--validation_split_percentage", 5, "corpus: validation", joint=True),
+    Flag("--preprocessing_num_workers", int, "corpus: processes", joint=True),
+    Flag("--max_eval_samples", int, "validation_rows", joint=True),
+    Flag("--streaming", False, nothing="a corpus of any size is encoded once and read from the disk"),
+    *trainer.arguments("phase.", "validate"),
+)  # fmt: skip
+MASKED = (
+    Flag("--max_seq_length", int, "phase.length", joint=True),
+    Flag("--mlm_probability", 0.15, "objective.hide"),
+    Flag("--line_by_line", False, "corpus: source.apart", joint=True),
+    *TEXTS,
+)
+OLD_SIGNS = "there is no XLNet here, whose permutations it is of"
+OLD = (  # of the program that run_mlm.py and run_clm.py were
+    Flag("--train_data_file", str, "corpus: source", joint=True),
+    Flag("--train_data_files", str, "corpus: source", joint=True),
+    Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
+    Flag("--mlm", False, "objective.kind", joint=True),
+    Flag("--mlm_probability", 0.15, "objective.hide", joint=True),
+    Flag("--whole_word_mask", False, "objective.unit", joint=True),
+    Flag("--line_by_line", False, "corpus: source.apart", joint=True),
+    Flag("--block_size", -1, "phase.length", joint=True),
+    Flag("--train_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
+    Flag("--eval_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
+    Flag("--plm_probability", 1 / 6, nothing=OLD_SIGNS), Flag("--max_span_length", 5, nothing=OLD_SIGNS),
+    Flag("--evaluate_during_training", False, "validate", joint=True),
+    Flag("--model_type", str, "model.kind", joint=True),
+    Flag("--config_name", str, "model", joint=True),
+    *MODELS, *DATA,
+    *trainer.arguments("phase.", "validate"),
+)  # fmt: skip
+OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "--logging_steps": 50.0,
+               "--save_steps": 50.0, "--model_name_or_path": "bert-base-cased", "--model_type": "bert"}  # fmt: skip
+OLDER = (
+    *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
+    Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
+    Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` judges each checkpoint"),
+    Flag("--server_ip", "", nothing=AFAR), Flag("--server_port", "", nothing=AFAR),
+)  # fmt: skip
+CAUSAL = (
+    Flag("--block_size", int, "phase.length", joint=True),
+    Flag("--keep_linebreaks", True, refused="leave it out: line breaks are kept"),
+    *TEXTS,
+)
+
+
+LEARNING = (
+    *MODELS, *DATA,
+    Flag("--config_name", str, nothing="the folder of --model_name_or_path says it"),
+    Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels begins anew"),
+    Flag("--train_file", str, "task.train", joint=True),
+    Flag("--validation_file", str, "task.dev", joint=True),
+    Flag("--test_file", str, "the files of predictions", joint=True),
+    Flag("--max_train_samples", int, "task.train", joint=True),
+    Flag("--max_eval_samples", int, "task.dev", joint=True),
+    Flag("--max_predict_samples", int, "the files of predictions", joint=True),
+    *trainer.arguments("", "checks"),
+)  # fmt: skip
+CLASSES = (
+    Flag("--task_name", str, "task.name", joint=True),
+    Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    Flag("--dataset_config_name", str, refused=f"{NETWORK}: --task_name is one of GLUE"),
+    Flag("--max_seq_length", 128, "task.length"),
+    *LEARNING,
+)
+ENTAILED = (
+    Flag("--language", str, "task.language", joint=True),
+    Flag("--train_language", str, "task.train", joint=True),
+    Flag("--data_dir", str, "task.train", joint=True),
+    Flag("--max_seq_length", 128, "task.length"),
+    Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
+    Flag("--server_ip", "", nothing=AFAR), Flag("--server_port", "", nothing=AFAR),
+    *(flag for flag in LEARNING if flag.name not in ("--train_file", "--validation_file", "--test_file")),
+)  # fmt: skip
+QUESTIONS = (
+    Flag("--dataset_name", str, "task.train", joint=True),
+    Flag("--dataset_config_name", str, nothing="a data set of questions has one form"),
+    Flag("--max_seq_length", 384, "task.length"),
+    Flag("--doc_stride", 128, "task.stride"),
+    Flag("--n_best_size", 20, "task.n_best"),
+    Flag("--max_answer_length", 30, "task.longest_answer"),
+    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
+    Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
+    *LEARNING,
+)
+
+
+WORDS = (
+    Flag("--task_name", "ner", "task.train", joint=True),
+    Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    Flag("--dataset_config_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    Flag("--text_column_name", str, "task.train", joint=True),
+    Flag("--label_column_name", str, "task.train", joint=True),
+    Flag("--max_seq_length", int, "task.length", joint=True),
+    Flag("--label_all_tokens", False, refused="leave it out: a word's tag is learned at its first piece"),
+    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt beside the predictions tells each kind"),
+    Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
+    *LEARNING,
+)  # fmt: skip
+
+
+def masked(values: Values, call: Call) -> None:
+    """Masked words: shown ones are drawn from the whole vocabulary, and their number is rounded by chance."""
+    _texts(values, call, values.max_seq_length)
+    call.put("objective", {**call.recipes["pretrain"]["objective"], "kind": "mlm", "swap_from": "all",
+                           "rounding": "chance"})  # fmt: skip
+    if values.line_by_line:
+        call.put("phase.pack", False)
+    _left(values, call, "mlm_right")
+
+
+def causal(values: Values, call: Call) -> None:
+    """The next word of one running text."""
+    _texts(values, call, values.block_size)
+    call.put("objective", {"kind": "clm", "separate": False})
+    _left(values, call, "clm_right")
+
+
+def before_mlm(values: Values, call: Call) -> None:
+    """Masked words, or the next one: what run_mlm.py and run_clm.py were before they were two."""
+    _before_mlm(values, call, "eval_results_lm.txt")
+
+
+def still_before(values: Values, call: Call) -> None:
+    """The same as it was at first, with other defaults."""
+    _before_mlm(values, call, "eval_results.txt")
+
+
+def _before_mlm(values: Values, call: Call, results: str) -> None:
+    _must_train(values)
+    train, validation = _old_files(values)
+    if values.do_eval and not validation:
+        raise UsageError("--eval_data_file", "missing", "it, with --do_eval")
+    apart = {"apart": "line"} if values.line_by_line else {}
+    call.put("corpus: source", {"kind": "text", "path": train if len(train) > 1 else train[0], **apart})
+    if validation:
+        call.put("corpus: given", {"validation": {"kind": "text", "path": validation, **apart}})
+    call.put("corpus: validation", 0.0)
+    length = None if values.block_size <= 0 else min(values.block_size, _signed_length(values))
+    if length and length < values.block_size:
+        call.notes.append(f"--block_size {values.block_size}: the tokenizer takes {length}")
+    if not values.mlm and (values.model_type or _described_type(values)) in MASKED_TYPES:
+        raise UsageError("--mlm", "missing", "it, for a network that sees both sides", "`--mlm`")
+    _language_model(values, call, [*train, validation or ""], length, judged=values.evaluate_during_training)
+    _old_objective(values, call)
+    _left(values, call, "mlm_right" if values.mlm else "clm_right", results)
+
+
+def _old_files(values: Values) -> tuple[list[str], str | None]:
+    """Texts to learn from, all that a pattern finds, and to judge by; whatever their names end with."""
+    pattern = values.train_data_files
+    train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
+    if not train:
+        asked = f"found {pattern}, which no file fits" if pattern else "missing"
+        raise UsageError("--train_data_files" if pattern else "--train_data_file", asked, "a file of texts",
+                         "`--train_data_file FILE --do_train`")  # fmt: skip
+    if pattern and values.train_data_file:
+        raise UsageError("--train_data_file", "found with --train_data_files", "one of the two")
+    return train, values.eval_data_file
+
+
+def _old_objective(values: Values, call: Call) -> None:
+    if values.mlm:
+        call.put("objective", {"kind": "mlm", "hide": values.mlm_probability, "swap_from": "all", "rounding": "chance",
+                               **({"unit": "word"} if values.whole_word_mask else {})})  # fmt: skip
+    else:
+        call.put("objective", {"kind": "clm", "separate": values.line_by_line})
+        for flag in ("mlm_probability", "whole_word_mask"):
+            if flag in values.given:
+                call.notes.append(f"--{flag}: does nothing without --mlm")
+    if values.line_by_line:
+        call.put("phase.pack", False)
+
+
+def _described_type(values: Values) -> str:
+    """What the config.json of the named model calls its family."""
+    place = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
+    return str(files.read_table(place).get("model_type", "")) if place.is_file() else ""
+
+
+def _must_train(values: Values) -> None:
+    if not values.do_train:
+        raise UsageError("--do_train", "missing", "it", "`ordsmed evaluate MODEL --probe perplexity FILE` judges alone")
+
+
+def _texts(values: Values, call: Call, length: int | None) -> None:
+    """What both kinds of language model share: corpus, network, tokenizer, steps."""
+    _must_train(values)
+    train, validation = _files(values, "wikitext")
+    if not train:
+        remedy = "`--train_file FILE --do_train`"
+        raise UsageError("--train_file", "missing", "a file of texts: .txt, .csv or .json", remedy)
+    call.put("corpus: source", _source(train, values))
+    if validation:
+        call.put("corpus: given", {"validation": _source(validation, values)})
+    else:
+        call.put("corpus: validation", values.validation_split_percentage / 100)
+    _language_model(values, call, [train, validation or ""], length)
+    if workers := values.preprocessing_num_workers:
+        flag = "--preprocessing_num_workers"
+        perform.put_processes(call, flag, workers, "corpus: processes", "encode: processes")
+
+
+def _language_model(
+    values: Values, call: Call, texts: Sequence[str], length: int | None, *, judged: bool = False
+) -> None:
+    """Network, tokenizer and steps of a language model of these texts; `judged`: at steps, whatever flags say."""
+    _network(values, call)
+    call.put("corpus: sentences", "none")
+    call.put("corpus: duplicates", "keep")
+    call.put("encode: corpus", "<corpus>")
+    call.put("encode: sentences", False)
+    perform.keep_by_content(call, *texts)
+    call.put("data", "<encode>")
+    call.put("phase.length", length or _longest(values, call))
+    trainer.put_arguments(values, call, "phase.")
+    _optimizer(values, call)
+    if values.save_strategy == "best":
+        raise UsageError("--save_strategy", "found best", "no, steps or epoch", "`--save_steps N`")
+    asked = (("validate", "eval", values.eval_steps or values.logging_steps), ("save", "save", values.save_steps))
+    for key, name, steps in asked:
+        strategy = "steps" if name == "eval" and judged else values.of[f"{name}_strategy"]
+        at_steps = trainer.interval(f"--{name}_steps", steps, values) if strategy == "steps" else 0
+        call.put(key, trainer.of_an_epoch(f"--{name}_strategy", values) if strategy == "epoch" else at_steps)
+    call.put("validation_rows", values.of.get("max_eval_samples") or ALL)
+    if values.load_best_model_at_end:
+        remedy = "leave it out; `revisions=N` behind the flags keeps the weights of every N steps"
+        raise UsageError("--load_best_model_at_end", "of a language model", "its last weights", remedy)
+
+
+def _network(values: Values, call: Call) -> None:
+    """From a folder's weights, or at random by a configuration."""
+    asked = [name for name in ("model_name_or_path", "config_name", "model_type") if getattr(values, name)]
+    if values.of.get("config_overrides") and asked[:1] != ["model_type"]:
+        beside = f"found with --{asked[0]}" if asked else "found alone"
+        raise UsageError("--config_overrides", beside, "--model_type", "`--model_type bert --config_overrides ...`")
+    if not asked:
+        raise UsageError("--model_name_or_path", "missing", "a model", "or `--model_type bert --tokenizer_name FOLDER`")
+    tokenizer = values.tokenizer_name or _standing(values)
+    if not tokenizer:
+        remedy = "`ordsmed tokenizer` learns one from the texts"
+        raise UsageError("--tokenizer_name", "missing", "a tokenizer's folder beside --" + asked[0], remedy)
+    call.put("encode: tokenizer", tokenizer)
+    if values.model_name_or_path:
+        _put_start(values, call)
+    if values.config_name:
+        call.put("model", _described(values.config_name))
+    elif not values.model_name_or_path:
+        call.put("model", _overridden(values))
+
+
+def _standing(values: Values) -> str:
+    """The model that is named: of a checkpoint of a run that run."""
+    return run_of(values.model_name_or_path, Call(""))[0] if values.model_name_or_path else ""
+
+
+def _put_start(values: Values, call: Call) -> None:
+    """The model that is named; of a checkpoint of a run the weights alone, as theirs reads it."""
+    named = str(values.model_name_or_path)
+    if _standing(values) == named:
+        call.put("init", named)
+    else:
+        put_start(call, named)
+
+
+def _described(name: str) -> dict[str, Any]:
+    """The network of a folder's config.json, or of that file."""
+    place = hub.folder(name)
+    path = place / "config.json" if place.is_dir() else place
+    config = files.read_table(path)
+    return dict(settings.changed(foreign.meant(_family(str(config.get("model_type"))), config, path)))
+
+
+def _family(kind: str) -> str:
+    """The name of the family that theirs calls so."""
+    families = {name: menu.load("models", name) for name in menu.entries("models")}
+    known = {called: name for name, own in families.items() if hasattr(own, "hugging_face")
+             for called in (own.model_type, *own.other_types)}  # fmt: skip
+    if kind not in known:
+        raise UsageError("--model_type", f"found {kind}", f"one of {', '.join(sorted(known))}", nearest(kind, known))
+    return known[kind]
+
+
+def _overridden(values: Values) -> dict[str, Any]:
+    """A family's usual network with some of its config's keys changed, as `update_from_string` reads them."""
+    family = _family(values.model_type)
+    usual = menu.load("models", family)().hugging_face(
+        1, SimpleNamespace(pad=None, start=None, stop=None, end=None, separator=None)
+    )
+    usual = {key: value for key, value in usual.items() if not key.endswith("_token_id") and key != "vocab_size"}
+    for pair in (values.of.get("config_overrides") or "").split(","):
+        key, equals, text = pair.partition("=")
+        if key == "vocab_size" or not pair:
+            continue
+        if key not in usual or not equals:
+            raise UsageError("--config_overrides", f"found {pair}", "KEY=VALUE", nearest(key, usual))
+        kind = type(usual[key])
+        try:
+            usual[key] = (
+                YES_OR_NO[text.lower()] if kind is bool else kind(text) if kind is not type(None) else int(text)
+            )
+        except (ValueError, KeyError):
+            raise UsageError("--config_overrides", f"found {pair}", f"{key} as {usual[key]}") from None
+    one = {"vocab_size": 1}  # the tokenizer says it
+    return dict(settings.changed(foreign.meant(family, usual | one, Path("--config_overrides"))))
+
+
+def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
+    """To learn from and to judge by: as named, or those of a data set that `ordsmed fetch` gets."""
+    if not values.dataset_name:
+        return values.train_file, values.validation_file
+    if values.train_file or values.validation_file:
+        raise UsageError("--dataset_name", "found with files", "one of the two")
+    name = f"{values.dataset_name.rpartition('/')[2]} {values.dataset_config_name or ''}".strip()
+    name = name if name in FETCHED else name.partition(" ")[0]  # plain_text, of squad
+    there = [one for one in FETCHED if one.startswith(known)]
+    if name not in there:
+        remedy = f"{NETWORK} but by `{command('fetch', *known)}`: name files by --train_file"
+        raise UsageError("--dataset_name", f"found {name}", ", ".join(there), remedy)
+    train, validation = (read.FETCHED + path for path in FETCHED[name])
+    return train, validation
+
+
+def _source(path: str, values: Values) -> dict[str, Any]:
+    """A file of texts, by its ending."""
+    kind = Path(path).suffix
+    if kind in (".txt", ".raw", ".tokens"):
+        return {"kind": "text", "path": path, **({"apart": "line"} if values.of.get("line_by_line") else {})}
+    if kind not in (".csv", ".json", ".jsonl"):
+        raise UsageError(path, f"ends with {kind or 'nothing'}", ".txt, .csv or .json")
+    names = _columns(path)
+    text = "text" if "text" in names else names[0]
+    return {"kind": "csv" if kind == ".csv" else "jsonl", "path": path, "text_key": text}
+
+
+def _columns(path: str) -> list[str]:
+    """What the first line of a table names."""
+    place = Path(path)
+    if not place.is_file():
+        raise UsageError(path, "no such file", "a file of examples")
+    with place.open(encoding="utf-8-sig", newline="") as file:
+        if place.suffix == ".csv":
+            return next(csv.reader(file), [""])
+        first = None
+        with contextlib.suppress(json.JSONDecodeError):
+            first = json.loads(file.readline())
+        if not isinstance(first, dict):  # a list, on one line or several
+            file.seek(0)
+            with contextlib.suppress(json.JSONDecodeError, IndexError, KeyError, TypeError):
+                first = json.load(file)[0]
+    if not isinstance(first, dict) or not first:
+        raise UsageError(f"{path}:1", "is no object", 'an object a line: {"text": "..."}')
+    return list(first)
+
+
+def _longest(values: Values, call: Call) -> int:
+    """What tokenizer and network take for the longest row of texts; at most so many as theirs."""
+    described = dict(call.recipes["pretrain"].get("model", {}))
+    if described:
+        network = settings.decode(menu.load("models", described.pop("kind")), described, "model")
+        return min(LONGEST, _signed_length(values), network.longest())
+    return min(LONGEST, _signed_length(values), _network_length(values))
+
+
+def _signed_length(values: Values) -> int:
+    """How long the tokenizer says that a row may be."""
+    config = hub.folder(values.tokenizer_name or _standing(values) or "") / "tokenizer_config.json"
+    return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
+
+
+def _network_length(values: Values) -> int:
+    """How long a row the named model takes, where it stands."""
+    from ordsmed.weights.origin import Origin
+
+    start = hub.folder(_standing(values))
+    return Origin.of(start).network().longest() if kind_of_folder(start).model else NO_LIMIT
+
+
+def _optimizer(values: Values, call: Call) -> None:
+    if values.optim not in OPTIMIZERS:
+        remedy = nearest(values.optim, OPTIMIZERS)
+        raise UsageError("--optim", f"found {values.optim}", f"one of {', '.join(OPTIMIZERS)}", remedy)
+    kind = OPTIMIZERS[values.optim]
+    own: dict[str, Any]
+    if kind == "adagrad":
+        own = {"initial": 0.0, "epsilon": 1e-10}
+    else:
+        own = {"betas": [values.adam_beta1, values.adam_beta2], "epsilon": values.adam_epsilon}
+    call.put("optimizer", {**call.recipes[call.verb]["optimizer"], "kind": kind, **own})
+
+
+def _left(values: Values, call: Call, right: str, perplexity: str = "") -> None:
+    """What their scripts find in output_dir once a language model is done, a file of its perplexity among them."""
+    out = Path(values.output_dir)
+
+    def leave() -> None:
+        trainer.add_export(out)
+        trainer.write_state(out, values)
+        steps, checks = trainer.course(out)
+        trained = trainer.train_results(steps, values.num_train_epochs if values.max_steps <= 0 else None)
+        scores = {"train": trained}
+        if values.do_eval and checks:
+            loss = checks[-1]["validation"]
+            scores["eval"] = {"eval_loss": loss, "eval_accuracy": checks[-1].get(right), "perplexity": _power(loss)}
+            if perplexity:
+                files.write_text(out / perplexity, f"perplexity = {_power(loss)}\n")
+        trainer.write_results(out, scores)
+
+    call.after.append(leave)
+
+
+def _power(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+@dataclass(frozen=True)
+class AskedFiles:
+    """Files that a fine-tuned model is asked about, and what their results begin with: eval, predict."""
+
+    name: str
+    files: tuple[str, ...]
+    told: bool  # is it known what is right?
+    end: str = ""  # behind the names of its scores
+
+    def folder(self, out: Path) -> Path:
+        return out / f"{self.name}{self.end}_predictions"
+
+
+def classes(values: Values, call: Call) -> None:
+    """A task of GLUE by its name, or tables of one text or two with a column `label`."""
+    if name := _glue_name(values):
+        parts = _of_glue(values, call, name)
+    else:
+        if not values.train_file or not values.validation_file:
+            raise UsageError("run_glue.py", "no --task_name, or not both files", "`--train_file A --validation_file B`")
+        for key, value in _of_a_table(values.train_file).items():
+            call.put(f"task.{key}", value)
+        call.put("task.train", values.train_file)
+        parts = [AskedFiles("eval", (values.validation_file,), told=True)] if values.do_eval else []
+        parts += _tested(values, told=False)
+    call.put("task.kind", "classify")
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_classes(values, call, parts))
+
+
+def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
+    """Its files are those of `ordsmed fetch glue`."""
+    task = glue.named(name)
+    if values.train_file or values.validation_file or values.test_file:
+        raise UsageError("--task_name", "found with files", "one of the two")
+    place = Path(read.FETCHED) / task.fetched / task.folder
+    call.put("task.name", name)
+    if task.unordered:
+        call.put("task.unordered", False)  # each pair is learned once, in the order of its file
+    call.put("task.train", str(place / task.files["train"][0]))
+    parts = []
+    for split, theirs, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
+        for end in ("", "_mismatched") if name == "mnli" else ("",):
+            if wanted:
+                path = str(place / task.files[split + end][0])
+                parts.append(AskedFiles(theirs, (path,), told=split == "dev", end=end and "_mm"))
+    return parts
+
+
+def entailed(values: Values, call: Call) -> None:
+    """XNLI, whose files are those of `ordsmed fetch xnli` where no --data_dir is named."""
+    task = glue.named("xnli")
+    for flag, language in (("--language", values.language or ""), ("--train_language", values.train_language)):
+        if language is not None and language not in task.languages:
+            raise UsageError(flag, f"found {language}" if language else "missing", ", ".join(task.languages))
+    place, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
+    call.put("task.kind", "classify")
+    call.put("task.name", "xnli")
+    call.put("task.language", values.language)
+    call.put("task.train", str(place / task.files["train"][0].format(learned)))
+    parts = [AskedFiles(name, (str(place / task.files[split][0]),), told=True)
+             for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
+             if wanted]  # fmt: skip
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_classes(values, call, parts, "predictions.txt"))
+
+
+def _of_a_table(path: str) -> dict[str, Any]:
+    """Which columns of a table are texts, and whether its labels are numbers."""
+    names = [name for name in _columns(path) if name != "label"]
+    texts = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(names) else names[:2]
+    if not texts:
+        raise UsageError(path, "has no column beside `label`", "one of texts, or two")
+    labels = table(Path(path), {"label": "label"}, more=True, **_form(path)).columns["label"]
+    number = any("." in label for label in labels) and all(_is_number(label) for label in labels)
+    how: dict[str, Any] = {"text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {}), **_form(path)}
+    return how | ({"number": True, "metrics": ["pearson", "spearman", "squared_error"]} if number else {})
+
+
+def _form(path: str) -> dict[str, Any]:
+    """Theirs' .json holds an object a line, or a list."""
+    with Path(path).open(encoding="utf-8-sig") as file:
+        return {"format": "jsonl"} if path.endswith(".json") and file.read(1) != "[" else {}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def questions(values: Values, call: Call) -> None:
+    """SQuAD's form, or theirs: `data` with an object a question; starts and ends apart."""
+    train, validation = _files(values, "squad")
+    for flag, path in (("train", train), ("validation", validation), ("test", values.test_file)):
+        if path and not path.endswith((".json", ".jsonl")):
+            wanted = "a .json file: SQuAD's, or `data` with an object a question"
+            raise UsageError(f"--{flag}_file", f"found {path}", wanted)
+    call.put("task.kind", "squad")
+    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
+    call.put("task.search", "tops")
+    call.put("task.overlap", True)
+    call.put("task.longest_question", values.max_seq_length)  # theirs cuts none
+    parts = [AskedFiles("eval", (validation,), told=True)] if values.do_eval and validation else []
+    parts += _tested(values, told=True)
+    if values.do_train:
+        if not train:
+            raise UsageError("--train_file", "missing", "it, with --do_train")
+        call.put("task.train", train)
+    if values.do_eval and not validation:
+        raise UsageError("--validation_file", "missing", "it, with --do_eval")
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_questions(values, call, parts))
+
+
+def words(values: Values, call: Call) -> None:
+    """A tag for each word, from files of an object a sentence, or CoNLL."""
+    named = {"train": values.train_file, "eval": values.validation_file, "predict": values.test_file}
+    wanted = {"train": values.do_train, "eval": values.do_eval, "predict": values.do_predict}
+    flags = {"train": "--train_file", "eval": "--validation_file", "predict": "--test_file"}
+    for name, path in named.items():
+        if wanted[name] and not path:
+            raise UsageError(flags[name], "missing", f"it, with --do_{name}", f"`{flags[name]} FILE`")
+    asked = {name: _as_conll(str(path), values, call) for name, path in named.items() if wanted[name]}
+    call.put("task.kind", "tag")
+    call.put("task.column", -1)
+    call.put("task.length", values.max_seq_length or LONGEST_OF_WORDS)
+    parts = [AskedFiles(name, (asked[name],), told=True) for name in ("eval", "predict") if name in asked]
+    if values.do_train:
+        call.put("task.train", asked["train"])
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_words(values, call, parts))
+
+
+def _as_conll(path: str, values: Values, call: Call) -> str:
+    """Where a file of theirs stands as CoNLL once the call is prepared; one of CoNLL stands where it is."""
+    read.files([path])
+    if Path(path).suffix == ".csv":
+        raise UsageError(path, "ends with .csv", ".json: an object a sentence; or CoNLL", "a cell holds no list")
+    if Path(path).suffix not in tagged.ENDINGS:
+        return path
+    names = _columns(path)
+    own = values.text_column_name or ("tokens" if "tokens" in names else names[0])
+    tags = values.label_column_name or f"{values.task_name.lower()}_tags"
+    if tags not in names and not values.label_column_name:
+        tags = next((name for name in names[1:] if name != own), "")
+    for flag, name in (("--text_column_name", own), ("--label_column_name", tags)):
+        if name not in names:
+            raise UsageError(flag, f"found {name or 'none'}", f"one of {', '.join(names)}", nearest(name, names))
+    target = (
+        perform.FOLDER / f"words-{value_key([str(Path(path).resolve()), own, tags], 8)}" / f"{Path(path).stem}.conll"
+    )
+    call.before.append(lambda: tagged.as_conll(Path(path), target, own, tags))
+    call.notes.append(f"{path}: `{own}` and `{tags}`, as CoNLL in {target}")
+    return str(target)
+
+
+def _tested(values: Values, *, told: bool) -> list[AskedFiles]:
+    if values.do_predict and not values.test_file:
+        raise UsageError("--test_file", "missing", "it, with --do_predict")
+    return [AskedFiles("predict", (values.test_file,), told=told)] if values.do_predict else []
+
+
+def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
+    """Where the first examples of a file stand once the call is prepared."""
+    if count is None:
+        return path
+    target = perform.FOLDER / f"first-{count}-{value_key([str(Path(path).resolve())], 8)}" / Path(path).name
+    header = _glue_name(values) != "cola" or Path(path).stem == "test"
+    call.notes.append(f"{path}: its first {many(count, 'example')}, in {target}")
+    call.before.append(lambda: fewer.first(read.files([path])[0], target, count, header=header))
+    return str(target)
+
+
+def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
+    """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
+    if not values.model_name_or_path:
+        raise UsageError("--model_name_or_path", "missing", "a pretrained model")
+    if values.do_train and not call.before:  # which makes them
+        for part in parts:
+            read.files(list(part.files))  # that one is missing is not to be told when all is learned
+    most = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
+    parts[:] = [replace(part, files=tuple(_first_of(one, most[part.name], values, call) for one in part.files))
+                for part in parts]  # fmt: skip
+    if values.do_train:
+        call.put(
+            "task.train", _first_of(call.recipes[call.verb]["task"]["train"], values.max_train_samples, values, call)
+        )
+    longest = min(_signed_length(values), _network_length(values))
+    if (values.max_seq_length or LONGEST_OF_WORDS) > longest:
+        if values.max_seq_length:
+            call.notes.append(f"--max_seq_length {values.max_seq_length}: the model takes {longest}")
+        call.put("task.length", longest)
+    if not values.do_train:
+        _asked(values, call, parts)
+        return
+    _put_start(values, call)
+    if values.tokenizer_name:
+        call.put("tokenizer", values.tokenizer_name)
+    call.put("layer_decay", 1.0)
+    call.put("freeze", False)
+    call.put("epoch_steps", "whole")
+    trainer.put_arguments(values, call, "")
+    _optimizer(values, call)
+    saved = trainer.interval("--save_steps", values.save_steps, values) if values.save_strategy == "steps" else 0
+    if 0 < saved < 1:
+        raise UsageError("--save_steps", f"found {saved:g}", "steps", "or `--save_strategy epoch`")
+    call.put("save", saved)
+    best = values.load_best_model_at_end
+    if values.eval_strategy == "no":
+        if best:
+            remedy = "`--eval_strategy epoch`"
+            raise UsageError("--load_best_model_at_end", "found without --eval_strategy", "both", remedy)
+        return
+    dev = [path for part in parts if part.name == "eval" for path in part.files][:1]
+    if not dev:
+        raise UsageError("--eval_strategy", f"found {values.eval_strategy} without --do_eval", "both, or none")
+    call.put("task.dev", dev[0])
+    call.put("checks", 1)
+    if values.eval_strategy == "steps":
+        call.notes.append("--eval_strategy steps: dev files are judged at each epoch's end; `checks=N`: N times in one")
+    if not best:
+        call.notes.append("the best of the checks is the model, as with --load_best_model_at_end")
+    if best and values.metric_for_best_model:
+        name = values.metric_for_best_model.removeprefix("eval_")
+        if name == "loss":
+            raise UsageError("--metric_for_best_model", "found loss", "a score", "leave it out: the task's own")
+        call.put("best", {theirs: ours for ours, theirs in NAMES.items()}.get(name, name))
+
+
+def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    """A fine-tuned model about the first of the files; about others once that is done."""
+    if not parts:
+        raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
+    asked = asked_by(call.recipes[call.verb]["task"])
+    call.recipes.clear()
+    call.verb = "predict"
+    first, out = parts[0], Path(values.output_dir)
+    model, step = run_of(values.model_name_or_path, call)
+    call.words = [model, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told, *asked]
+    call.words += ["--device", "cpu"] if values.use_cpu else []
+    call.words += [] if step is None else ["--step", str(step)]
+    if named := values.tokenizer_name:
+        call.notes.append(f"--tokenizer_name {named}: {model} has its own, which must be the same")
+        call.before.append(lambda: _check_tokenizer(model, named))
+
+
+def _check_tokenizer(model: str, named: str) -> None:
+    """Refuse a tokenizer that a model which is asked has not learned with."""
+    if read_tokenizer(named).fingerprint != read_tokenizer(model).fingerprint:
+        remedy = "leave it out: a model that stands has its own"
+        raise UsageError("--tokenizer_name", f"found {named}, which is another than that of {model}", "", remedy)
+
+
+def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
+    """Results of the training, and of every part that is asked about."""
+    from ordsmed.base import run
+    from ordsmed.train.finetune.recipe import Finetuning
+    from ordsmed.use.predict import predict
+
+    out, scores = Path(values.output_dir), dict[str, dict[str, Any]]()
+    if values.do_train:
+        trainer.add_export(out)
+        judged = next((part for part in parts if part.name == "eval"), None)
+        own = run.read_recipe(Finetuning, out).score if values.load_best_model_at_end else ""
+        trainer.write_state(out, values, NAMES.get(own, own), lambda scores: scored(judged, scores, values)
+                            if judged else trainer.by_name(scores))  # fmt: skip
+        steps, _ = trainer.course(out)
+        epochs = values.num_train_epochs if values.max_steps <= 0 else None
+        examples = files.read_table(out / "status.json").get("examples")
+        scores["train"] = trainer.train_results(steps, epochs) | ({"train_samples": examples} if examples else {})
+    model, step = (values.output_dir, None) if values.do_train else run_of(values.model_name_or_path, call)
+    how: dict[str, Any] = {"device": "cpu"} if values.use_cpu else {}
+    how |= {} if step is None else {"step": step}
+    how["overrides"] = [] if values.do_train else [word for word in call.words if word.startswith("task.")]
+    for number, part in enumerate(parts):
+        if number or values.do_train:
+            predict(model, part.files, part.folder(out), anew=True, scores=part.told, **how)
+        place = part.folder(out) / "scores.json"
+        if place.is_file():
+            scores.setdefault(part.name, {}).update(scored(part, files.read_table(place), values))
+    return scores, out
+
+
+def scored(part: AskedFiles, own: Mapping[str, float], values: Values) -> dict[str, float]:
+    """Scores by their names; theirs tells shares of classes, and the loss beside all but those of questions."""
+    loss = {key: value for key, value in own.items() if key == "validation"}
+    own = {key: value for key, value in own.items() if key != "validation"}
+    if "exact" not in own:
+        own = {key: value if key == "squared_error" else value / 100 for key, value in own.items()}
+        if _glue_name(values) in COMBINED:
+            own["combined_score"] = sum(own.values()) / len(own)
+        own |= loss
+    return {f"{part.name}_{NAMES.get(key, key)}{part.end}": value for key, value in own.items()}
+
+
+def _glue_name(values: Values) -> str:
+    name = (values.of.get("task_name") or "").lower()
+    return GLUE_NAMES.get(name, name)
+
+
+def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles], predictions: str = "") -> None:
+    scores, out = _answered(values, call, parts)
+    for part in parts:
+        if part.name == "predict":
+            rows = files.lines_of(part.folder(out) / "predictions.tsv")[1:]
+            lines = [f"{number}\t{row.split(chr(9))[1]}" for number, row in enumerate(rows)]
+            name = predictions or f"predict_results_{values.task_name}{part.end.replace('_', '-')}.txt"
+            files.write_text(out / name, "\n".join(["index\tprediction", *lines, ""]))
+    trainer.write_results(out, scores)
+
+
+def _left_by_questions(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, call, parts)
+    for part in parts:
+        for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+            if (place := part.folder(out) / name).is_file():
+                files.write_text(out / f"{part.name}_{name}", place.read_text(encoding="utf-8"))
+    trainer.write_results(out, scores)
+
+
+def _left_by_words(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, call, parts)
+    for part in parts:
+        own = scores[part.name]
+        scores[part.name] = {key: value for key, value in own.items() if not key.startswith(f"{part.name}_strict")}
+        if part.name == "predict":
+            tagged.write_predictions(out / "predictions.txt", sorted(part.folder(out).glob(Path(part.files[0]).name)))
+    trainer.write_results(out, scores)
+
+
+INSTEAD = {
+    **{f"run_{name}_no_trainer.py": f"`run_{name}.py`, with the arguments of its trainer"
+       for name in ("mlm", "clm", "glue", "qa", "ner")},
+    "run_mlm_wwm.py": "`run_mlm.py`, with `objective.unit=word` behind its flags",
+    "run_classification.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
+    "run_plm.py": "permutations of words are not learned here: `run_mlm.py`, `run_clm.py`",
+    "run_fim.py": "filling in from both sides is not learned here: `run_clm.py`",
+    "run_qa_beam_search.py": "`ordsmed finetune` with task.kind=squad and task.head=joint",
+    "run_seq2seq_qa.py": "there are no encoders with decoders here: `run_qa.py`",
+    "run_swag.py": "no head ranks options here",
+}  # fmt: skip
+PROGRAMS = (
+    Program("run_mlm.py", "pretrain on masked words of texts", MASKED, masked, "pretrain", fields=True,
+            path="language-modeling/run_mlm.py"),
+    Program("run_clm.py", "pretrain on the next word of texts", CAUSAL, causal, "pretrain", fields=True,
+            path="language-modeling/run_clm.py"),
+    Program("run_language_modeling.py", "pretrain on masked words, or on the next one", OLD, before_mlm,
+            "pretrain", fields=True, path="legacy/run_language_modeling.py",
+            also=("run_language_modeling.py", "language-modeling/run_language_modeling.py")),
+    Program("run_lm_finetuning.py", "the same, as it was at first", OLDER, still_before, "pretrain", fields=True),
+    Program("run_glue.py", "fine-tune on a task of GLUE or a table of texts, and predict", CLASSES, classes, "finetune",
+            fields=True, path="text-classification/run_glue.py"),
+    Program("run_xnli.py", "fine-tune on XNLI in one of its languages, and predict", ENTAILED, entailed, "finetune",
+            fields=True, path="text-classification/run_xnli.py"),
+    Program("run_qa.py", "fine-tune on questions about texts, and predict", QUESTIONS, questions, "finetune",
+            fields=True, path="question-answering/run_qa.py"),
+    Program("run_ner.py", "fine-tune on tags of words, and predict", WORDS, words, "finetune", fields=True,
+            path="token-classification/run_ner.py"),
+)  # fmt: skip

@@ -1,0 +1,775 @@
+"""Megatron-LM of 2019: pretraining of BERT and GPT-2, evaluation, generation, and its scripts over JSON lines.
+
+Defaults are those of its arguments.py. Its batch is that of one GPU; ours that of all.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, hub, run, settings
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.others.translate import perform
+from ordsmed.others.translate.program import Call, Flag, Program, Values, find
+
+NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
+ALIASES, THEIR_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
+TRACKER = "latest_checkpointed_iteration.txt"
+LOG, SPIECE = "log-megatron.txt", "spiece.model"
+TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # ours -> theirs
+TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "CharacterLevelTokenizer")
+PUBLISHED = {"BertWordPieceTokenizer": "bert-large-uncased", "GPT2BPETokenizer": "gpt2"}
+ALWAYS = "a run goes on with the next rows by itself"
+STORED = "texts are read from a store of ids, which is made once"
+CHECKS = "the model's folder says it"
+LAUNCHED = "the launcher's variables say it"
+BACKENDS = "NCCL on GPUs, Gloo on CPUs"
+TOGETHER = "as many windows together as fit the device"
+LEARNS = "a training reads it"
+SEEN = "whose weights these are is seen in the folder"
+
+MODEL = (
+    Flag("--num-layers", 24, "model.layers"),
+    Flag("--hidden-size", 1024, "model.width"),
+    Flag("--num-attention-heads", 16, "model.heads"),
+    Flag("--intermediate-size", int, "model.inner", joint=True),
+    Flag("--max-position-embeddings", 512, "model.positions"),
+    Flag("--layernorm-epsilon", 1e-5, "model.epsilon"),
+    Flag("--hidden-dropout", 0.1, "model.dropout"),
+    Flag("--attention-dropout", 0.1, "model.attention_dropout"),
+    Flag("--deep-init", False, "model.deep"),
+    Flag("--pretrained-bert", False, "init", joint=True),
+    Flag("--vocab-size", 30_522, "tokenizer: tokenizer.size", joint=True),
+    Flag("--make-vocab-size-divisible-by", 128, "layout.divisible"),
+)
+PRECISION = (
+    Flag("--fp16", False, "layout.precision", joint=True),
+    Flag("--fp32-embedding", False, "layout.exact", joint=True),
+    Flag("--fp32-layernorm", False, "layout.exact", joint=True),
+    Flag("--fp32-tokentypes", False, "layout.exact", joint=True),
+    Flag("--fp32-allreduce", False, "layout.reduce", joint=True),
+    Flag("--loss-scale", float, "layout.scale", joint=True),
+    Flag("--loss-scale-window", 1000, "layout.scale_window", joint=True),
+    Flag("--hysteresis", 2, nothing="the scale is halved by the first gradient that runs over"),
+    Flag("--min-scale", 1.0, nothing="a scale below 1 ends a run with what to do"),
+)
+TRAINING = (
+    Flag("--batch-size", 4, "phase.batch", joint=True),
+    Flag("--train-iters", 1_000_000, "phase.steps"),
+    Flag("--lr", 1e-4, "phase.rate"),
+    Flag(
+        "--lr-decay-style",
+        "linear",
+        "phase.schedule",
+        joint=True,
+        one_of=("constant", "linear", "cosine", "exponential"),
+    ),
+    Flag("--lr-decay-iters", int, "phase.schedule", joint=True),
+    Flag("--warmup", 0.01, "phase.warmup", joint=True),
+    Flag("--weight-decay", 0.01, "optimizer.decay"),
+    Flag("--clip-grad", 1.0, "clip"),
+    Flag("--seed", 1234, "seed"),
+    Flag("--checkpoint-activations", False, "layout.recompute"),
+    Flag("--checkpoint-num-layers", 1, nothing="blocks are computed again one by one"),
+    Flag("--log-interval", 100, "log"),
+    Flag("--exit-interval", int, "ORDSMED_STOP_AT", joint=True),
+    Flag("--save", str, "out", joint=True),
+    Flag("--save-interval", 5000, "save"),
+    Flag("--load", str, "init", joint=True),
+    Flag("--finetune", False, "init", joint=True),
+    Flag(
+        "--no-save-optim", False, nothing="checkpoints hold all of a run: one that goes on is the same to the last bit"
+    ),
+    Flag("--no-save-rng", False, nothing="draws follow from the seed and the step"),
+    Flag("--no-load-optim", False, "init", joint=True),
+    Flag("--no-load-rng", False, nothing="draws follow from the seed and the step"),
+    Flag("--resume-dataloader", False, nothing=ALWAYS),
+    Flag("--reset-position-ids", False, "objective.separate", joint=True),
+    Flag("--reset-attention-mask", False, "objective.separate", joint=True),
+    Flag("--distributed-backend", "nccl", nothing=BACKENDS),
+    Flag("--DDP-impl", "local", "layout.overlap", joint=True, one_of=("local", "torch")),
+    Flag("USE_TORCH_DDP", False, "layout.overlap", joint=True),
+    Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
+    Flag("--model-parallel-size", 1, "layout.tensor"),
+    Flag("ORDSMED_EXPORT", False, "iter_N/mp_rank_NN/model_optim_rng.pt in --save", joint=True),
+)
+VALIDATION = (
+    Flag("--eval-iters", 100, "validation_rows", joint=True),
+    Flag("--eval-batch-size", int, "validation_rows", joint=True),
+    Flag("--eval-interval", 1000, "validate"),
+    Flag("--eval-seq-length", int, nothing="validation rows are as long as those of training"),
+    Flag("--eval-max-preds-per-seq", int, nothing="validation hides as training does"),
+    Flag("--eval-text-key", str, "corpus: given.validation.text_key", joint=True),
+)
+DATA = (
+    Flag("--train-data", str, "corpus: source", joint=True, several=True),
+    Flag("--valid-data", str, "corpus: given.validation", joint=True, several=True),
+    Flag("--test-data", str, "corpus: given.test", joint=True, several=True),
+    Flag("--split", "1000,1,1", "corpus: split"),
+    Flag("--text-key", "sentence", "corpus: source.text_key", joint=True),
+    Flag("--use-tfrecords", False, "encode: records", joint=True),
+    Flag("--presplit-sentences", False, "corpus: sentences", joint=True),
+    Flag("--seq-length", 512, "phase.length"),
+    Flag("--max-preds-per-seq", int, "objective.most", joint=True),
+    Flag("--tokenizer-type", "BertWordPieceTokenizer", "encode: tokenizer", joint=True, one_of=TOKENIZERS),
+    Flag("--tokenizer-model-type", "bert-large-uncased", "encode: tokenizer", joint=True),
+    Flag("--tokenizer-path", str, "encode: tokenizer", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--num-workers", 2, "layout.workers"),
+    Flag("--lazy-loader", False, nothing=STORED),
+    Flag("--loose-json", False, nothing="JSON lines are what is read"),
+    Flag("--shuffle", False, nothing="rows come in a new order each epoch"),
+    Flag("--delim", ",", nothing="JSON lines are what is read"),
+    Flag("--use-npy-data-loader", False, refused="encode the text, or name nanoGPT's .bin files by `encode: records`"),
+    Flag("--train-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --train-data"),
+    Flag("--val-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --valid-data"),
+    Flag("--test-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --test-data"),
+    Flag("--input-data-sizes-file", "sizes.txt", refused="it goes with --use-npy-data-loader"),
+)  # fmt: skip
+
+
+def pretrain_bert(values: Values, call: Call) -> None:
+    """BERT with pairs; norms stand after what a block adds, as in the code of 2019."""
+    call.put("model.kind", "bert")
+    if values.intermediate_size:
+        call.put("model.inner", values.intermediate_size)
+    call.put("objective.kind", "mlm_nsp")
+    call.put("objective.short", 0.01)
+    call.put("phase.pack", False)
+    call.put("objective.hide", 0.15)
+    most = values.max_preds_per_seq
+    if most is not None and most < 0.15 * values.seq_length and not values.use_tfrecords:  # else the share is less
+        call.put("objective.most", most)
+    for name in ("reset_position_ids", "reset_attention_mask"):
+        if name in values.given:
+            call.notes.append(f"--{name.replace('_', '-')}: does nothing for BERT, whose rows are one pair")
+    _training(values, call, sentences=True)
+    if values.use_tfrecords:
+        call.put("objective.examples", "masked")
+
+
+def pretrain_gpt2(values: Values, call: Call) -> None:
+    """GPT-2 over documents that follow each other."""
+    call.put("model.kind", "gpt2")
+    call.put("model.places_spread", 0.02)
+    call.recipes["pretrain"]["model"]["deep"] = True
+    if "deep_init" in values.given:
+        call.notes.append("--deep-init: GPT-2 begins so always")
+    call.put("objective.kind", "clm")
+    call.put("objective.separate", values.reset_attention_mask)
+    if values.reset_position_ids != values.reset_attention_mask:
+        raise UsageError("--reset-position-ids", "found alone", "with --reset-attention-mask: documents of a row "
+                         "are told apart by both, or by none")  # fmt: skip
+    if "max_preds_per_seq" in values.given:
+        call.notes.append("--max-preds-per-seq: does nothing for GPT-2")
+    if values.use_tfrecords:
+        raise UsageError("--use-tfrecords", "found for GPT-2", "", "those records are of BERT's pairs")
+    _training(values, call, sentences=False)
+
+
+def _training(values: Values, call: Call, *, sentences: bool) -> None:
+    """What both share."""
+    copies = _copies(values)
+    call.put("optimizer.kind", "adamw")
+    call.put("phase.batch", values.batch_size * copies)
+    call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
+    if "USE_TORCH_DDP" in values.given:
+        call.put("layout.overlap", values.USE_TORCH_DDP)
+    if "DDP_impl" in values.given:
+        call.put("layout.overlap", values.DDP_impl == "torch")
+    _rate(values, call)
+    _precision(values, call)
+    _folders(values, call)
+    _data(values, call, sentences)
+    if "exit_interval" in values.given:
+        if (every := values.exit_interval) < 1:
+            raise UsageError("--exit-interval", f"found {every}", "a number of steps, 1 or more")
+        perform.stop_at(_program(call), values, call, lambda saved: (saved // every + 1) * every)
+    call.tells = teller(values.log_interval, values.train_iters)
+    if values.save:
+        folder = Path(values.elsewhere or values.save)
+        call.after.append(lambda: write_log(folder, every=values.log_interval))
+        if values.ORDSMED_EXPORT:
+            call.after.append(lambda: write_checkpoint(folder, ranks=values.model_parallel_size))
+    elif values.ORDSMED_EXPORT:
+        raise UsageError("ORDSMED_EXPORT", "found without --save", "the folder that they are looked for in")
+
+
+def _program(call: Call) -> Program:
+    return find("megatron", f"pretrain_{call.recipes['pretrain']['model']['kind']}.py")
+
+
+def _copies(values: Values) -> int:
+    """GPUs that see other rows: theirs counts a batch on each."""
+    world, split = values.place.world, values.model_parallel_size
+    if world % split:
+        wanted = f"processes that divide by it; found {world}"
+        raise UsageError("--model-parallel-size", f"found {split}", wanted, f"start {split} processes, or a multiple")
+    return world // split
+
+
+def _rate(values: Values, call: Call) -> None:
+    """Theirs falls over --lr-decay-iters from the warm-up's end on, and a warm-up is a share of those."""
+    steps = values.train_iters
+    falling = steps if values.lr_decay_iters is None else values.lr_decay_iters
+    if falling < 1:
+        flag = "--train-iters" if values.lr_decay_iters is None else "--lr-decay-iters"
+        raise UsageError(flag, f"found {falling}", "a number of steps, 1 or more")
+    warm = round(values.warmup * falling)
+    call.put("phase.warmup", warm)
+    kind = "constant" if values.lr_decay_style == "exponential" else values.lr_decay_style
+    if values.lr_decay_style == "exponential":
+        call.notes.append("--lr-decay-style exponential: the rate stays, as in their code, which has no more of it")
+    schedule: dict[str, Any] = {"kind": kind}
+    whole = falling + warm  # there theirs comes to 0
+    if kind == "linear" and warm <= steps < whole:  # the part of the line that is gone: as runs of before have it
+        schedule["end"] = 1 - (steps - warm) / falling
+    elif whole != steps and (kind != "constant" or warm > steps):
+        schedule["over"] = whole
+    if kind != "constant" and whole < steps:
+        after = "falls below 0" if kind == "linear" else "rises again"
+        call.notes.append(f"--lr-decay-iters: theirs {after} behind step {whole:,}; here the rate stays at 0")
+    call.put("phase.schedule", schedule if len(schedule) > 1 else kind)
+
+
+def _precision(values: Values, call: Call) -> None:
+    exact = {"embeddings": values.fp32_embedding, "norms": values.fp32_layernorm, "types": values.fp32_tokentypes}
+    if values.fp16:
+        call.put("layout.precision", "fp16")
+        call.put("layout.exact", [name for name, on in exact.items() if on])
+        call.put("layout.reduce", "fp32" if values.fp32_allreduce else "fp16")
+        call.put("layout.scale_window", values.loss_scale_window)
+        if values.loss_scale is not None:
+            call.put("layout.scale", values.loss_scale)
+            call.put("layout.scale_window", 0)
+            if "loss_scale_window" in values.given:
+                call.notes.append("--loss-scale-window: does nothing beside --loss-scale, which stays")
+        return
+    for name in ("fp32_embedding", "fp32_layernorm", "fp32_tokentypes", "fp32_allreduce", "loss_scale",
+                 "loss_scale_window"):  # fmt: skip
+        if name in values.given:
+            call.notes.append(f"--{name.replace('_', '-')}: does nothing without --fp16")
+
+
+def _folders(values: Values, call: Call) -> None:
+    """Ours goes on from where it writes; another folder is what it begins with."""
+    if values.save:
+        call.put("out", values.save)
+    alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
+    if values.load and values.load == values.save and (Path(values.save) / TRACKER).is_file() and (
+            not kind_of_folder(Path(values.save)).run):  # fmt: skip
+        raise UsageError("--save", f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
+                         f"another folder beside `--load {values.load}`: its weights are taken over")  # fmt: skip
+    if values.load and values.load != values.save:
+        from ordsmed.weights import taken_over
+
+        if not taken_over.stands(hub.folder(values.load)):
+            call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
+        else:
+            call.put("init", _weights(_with_heads(values.load, values, call), alone))
+    if values.finetune and not values.load:
+        raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
+    if alone and values.load and values.load == values.save and kind_of_folder(Path(values.save)).run:
+        raise UsageError(alone, f"found with {values.save} for --load and --save, where the run would go on",
+                         "another --save")  # fmt: skip
+    if values.pretrained_bert:
+        call.put("init", values.tokenizer_model_type)
+
+
+def _with_heads(name: str, values: Values, call: Call) -> str:
+    """The folder that a model is taken over into where it is a checkpoint of theirs, which has no number of heads."""
+    place = Path(name)
+    if "num_attention_heads" not in values.given or kind_of_folder(place).run:
+        return name
+    step = (place / TRACKER).read_text(encoding="utf-8").strip() if (place / TRACKER).is_file() else ""
+    if not step and place.name != "model_optim_rng.pt" and not any(place.glob("mp_rank_*")):
+        return name
+    parts = [part for part in (*place.parts, step) if part.strip("/.")]
+    target = perform.FOLDER / "taken" / "-".join([*parts, f"{values.num_attention_heads}-heads"])
+    call.notes.append(f"{name}: a checkpoint of Megatron-LM, taken over into {target}")
+    call.before.append(lambda: take(place, target, values.num_attention_heads))
+    return str(target)
+
+
+def _weights(model: str, flag: str) -> str:
+    """A run, whose moments go on too, or with such a flag its weights alone."""
+    if not flag or not kind_of_folder(Path(model)).run:
+        return model
+    if not (own := Path(model) / "weights").is_dir():
+        raise UsageError(flag, f"found with {model}, a run that is not done", "one that is",
+                         "let it end, or `ordsmed export` what it has for --load")  # fmt: skip
+    return str(own)
+
+
+def take(place: Path, target: Path, heads: int) -> None:
+    """Take a checkpoint of theirs over, once."""
+    from ordsmed.weights.importing import take_over
+
+    with run.locked(target):
+        if not kind_of_folder(target).model:
+            take_over(place, target, [f"model.heads={heads}"])
+
+
+def _data(values: Values, call: Call, sentences: bool) -> None:
+    """corpus -> encode, with a tokenizer of theirs, or one that is trained."""
+    call.put("data", "<encode>")
+    call.put("encode: sentences", sentences)
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    if not values.train_data:
+        raise UsageError("--train-data", "missing", "a corpus's name, or files of JSON lines")
+    if values.use_tfrecords:
+        call.recipes.pop("corpus", None)
+        call.put("encode: records", values.train_data)
+        if values.valid_data:
+            call.put("encode: validation_records", values.valid_data)
+        for flag in ("test_data", "text_key", "eval_text_key", "split", "presplit_sentences", "max_preds_per_seq"):
+            if flag in values.given:
+                call.notes.append(
+                    f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids; "
+                    "`ordsmed evaluate` asks about a file of them later"
+                    if flag == "test_data"
+                    else f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids"
+                )
+    else:
+        _corpus(values, call, sentences)
+    _tokenizer(values, call)
+
+
+def _corpus(values: Values, call: Call, sentences: bool) -> None:
+    call.put("encode: corpus", "<corpus>")
+    call.put("corpus: source", [_source(name, values.text_key, call) for name in values.train_data])
+    call.put("corpus: sentences", "none" if not sentences else "presplit" if values.presplit_sentences else "rules")
+    call.put("corpus: exact", True)
+    call.put("corpus: duplicates", "keep")
+    call.put("corpus: seed", values.seed)
+    for name, split in (("valid_data", "validation"), ("test_data", "test")):
+        if named := getattr(values, name):
+            key = values.eval_text_key or values.text_key
+            call.put(f"corpus: given.{split}", _together([_source(one, key, call) for one in named], name))
+
+
+def _together(sources: list[dict[str, Any]], flag: str) -> dict[str, Any]:
+    """One source of several that are alike."""
+    first = sources[0]
+    parts = "names" if first["kind"] == "named" else "path"
+    if any({**one, parts: ""} != {**first, parts: ""} for one in sources):
+        raise UsageError(f"--{flag.replace('_', '-')}", "found corpora whose texts stand under different keys",
+                         f"names of {ALIASES}, where each has its `text_key`")  # fmt: skip
+    return first if len(sources) == 1 else {**first, parts: [one[parts] for one in sources]}
+
+
+def _source(name: str, key: str, call: Call) -> dict[str, Any]:
+    """A corpus by its name, of corpora.toml or of theirs, or a file of JSON lines."""
+    if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
+        return {"kind": "named", "names": name, "file": ALIASES}
+    if THEIR_ALIASES.is_file() and (source := _of_their_file(name, key)):
+        return source
+    if name in NAMED:
+        if not Path(NAMED[name]).exists():
+            where = f'[{name}] kind = "jsonl", path = "...", text_key = "text"'
+            call.notes.append(f"{name}: {NAMED[name]} is not there; say in {ALIASES} where it is: {where}")
+        return {"kind": "jsonl", "path": NAMED[name], "text_key": "text"}
+    if name.endswith((".csv", ".tsv")):
+        raise UsageError("--train-data", f"found {name}", "JSON lines", 'write one {"text": ...} a line')
+    if ".json" not in name:
+        known = ", ".join(NAMED)
+        raise UsageError("--train-data", f"found {name}", f"{known}, a name in {ALIASES}, or files of JSON lines")
+    return {"kind": "jsonl", "path": name, "text_key": key}
+
+
+def _of_their_file(name: str, key: str) -> dict[str, Any] | None:
+    """What a name leads to in their corpora.py: the PATH and text_key of its class, which is read, not run."""
+    try:
+        tree = ast.parse(THEIR_ALIASES.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            str(THEIR_ALIASES), f"is no Python ({error})", f"mend it, or name corpora in {ALIASES}"
+        ) from None
+    named = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+             and any(isinstance(one, ast.Name) and one.id == "NAMED_CORPORA" for one in node.targets)]  # fmt: skip
+    classes = {one.value: kind.id for table in named for one, kind in zip(table.keys, table.values, strict=True)
+               if isinstance(one, ast.Constant) and isinstance(kind, ast.Name)}  # fmt: skip
+    source = {"kind": "jsonl", "path": "", "text_key": key}
+    for own in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == classes.get(name)):
+        for node in ast.walk(own):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and target.id == "PATH":
+                    source["path"] = str(node.value.value)
+                if isinstance(target, ast.Subscript) and ast.unparse(target.slice) == "'text_key'":
+                    source["text_key"] = str(node.value.value)
+    return source if source["path"] else None
+
+
+def _tokenizer(values: Values, call: Call) -> None:
+    kind, named = values.tokenizer_type, values.tokenizer_path
+    if kind == "CharacterLevelTokenizer":
+        raise UsageError(
+            "--tokenizer-type", f"found {kind}", ", ".join(TOKENIZERS[:3]), "GPT2BPETokenizer has all bytes"
+        )
+    if kind == "SentencePieceTokenizer":
+        _sentencepiece(values, call, named or "tokenizer.model")
+        return
+    if named:
+        call.put("encode: tokenizer", named)
+    elif kind == "GPT2BPETokenizer" and "tokenizer_model_type" not in values.given:
+        call.put("encode: tokenizer", PUBLISHED[kind])
+    else:
+        call.put("encode: tokenizer", values.tokenizer_model_type)
+    if "vocab_size" in values.given:
+        call.notes.append("--vocab-size: does nothing but for a SentencePieceTokenizer that is trained")
+
+
+def _sentencepiece(values: Values, call: Call, path: str) -> None:
+    """A model that stands, or one that is trained once and left there; theirs adds the ending."""
+    target = Path(path if path.endswith(".model") else f"{path}.model")
+    own = perform.folder(_program(call), call)
+    for stands in (Path(path), target):
+        if stands.is_file() and not _same(stands, own / "tokenizer" / SPIECE):
+            call.put("encode: tokenizer", str(stands))
+            return
+    call.after.append(lambda: leave_sentencepiece(own / "tokenizer", target))
+    kind = values.tokenizer_model_type if "tokenizer_model_type" in values.given else "bpe"
+    if kind not in ("bpe", "unigram"):
+        raise UsageError("--tokenizer-model-type", f"found {kind}", "bpe or unigram, or a --tokenizer-path that stands")
+    call.put("encode: tokenizer", "<tokenizer>")
+    call.put("tokenizer: corpus", "<corpus>")
+    size = {"kind": "sentencepiece", "model": kind, "size": values.vocab_size, "coverage": 1.0}
+    call.put("tokenizer: tokenizer", size)
+    if not target.is_file():
+        call.notes.append(f"{target} is not there: a {kind} of {values.vocab_size:,} pieces is trained, once")
+
+
+def _same(path: Path, other: Path) -> bool:
+    return other.is_file() and path.read_bytes() == other.read_bytes()
+
+
+def leave_sentencepiece(folder: Path, target: Path) -> None:
+    """The model that was trained, and its vocabulary, where --tokenizer-path names them; what stands is left."""
+    for name, path in ((SPIECE, target), ("spiece.vocab", target.with_suffix(".vocab"))):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, path)
+
+
+def write_log(folder: Path, *, every: int) -> None:
+    """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run; the last is printed."""
+    read = files.read_lines(folder / "metrics.jsonl")
+    status = files.read_table(folder / "status.json")
+    tell = teller(every, sum(status["steps_asked"]))
+    lines = [text for line in read for text in tell(line)]
+    validations = [line for line in read if "validation" in line]
+    if validations and status.get("state") != "stopped":
+        end = _validated(validations[-1], "the end of training for val data")
+        print("\n".join(end), flush=True)
+        lines += end
+    files.write_text(folder / LOG, "".join(f"{line}\n" for line in lines))
+
+
+def teller(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
+    """What its trainings print of a step or a validation: of so many steps together."""
+    waiting: list[dict[str, Any]] = []
+
+    def tell(line: dict[str, Any]) -> list[str]:
+        if "validation" in line:
+            return _validated(line, f"iteration {line['step']}")
+        waiting.append(line)
+        if line["step"] % every:
+            return []
+        text = _stepped(waiting, steps)
+        waiting.clear()
+        return [text]
+
+    return tell
+
+
+def _stepped(lines: list[dict[str, Any]], steps: int) -> str:
+    """Means over steps, and the last one's rate."""
+    last, count = lines[-1], len(lines)
+    parts = [f" iteration {last['step']:8d}/{steps:8d} |"]
+    parts.append(f" elapsed time per iteration (ms): {sum(line['seconds'] for line in lines) * 1000 / count:.1f} |")
+    parts.append(f" learning rate {last['rate']:.3E} |")
+    for term, name in TERMS.items():
+        if term in last:
+            parts.append(f" {name.lower()} loss {sum(line[term] for line in lines) / count:.6E} |")
+    if "scale" in last:
+        parts.append(f" loss scale {last['scale']:.1f} |")
+    return "".join(parts)
+
+
+def _validated(line: dict[str, Any], when: str) -> list[str]:
+    losses = [f"{name} loss: {line[term]:.6E}" for term, name in TERMS.items() if term in line]
+    last = (
+        f"total loss: {line['validation']:.6E}" if "pair" in line else f"LM PPL: {math.exp(min(20, line['clm'])):.6E}"
+    )
+    text = f" validation loss at {when} | " + " | ".join([*losses, last])
+    return ["-" * (len(text) + 1), text, "-" * (len(text) + 1)]
+
+
+def write_checkpoint(folder: Path, *, ranks: int) -> None:
+    """A run's weights under the names that its code loads, with --finetune or --no-load-optim --no-load-rng."""
+    from ordsmed.weights.export import export
+
+    beside = folder / "theirs.part"
+    export(folder, beside, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"], anew=True)
+    for path in sorted(beside.iterdir()):
+        target = folder / path.name
+        if path.name.startswith("iter_"):
+            shutil.rmtree(target, ignore_errors=True)
+            path.rename(target)
+        elif path.name == TRACKER:
+            path.replace(target)
+    shutil.rmtree(beside)
+
+
+def _of_trainings(own: tuple[Flag, ...]) -> tuple[Flag, ...]:
+    """What the one parser of theirs takes in every program, beside those that a program reads."""
+    return tuple(
+        replace(flag, goes="", joint=False, refused="", nothing=LEARNS)
+        for flag in (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
+        if flag.name.startswith("-") and flag.name not in [one.name for one in own]
+    )
+
+
+EVALUATION = (
+    Flag("--model-path", str, "models", joint=True),
+    Flag("--data-path", str, "probe.files", joint=True),
+    Flag("--cloze-eval", False, "probe.kind", joint=True),
+    Flag("--webtext-eval", False, "probe.kind", joint=True),
+    Flag("--eval-iters", 5000, "probe.iterations", joint=True),
+    Flag("--batch-size", 4, "probe.batch", joint=True),
+    Flag("--seq-length", 1024, "probe.window", joint=True),
+    Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
+    Flag("--text-key", "text", "probe.key", joint=True),
+    Flag("--cache-dir", "cache", "ORDSMED_CACHE", joint=True),
+    Flag("--model-parallel-size", 1, "--layout", joint=True),
+    Flag("--num-layers", 12, nothing=CHECKS),
+    Flag("--hidden-size", 768, nothing=CHECKS),
+    Flag("--num-attention-heads", 12, "model.heads", joint=True),
+    Flag("--load-openai", False, nothing=SEEN),
+)
+
+
+def evaluation(values: Values, call: Call) -> None:
+    """WikiText by words, LAMBADA's last words, or perplexity of any text."""
+    if not values.model_path or not values.data_path:
+        missing = "--model-path" if not values.model_path else "--data-path"
+        raise UsageError("run_gpt2_eval.py", f"no {missing}", "`--model-path MODEL --data-path FILE`")
+    if values.cloze_eval and values.webtext_eval:
+        raise UsageError("--webtext-eval", "found with --cloze-eval", "one of the two")
+    kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
+    probe: dict[str, Any] = {"kind": kind, "files": [values.data_path]}
+    if kind == "wikitext":
+        probe |= {"overlap": values.overlapping_eval}
+    elif kind == "cloze":
+        probe["key"] = values.text_key
+    else:
+        probe |= {"key": values.text_key, "overlap": 0, "batch": values.batch_size,
+                  "iterations": values.eval_iters}  # fmt: skip
+    if "seq_length" in values.given and kind != "cloze":
+        probe["window"] = values.seq_length
+    _ask(values, call, values.model_path, probe)
+    for flag, where in (("eval_iters", ["perplexity"]), ("overlapping_eval", ["wikitext"]),
+                        ("seq_length", ["wikitext", "perplexity"]), ("text_key", ["cloze", "perplexity"])):  # fmt: skip
+        if flag in values.given and kind not in where:
+            call.notes.append(f"--{flag.replace('_', '-')}: does nothing for {kind}")
+    if "batch_size" in values.given and kind != "perplexity":
+        call.notes.append(f"--batch-size: not needed here: {TOGETHER}")
+
+
+def _ask(values: Values, call: Call, named: str, probe: dict[str, Any]) -> None:
+    """A probe of one model, by processes that share it, and the line that theirs prints."""
+    model = _with_heads(named, values, call)
+    call.put("models", [model])
+    call.recipes["evaluate"]["probe"] = [probe]
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    call.after.append(lambda: print_result(model, probe))
+    if values.model_parallel_size > 1:
+        call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
+        call.devices = values.model_parallel_size
+
+
+DIRECTLY = (
+    Flag("--load", str, "models", joint=True),
+    Flag("--valid-data", str, "probe.files", joint=True, several=True),
+    Flag("--cloze-eval", False, "probe.kind", joint=True),
+    Flag("--seq-length", 512, "probe.window", joint=True),
+    Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--model-parallel-size", 1, "--layout", joint=True),
+    Flag("--num-attention-heads", 16, "model.heads", joint=True),
+    *(Flag(name, False, "models", joint=True) for name in ("--eval-hf", "--load-openai")),
+    *(Flag(name, kind, nothing=TOGETHER) for name, kind in (("--eval-batch-size", int), ("--batch-size", 4))),
+    *(Flag(name, kind, nothing="generate_samples.py reads it") for name, kind in (
+        ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
+)  # fmt: skip
+DIRECTLY += _of_trainings(DIRECTLY)
+
+
+def directly(values: Values, call: Call) -> None:
+    """What run_gpt2_eval.py calls: WikiText by words, or LAMBADA's last words."""
+    model = values.load or ("gpt2" if values.eval_hf or values.load_openai else "")
+    if not model or not values.valid_data:
+        missing = "--valid-data" if model else "--load"
+        raise UsageError("evaluate_gpt2.py", f"no {missing}", "`--load MODEL --valid-data FILE`")
+    if more := values.valid_data[1:]:
+        call.notes.append(f"--valid-data: {', '.join(more)}: not read, as in their code, which reads the first")
+    probe: dict[str, Any] = {"kind": "cloze", "files": values.valid_data[:1], "key": "text"}
+    if values.cloze_eval:
+        for name in ("overlapping_eval", "seq_length"):
+            if name in values.given:
+                call.notes.append(f"--{name.replace('_', '-')}: does nothing for cloze")
+    else:
+        probe = {"kind": "wikitext", "files": values.valid_data[:1], "overlap": values.overlapping_eval,
+                 "window": values.seq_length}  # fmt: skip
+    _ask(values, call, model, probe)
+
+
+def print_result(model: str, probe: dict[str, Any]) -> None:
+    """The line that its evaluations print."""
+    from ordsmed.weights.origin import Origin
+
+    asked = {key: value for key, value in probe.items() if key not in ("kind", "files")}
+    paths = (Origin.of(model).folder / "scores").glob(f"{probe['kind']}-*.json")
+    tables = [files.read_table(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
+    result = [one for one in tables if one["files"] == probe["files"] and asked.items() <= one["settings"].items()][-1]
+    text = result_line(probe["kind"], result)
+    print("-" * (len(text) + 1), text, "-" * (len(text) + 1), sep="\n")
+
+
+def result_line(kind: str, found: dict[str, Any]) -> str:
+    """What a probe's result is in its words; adjusted: to words, by the ratio of tokens to those of the file."""
+    if kind == "cloze":
+        right, count = found["last_token"], found["examples"]
+        return (f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
+                f"avg accuracy: {right:.4E}")  # fmt: skip
+    loss = math.log(found["perplexity"])
+    if kind == "perplexity":
+        return (f" validation loss at the end of training for test data | LM loss: {loss:.6E} | "
+                f"LM PPL: {found['perplexity']:.6E}")  # fmt: skip
+    ratio = (found["tokens"] - 1) / (found["original_tokens"] - 1)
+    return (f" validation results on wiki | avg loss: {loss:.4E} | ppl: {found['perplexity']:.4E} | "
+            f"adjusted ppl: {found['adjusted_perplexity']:.4E} | token ratio: {ratio} |")  # fmt: skip
+
+
+GENERATION = (
+    Flag("--load", str, "the model's folder", joint=True),
+    Flag("--temperature", 1.0, "--temperature", joint=True),
+    Flag("--greedy", False, "--greedy", joint=True),
+    Flag("--top_k", 0, "--top-k", joint=True),
+    Flag("--top_p", 0.0, "--top-p", joint=True),
+    Flag("--out-seq-length", 256, "--tokens", joint=True),
+    Flag("--seed", 1234, "--seed", joint=True),
+    Flag("--fp16", False, "--precision", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--model-parallel-size", 1, "--devices", joint=True),
+    Flag("--num-attention-heads", 16, "model.heads", joint=True),
+    Flag("--recompute", False, nothing="what was read before is kept: the texts are the same"),
+    *(Flag(name, kind, nothing=CHECKS) for name, kind in (
+        ("--num-layers", 24), ("--hidden-size", 1024), ("--intermediate-size", int),
+        ("--max-position-embeddings", 512), ("--layernorm-epsilon", 1e-5), ("--vocab-size", 30_522),
+        ("--make-vocab-size-divisible-by", 128),
+        ("--tokenizer-model-type", "bert-large-uncased"), ("--tokenizer-path", "tokenizer.model"),
+        ("--seq-length", 512))),
+    Flag("--tokenizer-type", "BertWordPieceTokenizer", nothing=CHECKS, one_of=TOKENIZERS),
+    Flag("--batch-size", 4, nothing="a prompt at a time, as theirs"),
+    *(Flag(name, kind, nothing="nothing is dropped in a model that writes") for name, kind in (
+        ("--hidden-dropout", 0.1), ("--attention-dropout", 0.1))),
+    *(Flag(name, False, nothing="--fp16 alone says it") for name in (
+        "--fp32-embedding", "--fp32-layernorm", "--fp32-tokentypes")),
+    Flag("--distributed-backend", "nccl", nothing=BACKENDS),
+    Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
+    *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
+        ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
+)  # fmt: skip
+GENERATION += _of_trainings(GENERATION)
+
+
+def generation(values: Values, call: Call) -> None:
+    """Texts, prompt after prompt."""
+    if not values.load:
+        raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
+    if values.greedy and (values.top_k or values.top_p):
+        raise UsageError("--greedy", "found with --top_k or --top_p", "one of them")
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    greedy = values.greedy
+    if {"top_k", "top_p"} <= values.given and not (values.top_k or values.top_p):
+        greedy = True
+        call.notes.append("--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
+                          "from all: leave both out for that")  # fmt: skip
+    model = _with_heads(values.load, values, call)
+    call.words = [model, "--tokens", str(values.out_seq_length), "--seed", str(values.seed), "--until", "stop"]
+    call.words += ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
+    call.words += ["--top-k", str(values.top_k)] if values.top_k else []
+    call.words += ["--top-p", f"{values.top_p:g}"] if values.top_p else []
+    call.words += ["--precision", "fp16"] if values.fp16 else []
+    if values.model_parallel_size > 1:
+        call.devices = values.model_parallel_size
+
+
+OTHERS = (  # which its one parser takes for every program
+    *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
+        ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
+    *(Flag(name, kind, nothing="generate_samples.py reads it") for name, kind in (
+        ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
+)  # fmt: skip
+PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OTHERS)
+OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # which GPT-2's code reads nowhere
+WRITING = tuple(
+    replace(flag, goes="", joint=False,
+            nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags")
+    if flag.name in OF_BERT else flag for flag in PRETRAINING
+)  # fmt: skip
+PRESPLIT = (
+    Flag("input", str, "FILE", joint=True, required=True),
+    Flag("output", str, "OUT", joint=True, required=True),
+)
+SPLIT = (
+    Flag("--input_files", str, "FILE...", joint=True, several=True, required=True),
+    Flag("--output_dir", str, "OUT", joint=True, required=True),
+    Flag("--test_percent", float, "--dev, --test", joint=True, several=True),
+)
+
+
+def presplit(values: Values, call: Call) -> None:
+    """Sentences on lines; what stands is written over, as theirs does."""
+    call.words = [values.input, values.output, "--anew"]
+
+
+def split(values: Values, call: Call) -> None:
+    """Fixed train, dev and test files; theirs draws anew each time and mixes the lines."""
+    dev, *test = values.test_percent or [0.05]
+    if len(test) > 1:
+        raise UsageError(
+            "--test_percent", f"found {len(test) + 1} numbers", "a share for dev.json, and one for test.json"
+        )
+    call.words = [*values.input_files, values.output_dir, "--dev", f"{dev:g}", "--test", f"{test[0] if test else 0:g}",
+                  "--anew"]  # fmt: skip
+    if dev + sum(test) >= 1:
+        raise UsageError(
+            "--test_percent", f"found {dev + sum(test):g} in all", "less than 1", "say shares, such as 0.05"
+        )
+
+
+PROGRAMS = (
+    Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain"),
+    Program("pretrain_gpt2.py", "pretrain a GPT-2", WRITING, pretrain_gpt2, "pretrain"),
+    Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
+            "scripts/run_gpt2_eval.py"),
+    Program("evaluate_gpt2.py", "WikiText or LAMBADA, as run_gpt2_eval.py calls it", DIRECTLY, directly, "evaluate"),
+    Program("generate_samples.py", "a GPT-2 goes on with texts", GENERATION, generation, "generate"),
+    Program("presplit_sentences_json.py", "JSON lines with a sentence a line of their text", PRESPLIT, presplit,
+            "corpus presplit", "scripts/presplit_sentences_json.py"),
+    Program("split_json.py", "fixed train, dev and test files of JSON lines", SPLIT, split, "corpus split",
+            "scripts/split_json.py"),
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""Files of another code's program names in a folder, which call ours: its launchers go on unmodified.
+
+FOLDER/pretrain_bert.py           `ordsmed as megatron pretrain_bert.py`, with its words
+FOLDER/scripts/pretrain_bert.sh   as theirs calls the program
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ordsmed.base import files, menu
+from ordsmed.base.errors import DataError
+from ordsmed.base.screen import command
+from ordsmed.others.translate.program import MENU, programs
+
+PYTHON = '''#!{python}
+"""{doc}: as {code}'s program of this name, done by ordsmed."""
+
+import sys
+
+from ordsmed.cli import main
+
+main(["as", "{code}", "{name}", *sys.argv[1:]])
+'''
+
+
+SHELL = """#!/usr/bin/env bash
+# {doc}: as {code}'s script of this name, done by ordsmed
+exec python -m {words} "$@"
+"""
+
+
+def install(code: str, folder: str) -> list[str]:
+    """Write them; what stands there and is not ours is left, and complained of before anything is written."""
+    place, known = Path(folder), programs(code)
+    written = {
+        place / path: (SHELL if program.name.endswith(".sh") else PYTHON).format(
+            python="/usr/bin/env python3",
+            doc=program.doc[0].upper() + program.doc[1:],
+            code=code,
+            name=program.name,
+            words=command("as", code, program.name),
+        )
+        for program in known.values()
+        for path in (program.path or program.name, *program.also)
+    }
+    own = menu.folder_of(MENU) / "scripts" / code
+    for path in sorted(path for path in own.rglob("*") if path.is_file()):
+        written[place / path.relative_to(own)] = path.read_text(encoding="utf-8")
+    for path, text in written.items():
+        if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise DataError(path, "stands there, and is another", "a folder without them", "name another folder")
+    for path, text in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, text)
+        path.chmod(0o755)
+    names = sorted(str(path.relative_to(place)) for path in written)
+    return [*(f"{folder}/{name}" for name in names), f"{len(names)} files; run them within {folder}"]

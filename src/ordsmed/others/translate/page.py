@@ -1,0 +1,79 @@
+"""Where each flag of another code goes, as lines and as Markdown: made from what the programs say."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+from ordsmed.base import menu
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.errors import nearest
+from ordsmed.base.screen import markdown as rows_of
+from ordsmed.base.screen import table
+from ordsmed.others.translate.program import MENU, Flag, Program, names
+from ordsmed.others.translate.program import programs as programs_of
+
+
+def programs(code: str) -> list[str]:
+    """The programs of a code, in lines."""
+    return table([[program.name, program.doc] for program in programs_of(code).values()])
+
+
+def codes() -> list[str]:
+    """The codes whose command lines run here, in lines."""
+    docs = {code: (inspect.getdoc(menu.opened(MENU, code)) or "").partition("\n")[0].rstrip(".") for code in names()}
+    return [*table([[code, doc] for code, doc in docs.items()]), "`ordsmed as CODE` tells its programs"]
+
+
+def find(word: str, among: Sequence[str]) -> list[str]:
+    """Flags whose names hold a word, whatever their dashes, in lines; what means one thing stands once a code.
+
+    As it is written is as good: --lr=1e-4, and optimization.lr=[1e-4] of fairseq's YAML.
+    """
+    asked, rows = _plain(word.partition("=")[0].rpartition(".")[2]), dict[tuple[str, ...], list[str]]()
+    every = [
+        (code, program, flag) for code in among for program in programs_of(code).values() for flag in program.flags
+    ]
+    for code, program, flag in every:
+        if any(asked in _plain(name) for name in (flag.name, *flag.also)):
+            rows.setdefault((code, flag.name, _usual(flag), _becomes(flag)), []).append(program.name)
+    if not rows:
+        near = nearest(
+            word if word[:1] != "-" else word.lstrip("-"), sorted({flag.name.lstrip("-") for *_, flag in every})
+        )
+        raise UsageError("--find", f"no flag of {', '.join(among)} holds `{word}`", "", near)
+    lines = [[code, ", ".join(of), flag, usual, goes] for (code, flag, usual, goes), of in rows.items()]
+    return table([["code", "program", "flag", "theirs, unsaid", "here"], *lines])
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").lower()
+
+
+def flags(program: Program) -> list[str]:
+    """Every flag of a program, in lines."""
+    rows = [[flag.shown, _usual(flag), _becomes(flag)] for flag in program.flags]
+    return [f"{program.name}: {program.doc}", *table([["flag", "theirs, unsaid", "here"], *rows])]
+
+
+def markdown(code: str) -> list[str]:
+    """A table of each program, for docs."""
+    lines = []
+    for program in programs_of(code).values():
+        lines += [f"### `{program.name}`", "", f"{program.doc[0].upper()}{program.doc[1:]}.", ""]
+        rows = [[f"`{flag.shown}`", _usual(flag), _becomes(flag, "`")] for flag in program.flags]
+        lines += [*rows_of(["flag", "theirs, unsaid", "here"], rows), ""]
+    return lines
+
+
+def _usual(flag: Flag) -> str:
+    if flag.kind is bool:
+        return "on" if flag.default else "off"
+    return "must be said" if flag.required else "" if flag.default in (None, "", {}) else str(flag.default)
+
+
+def _becomes(flag: Flag, mark: str = "") -> str:
+    if flag.goes:
+        recipe, _, path = flag.goes.rpartition(": ")
+        return f"{recipe}: {mark}{path}{mark}" if recipe else f"{mark}{path}{mark}"
+    return f"nothing: {flag.nothing}" if flag.nothing else f"refused: {flag.refused}"

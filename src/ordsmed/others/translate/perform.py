@@ -1,0 +1,203 @@
+"""A call that another code's command line became: its recipes as files, printed or performed.
+
+Call -> work/as/NAME/corpus.toml, tokenizer.toml, encode.toml, pretrain.toml -> `ordsmed pretrain .../pretrain.toml`
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, machine, run, settings, snapshots
+from ordsmed.base.ending import STOP_AT
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.keys import value_key
+from ordsmed.base.say import many, say
+from ordsmed.base.screen import command
+from ordsmed.others.translate.program import MADE, TRAININGS, Call, Program, Values
+from ordsmed.text import read
+
+FOLDER = Path("work/as")
+
+
+def folder(program: Program, call: Call) -> Path:
+    """Where the recipes of a call are written: by the folder that it writes, else by its program."""
+    out = call.recipes.get(call.verb, {}).get("out") or call.writes
+    return folder_for(out, program.name.rpartition(".")[0] or program.name)
+
+
+def folder_for(out: str | Path, unsaid: str = "") -> Path:
+    """Where the recipes lie of what is written to a folder."""
+    return FOLDER / ("-".join(Path(out).parts).strip("/-.") or unsaid)
+
+
+def run_of(program: Program, values: Values, call: Call) -> Path:
+    """The folder that a training writes, settings behind the words included."""
+    return Path(values.elsewhere or call.recipes[call.verb].get("out") or folder(program, call) / call.verb)
+
+
+def stop_at(program: Program, values: Values, call: Call, step: Callable[[int], int]) -> None:
+    """Have a training stop, saved, at a step that follows from the last one that its folder has."""
+    saved = 0 if values.anew else max(snapshots.steps(run_of(program, values, call) / "checkpoints"), default=0)
+    call.environment[STOP_AT] = str(step(saved))
+
+
+def recipe_at(program: Program, call: Call, name: str) -> Path:
+    """Where a recipe of a call is written: of what is kept by its content there, as others' calls name it too."""
+    kept = call.kept.get(name) if name != call.verb else None
+    return (kept or folder(program, call)) / f"{name}.toml"
+
+
+def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path, str]:
+    """The recipes as TOML by the files they belong in, those that others need first; each could be run by itself."""
+    place = folder(program, call)
+    written = {}
+    for name in (*MADE, call.verb):
+        if name not in call.recipes:
+            continue
+        table = call.recipes[name]
+        if name in (*MADE, *TRAININGS):
+            table = {"out": str(place / name), **table}  # where theirs is told no folder
+        if name == call.verb:
+            table = settings.override(table, overrides)
+        for key, value in table.items():
+            if value in [f"<{one}>" for one in MADE]:
+                table[key] = str(recipe_at(program, call, value[1:-1]))
+        table = {key: _kind_first(value) for key, value in table.items()}
+        head = f"# {program.name}, as `ordsmed {name}` reads it"
+        written[recipe_at(program, call, name)] = "\n".join([head, *settings.lines(table), ""])
+    return written
+
+
+def keep_by_content(call: Call, *paths: str) -> None:
+    """Have texts and tokens lie where other files or flags have other folders, as in a cache."""
+    there = [Path(path) for path in paths if Path(path).is_file()]
+    stamps = [[str(path.resolve()), *stamp[1:]] for path, stamp in zip(there, read.stamp(there), strict=True)]
+    tables = dict[str, Any]()
+    for name in ("corpus", "encode"):
+        tables[name] = dict(call.recipes[name])
+        call.kept[name] = FOLDER / f"{name}-{value_key([stamps, tables], 8)}"
+        call.put(f"{name}: out", str(call.kept[name] / name))
+
+
+def keep_beside(program: Program, call: Call) -> None:
+    """Have texts and tokens lie beside those under a call's name, where these are of other files or flags."""
+    names = [name for name in MADE if name in call.recipes and name not in call.kept and name != call.verb]
+    learned = "tokenizer" in names  # from texts: it and they belong to the folder of a training, tokens need not
+    names = names[-1:] if learned else names
+    texts = {path.stem: text for path, text in recipes(program, call, ()).items()}
+    for place, name in enumerate(names):
+        if (mark := _other(name, texts[name], inputs=not learned)) is None:
+            continue
+        key = value_key([mark, [call.recipes[later] for later in names[place:]]], 8)
+        home = folder(program, call)
+        for later in names[place:]:
+            call.kept[later] = home.with_name(f"{home.name}-{key}")
+            call.put(f"{later}: out", str(call.kept[later] / later))
+        return
+
+
+def _other(name: str, text: str, *, inputs: bool) -> str | None:
+    """What a recipe is, where another one's work stands in its place; inputs may be yet to make."""
+    table = tomllib.loads(text)
+    own = run.Run(Path(table["out"]))
+    if own.status.get("state") != "done":
+        return None
+    from ordsmed.corpus.pipeline import Corpus
+    from ordsmed.data.encode import Encoding
+    from ordsmed.data.tokenizer_training import TokenizerTraining
+
+    kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding}
+    try:
+        recipe = settings.decode(kinds[name], table, name)
+        if run.essence(run.read_recipe(kinds[name], own.path)) != run.essence(recipe):
+            return value_key(run.essence(recipe), 16)
+        return run.fingerprint(recipe) if inputs and not run.fits(own, recipe) else None
+    except OrdsmedError:
+        return None  # what is wrong with it is told when it is made
+
+
+def put_processes(call: Call, flag: str, asked: int, *places: str) -> None:
+    """As many as are asked for, at most one a core of this machine: each has its memory, and more of them wait."""
+    most = machine.cores()
+    if asked > most:
+        call.notes.append(f"{flag} {asked}: {many(most, 'process')}, for so many cores are here")
+    for place in places:
+        call.put(place, min(asked, most))
+
+
+def _kind_first(value: Any) -> Any:
+    return dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
+
+
+def shown(program: Program, values: Values, call: Call) -> list[str]:
+    """The recipes and the command that performs them, in lines."""
+    lines = [f"# {note}" for note in call.notes]
+    for path, text in recipes(program, call, values.overrides).items():
+        lines += [f"# --- {path}", *text.splitlines(), ""]
+    if call.verb:
+        lines.append(f"# {command(*words(program, call))}")
+    return [*lines, *(line for one in call.then for line in shown(program, values, one))]
+
+
+def words(program: Program, call: Call) -> list[str]:
+    """The words of the command that performs a call."""
+    recipe = [str(recipe_at(program, call, call.verb))] if call.verb in call.recipes else []
+    devices = ["--devices", str(call.devices)] if call.devices and "RANK" not in os.environ else []
+    paths = {f"<{name}>": str(recipe_at(program, call, name)) for name in MADE}
+    return [*call.verb.split(), *recipe, *(paths.get(word, word) for word in call.words), *devices]
+
+
+def check_devices(program: Program, devices: int) -> None:
+    """Refuse processes that this machine has no GPUs for, or, where it has none at all, no cores."""
+    if devices < 2 or "RANK" in os.environ:
+        return
+    import torch
+
+    gpus = torch.cuda.device_count()
+    most = gpus or max(2, machine.cores())  # on a CPU alone two are for trying things out
+    if devices > most:
+        has = (
+            f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(machine.cores(), 'core')}"
+        )
+        wish = f"{program.name} asks for {devices} GPUs; {has}"
+        raise RecipeError("--devices", wish, f"at most {most}", "give the script a lower number of GPUs")
+
+
+def take_fp32(values: Values, call: Call) -> None:
+    """Have a call that asks for fp16 computed in fp32 where no GPU is, and the CPU has no units for it."""
+    layout = call.recipes.get(call.verb, {}).get("layout", {})
+    by_word = " --precision fp16 " in f" {' '.join(call.words)} "
+    kept = any(word.startswith("layout.precision=") for word in values.overrides)
+    if kept or not (by_word or layout.get("precision") == "fp16"):
+        return
+    import torch
+
+    from ordsmed.nn.packed import lacks_fp16
+
+    on_gpu = torch.cuda.is_available() and layout.get("device") != "cpu" and "cpu" not in call.words
+    if on_gpu or not lacks_fp16(torch.device("cpu")):
+        return
+    if layout:
+        layout |= {"precision": "fp32", "exact": [], "reduce": "fp32"}
+    if by_word:
+        call.words[call.words.index("--precision") + 1] = "fp32"
+    keeps = "; `layout.precision=fp16` behind the flags keeps it" if layout else ""
+    call.notes.append(f"fp16: no GPU is asked, and this CPU has no units for it: fp32 is taken{keeps}")
+
+
+def prepare(program: Program, values: Values, call: Call) -> list[str]:
+    """Write the recipes, set the environment, tell what should be known; returns the command's words."""
+    check_devices(program, max(call.devices, call.gpus))
+    take_fp32(values, call)
+    for path, text in recipes(program, call, values.overrides).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, text)
+    os.environ |= call.environment
+    own = words(program, call)
+    for line in (*call.notes, *([command(*own)] if own else [])) if values.place.rank == 0 else ():
+        say(line)
+    return own

@@ -1,0 +1,66 @@
+"""Tagged words in the form of transformers' run_ner, an object a sentence, as CoNLL; and its file of predictions.
+
+{"tokens": ["Newts", "swim"], "ner_tags": ["B-ANIMAL", "O"]}  ->  Newts B-ANIMAL, swim O, a word a line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.others.translate.program import Table
+from ordsmed.text.labelled import conll
+
+ENDINGS = (".json", ".jsonl")  # of their form
+
+
+def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
+    """Write a file of theirs as CoNLL, if it is not there already."""
+    lines = []
+    for place, example in _examples(source):
+        own, labels = (_listed(example, name, place) for name in (words, tags))
+        if len(own) != len(labels):
+            raise DataError(place, f"{len(own)} in `{words}` and {len(labels)} in `{tags}`", "a tag for each word")
+        lines += [f"{word}\t{label}" for word, label in zip(own, labels, strict=True)] + [""] * bool(own)
+    text = "\n".join([*lines, ""])
+    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(target, text)
+
+
+def write_predictions(target: Path, predicted: Sequence[Path]) -> None:
+    """predictions.txt: the tags of a sentence a line, of files that `ordsmed predict` wrote."""
+    sentences = [tags for path in predicted for tags in conll.read(str(path), -1).tags]
+    files.write_text(target, "".join(" ".join(tag or "O" for tag in tags) + "\n" for tags in sentences))
+
+
+def _examples(path: Path) -> Iterator[tuple[str, Table]]:
+    """The objects of a file, which has one a line or a list of them, with their places."""
+    text = path.read_text(encoding="utf-8-sig")
+    if text.lstrip().startswith("["):
+        try:
+            listed = files.loads(text)
+        except ValueError as error:
+            raise DataError(path, f"is no JSON ({error})", "a list of objects, or an object a line") from None
+        yield from ((f"{path}: example {number}", one) for number, one in enumerate(listed, 1))
+        return
+    for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold other ends of lines
+        if line.strip():
+            try:
+                yield f"{path}:{number}", files.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}:{number}", f"is no JSON ({error})", "an object a line") from None
+
+
+def _listed(example: Table, name: str, place: str) -> list[str]:
+    """Words or tags of an example."""
+    values: Any = example.get(name) if isinstance(example, dict) else None
+    if not isinstance(values, list) or any(isinstance(one, list | dict) for one in values):
+        raise DataError(place, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
+    written = [str(one) for one in values]
+    if odd := [one for one in written if not one.strip() or any(sign in one for sign in "\t\r\n")]:
+        raise DataError(place, f"`{name}` holds {odd[0]!r}", "words and tags of signs, without tabs and line breaks")
+    return written

@@ -1,0 +1,1 @@
+"""Tell: what runs did."""

@@ -1,0 +1,337 @@
+"""The course of a run: its metrics file read as a stream, however long, into a bounded number of points.
+
+a file in blocks -> lines -> stretches of lines, each with its lowest, mean and highest loss -> points of a curve
+                             (two neighbors become one whenever there are too many)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.tell.report import values
+
+MOST = 600  # points of a curve at least, where there are so many lines; up to twice as many are kept
+BLOCK = 1 << 21  # bytes that are read at once
+LONGEST = 1 << 20  # bytes of a line: what is longer is no line of metrics
+LAST = 10  # steps whose mean loss is told
+ENDLESS = 1e30  # a loss of so much is as good as infinite
+COLUMNS = ("step", "low", "mean", "high", "tokens", "hours", "flops")
+
+Numbers = NDArray[np.float64]
+
+
+class CourseLine(msgspec.Struct, gc=False):
+    """What is read of a line; one with `validation` is no step."""
+
+    step: float
+    phase: int = 1
+    loss: float | None = None
+    tokens: float = 0.0
+    seconds: float = 0.0
+    validation: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
+DECODER = msgspec.json.Decoder(CourseLine)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a run beside its metrics: FLOPs of a step by phase, and from which step how many processes."""
+
+    flops: Mapping[int, float]
+    processes: Sequence[tuple[int, int]] = ((0, 1),)
+
+
+class Course:
+    """Is fed with a metrics file from its beginning, in any blocks, and knows its curve at any time."""
+
+    def __init__(self, known: Known, most: int = MOST) -> None:
+        self.known, self.most = known, max(2, most)
+        self.rest = b""
+        self.read = 0  # lines, whole or not
+        self.steps, self.tokens, self.seconds, self.device_seconds, self.flops = 0, 0.0, 0.0, 0.0, 0.0
+        self.phases: dict[int, float] = {}  # the first step of each
+        self.first: list[float] = []
+        self.last: list[float] = []
+        self.latest = np.empty((0, 2))  # step and loss of the last few
+        self.lowest: tuple[float, float] | None = None
+        self.no_numbers, self.first_no_number = 0, 0.0
+        self.damaged: list[int] = []  # the first few lines that are none
+        self.damaged_count = 0
+        self.judged: list[dict[str, Any]] = []
+        self.best_judged: dict[str, Any] | None = None
+        self.stretches = np.empty((0, 9))  # step, low, sum, high, tokens, seconds, flops, numbers, lines
+        self.width = 1
+        self.pending = np.empty((0, 5))  # lines that make no whole stretch yet: step, loss, tokens, seconds, flops
+
+    def feed(self, block: bytes) -> None:
+        """The next bytes of the file."""
+        whole, end, rest = block.rpartition(b"\n")
+        if not end:
+            self.rest += block
+        else:
+            whole, self.rest = self.rest + whole, rest
+            self._lines(whole)
+        if len(self.rest) > LONGEST:
+            self._damage()
+            self.rest = b""
+
+    def end(self) -> str:
+        """Nothing comes any more; what is left over is a line that was cut off, or a whole one without its end."""
+        rest, self.rest = self.rest, b""
+        if not rest.strip():
+            return ""
+        before = self.damaged_count
+        self._lines(rest)
+        if self.damaged_count == before:
+            return ""
+        self.damaged_count -= 1
+        self.damaged = [number for number in self.damaged if number != self.read]
+        return f"line {self.read:,}, the last, is cut off; it is left out"
+
+    def _damage(self) -> None:
+        self.read += 1
+        self.damaged_count += 1
+        if len(self.damaged) < 3:
+            self.damaged.append(self.read)
+
+    def _lines(self, text: bytes) -> None:
+        """Whole lines."""
+        judged = b'"validation"' in text
+        try:
+            lines = DECODER.decode_lines(text)
+            rows = _columns(_steps(lines) if judged else lines)
+            self.read += len(lines)
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
+            rows = _columns(_steps(list(self._one_by_one(text))))
+        if judged:
+            self._judge(text)
+        if len(rows):
+            self._add(rows)
+
+    def _one_by_one(self, text: bytes) -> Iterator[CourseLine]:
+        """The lines of a text of which some are no JSON: NaN is read as Python writes it, the rest is left out."""
+        for one in text.split(b"\n"):
+            if not one.strip():
+                continue
+            try:
+                try:
+                    line = DECODER.decode(one)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    line = msgspec.convert(json.loads(one), CourseLine)
+                if None in map(values.number, (line.step, line.phase, line.tokens, line.seconds)):
+                    raise ValueError
+            except (ValueError, msgspec.ValidationError, RecursionError):
+                self._damage()
+                continue
+            self.read += 1
+            yield line
+
+    def _judge(self, text: bytes) -> None:
+        """Lines of validations, whole, since each task has numbers of its own."""
+        for one in text.split(b"\n"):
+            if b'"validation"' not in one:
+                continue
+            try:
+                line = json.loads(one)
+                step, value = values.number(line["step"]), _number(line["validation"])
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+            if step is None:
+                continue
+            judged = {**line, "step": step, "validation": value}
+            self.judged.append(judged)
+            if math.isfinite(value) and (self.best_judged is None or value < self.best_judged["validation"]):
+                self.best_judged = judged
+        while len(self.judged) > 2 * self.most:
+            self.judged = [*self.judged[:-1:2], self.judged[-1]]
+
+    def _add(self, rows: Numbers) -> None:
+        """Training steps: step, loss, tokens, seconds, phase."""
+        flops = self._flops(rows[:, 4])
+        self._count(rows)
+        cumulated = np.cumsum(np.column_stack([rows[:, 2], rows[:, 3], flops]), axis=0)
+        cumulated += (self.tokens, self.seconds, self.flops)
+        self.tokens, self.seconds, self.flops = map(float, cumulated[-1])
+        self.last = [*rows[-1, :2].tolist(), *cumulated[-1].tolist()]
+        self.first = self.first or [*rows[0, :2].tolist(), *cumulated[0].tolist()]
+        self.pending = np.concatenate([self.pending, np.column_stack([rows[:, :2], cumulated])])
+        while whole := min(len(self.pending) // self.width, 2 * self.most - len(self.stretches)):
+            self.stretches = np.concatenate([self.stretches, _stretches(self.pending, self.width, whole)])
+            self.pending = self.pending[whole * self.width :]
+            if len(self.stretches) == 2 * self.most:
+                self.stretches = _paired(self.stretches)
+                self.width *= 2
+
+    def _flops(self, phases: Numbers) -> Numbers:
+        """Of each step; not known (NaN) where a phase's are not."""
+        result = np.full(len(phases), math.nan)
+        for phase in _different(phases):
+            result[phases == phase] = self.known.flops.get(int(phase), math.nan)
+        return result
+
+    def _count(self, rows: Numbers) -> None:
+        """What is summed over the whole file."""
+        self.steps += len(rows)
+        for phase in _different(rows[:, 4]):
+            self.phases.setdefault(int(phase), float(rows[np.argmax(rows[:, 4] == phase), 0]))
+        counts = np.array([count for _, count in self.known.processes], dtype=float)
+        begins = np.array([first for first, _ in self.known.processes], dtype=float)
+        which = np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None) if len(counts) > 1 else 0
+        self.device_seconds += float((rows[:, 3] * counts[which]).sum())
+        good = np.isfinite(rows[:, 1])
+        if not good.all():
+            bad = rows[~good]
+            self.first_no_number = self.first_no_number if self.no_numbers else float(bad[0, 0])
+            self.no_numbers += len(bad)
+        numbers = rows[good][:, :2]
+        self.latest = np.concatenate([self.latest, numbers[-LAST:]])[-LAST:]
+        if len(numbers):
+            step, loss = numbers[int(np.argmin(numbers[:, 1]))].tolist()
+            if self.lowest is None or loss < self.lowest[1]:
+                self.lowest = (step, loss)
+
+    def points(self) -> list[list[float | None]]:
+        """The curve: rows of COLUMNS; its first and last step as they are, between them a row a stretch of steps."""
+        rows = self.stretches
+        if len(self.pending):
+            rows = np.concatenate([rows, _stretches(self.pending, len(self.pending), 1)])
+        if not len(rows):
+            return []
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(rows[:, 7] > 0, rows[:, 2] / rows[:, 7], math.nan)
+        table = np.column_stack([rows[:, 0], rows[:, 1], mean, rows[:, 3], rows[:, 4], rows[:, 5] / 3600, rows[:, 6]])
+        points = table.tolist()
+        if rows[0, 8] > 1:
+            points.insert(0, _exact(self.first))
+        if rows[-1, 8] > 1:
+            points.append(_exact(self.last))
+        return [[value if math.isfinite(value) else None for value in point] for point in points]
+
+    def at(self, step: float, points: Sequence[Sequence[float | None]]) -> list[float | None]:
+        """Tokens, hours and FLOPs when a step was done, by the points around it."""
+        steps = [float(point[0] or 0.0) for point in points]
+        result: list[float | None] = []
+        for column in (4, 5, 6):
+            known = [(x, y) for x, point in zip(steps, points, strict=True) if (y := point[column]) is not None]
+            places, values = [x for x, _ in known], [y for _, y in known]
+            result.append(float(np.interp(step, places, values)) if known else None)
+        return result
+
+    def facts(self) -> dict[str, Any]:
+        """All that is known, as a table that JSON can hold."""
+        points = self.points()
+        judged = [
+            [line["step"], _told(line["validation"]), *self.at(line["step"], points)] for line in self.judged
+        ]  # fmt: skip
+        return {
+            "lines": self.read, "steps": self.steps, "step": self.last[0] if self.last else None,
+            "tokens": _whole(self.tokens), "hours": self.seconds / 3600,
+            "device_hours": self.device_seconds / 3600, "flops": _told(self.flops) if self.steps else None,
+            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
+            "loss": float(self.latest[:, 1].mean()) if len(self.latest) else None, "loss_over": len(self.latest),
+            "lowest": self.lowest[1] if self.lowest else None, "lowest_at": self.lowest[0] if self.lowest else None,
+            "phases": [[phase, first] for phase, first in sorted(self.phases.items())],
+            "no_numbers": self.no_numbers, "first_no_number": self.first_no_number or None,
+            "damaged": self.damaged, "damaged_count": self.damaged_count,
+            "last_judged": _plain(self.judged[-1]) if self.judged else None, "best_judged": _plain(self.best_judged),
+            "columns": list(COLUMNS), "points": points, "validations": judged,
+        }  # fmt: skip
+
+
+def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:
+    """The facts of a whole file, and under `cut` what is wrong with its end."""
+    course = Course(known, most)
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            course.feed(block)
+    cut = course.end()
+    return {**course.facts(), "cut": cut}
+
+
+def _steps(lines: Sequence[CourseLine]) -> list[CourseLine]:
+    """The lines that are of steps, no validations."""
+    return [line for line in lines if line.validation is msgspec.UNSET]
+
+
+def _columns(lines: Sequence[CourseLine]) -> Numbers:
+    """Step, loss, tokens, seconds and phase of each; the loss is NaN where it is no number, or endless."""
+    rows = np.empty((len(lines), 5))
+    for column, name in enumerate(("step", "loss", "tokens", "seconds", "phase")):
+        values = map(operator.attrgetter(name), lines)
+        try:
+            rows[:, column] = np.fromiter(values, float, len(lines))
+        except TypeError:  # a loss that is null
+            rows[:, column] = [_number(getattr(line, name)) for line in lines]
+    losses = rows[:, 1]
+    losses[~(np.abs(losses) < ENDLESS)] = math.nan
+    return rows
+
+
+def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
+    """So many stretches of so many lines."""
+    cube = rows[: width * count].reshape(count, width, 5)
+    losses = cube[:, :, 1]
+    good = np.isfinite(losses)
+    low = np.where(good, losses, math.inf).min(axis=1)
+    high = np.where(good, losses, -math.inf).max(axis=1)
+    total = np.where(good, losses, 0.0).sum(axis=1)
+    ends = cube[:, -1, :]
+    return np.column_stack(
+        [ends[:, 0], low, total, high, ends[:, 2], ends[:, 3], ends[:, 4], good.sum(axis=1), np.full(count, width)]
+    )
+
+
+def _paired(rows: Numbers) -> Numbers:
+    """Two neighbors as one, of an even number."""
+    one, other = rows[::2], rows[1::2]
+    pairs = other.copy()
+    pairs[:, 1] = np.minimum(one[:, 1], other[:, 1])
+    pairs[:, 2] = one[:, 2] + other[:, 2]
+    pairs[:, 3] = np.maximum(one[:, 3], other[:, 3])
+    pairs[:, 7:] = one[:, 7:] + other[:, 7:]
+    return pairs
+
+
+def _different(phases: Numbers) -> list[float]:
+    """Each phase once; nearly always there is but one."""
+    low = float(phases.min())
+    return [low] if low == phases.max() else [float(each) for each in np.unique(phases)]
+
+
+def _exact(step: Sequence[float]) -> list[float]:
+    """One step as a point."""
+    return [step[0], step[1], step[1], step[1], step[2], step[3] / 3600, step[4]]
+
+
+def _number(value: object) -> float:
+    """A loss; what is none, or endless, is NaN."""
+    if not isinstance(value, int | float) or not abs(value) < ENDLESS:
+        return math.nan
+    return float(value)
+
+
+def _told(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if value == int(value) else value
+
+
+def _plain(line: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A validation's own numbers."""
+    if line is None:
+        return None
+    own = ((key, value) for key, value in line.items() if key != "phase")
+    return {key: value for key, value in own if values.number(value) is not None}

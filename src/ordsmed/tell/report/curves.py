@@ -1,0 +1,167 @@
+"""The curves of a report: losses of runs, or of the seeds of a recipe together, over steps, tokens, FLOPs, time."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ordsmed.tell.report import plot
+from ordsmed.tell.report.course import COLUMNS
+from ordsmed.tell.report.plot import PlotAxis, PlotCurve, PlotPoint
+from ordsmed.tell.report.tables import cut, loss
+
+AXES = (("step", "step"), ("tokens", "tokens"), ("flops", "FLOPs"), ("hours", "hours"))
+MANY = 12  # curves whose bands can still be told apart
+SHOWN = 6  # pictures of probes
+
+
+def subjects(report: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The groups that have a curve, by what they learn: losses of other objectives and tasks are no comparison."""
+    result: dict[str, list[int]] = {}
+    for number, group in enumerate(report["groups"]):
+        runs = [report["runs"][each] for each in group["runs"]]
+        if any(map(_has_curve, runs)):
+            recipe = runs[0]["recipe"]
+            kind = recipe.get("objective.kind") or recipe.get("task.kind") or recipe.get("objective") or ""
+            result.setdefault(" ".join(filter(None, (runs[0]["kind"], str(kind)))), []).append(number)
+    return result
+
+
+def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, str]]:
+    """Of each axis its name and the picture; no axis on which nothing is known."""
+    colored = _colored(report, groups)
+    result = []
+    for key, label in AXES:
+        curves = [curve for number in groups if (curve := _curve(report, number, key, colored))]
+        if curves:
+            lacking = len(groups) - len(curves)
+            axis, curves, unit = _scaled(key, label, curves)
+            phases = [(x / unit, text) for x, text in _phases(report, groups, key)]
+            notes = [f"{lacking} not shown: {label} not known."] if lacking else []
+            notes += [
+                f"Cut off at the top: {cut(name)}, which comes to {loss(top)}." for name, top in plot.leaps(curves)
+            ]
+            note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
+            result.append(("time" if key == "hours" else label, plot.plot(axis, curves, "loss", phases) + note))
+    return result
+
+
+def legend(report: Mapping[str, Any], groups: Sequence[int]) -> str:
+    """Of the curves over steps."""
+    colored = _colored(report, groups)
+    curves = [curve for number in groups if (curve := _curve(report, number, "step", colored))]
+    notes = {}
+    for group in (report["groups"][number] for number in groups):
+        count = len([number for number in group["runs"] if _has_curve(report["runs"][number])])
+        seeds = {report["runs"][number]["seed"] for number in group["runs"]}
+        notes[group["name"]] = f"{count} seeds: mean, lowest to highest" if count > 1 and len(seeds) == count else (
+            f"{count} runs: mean, lowest to highest" if count > 1 else "")  # fmt: skip
+    return plot.legend(curves, notes)
+
+
+def _has_curve(run: Mapping[str, Any]) -> bool:
+    return bool(run["course"] and run["course"]["points"])
+
+
+def _colored(report: Mapping[str, Any], groups: Sequence[int]) -> dict[int, int]:
+    """Which groups have a color of their own: all where they are few, else those of the lowest losses."""
+    if len(groups) > plot.COLORED:
+        groups = sorted(groups, key=lambda n: _last_loss(report, n))[: plot.COLORED]
+    return {group: number for number, group in enumerate(sorted(groups))}
+
+
+def _last_loss(report: Mapping[str, Any], group: int) -> float:
+    runs = [report["runs"][number] for number in report["groups"][group]["runs"]]
+    losses = [run["course"]["loss"] for run in runs if _has_curve(run) and run["course"]["loss"] is not None]
+    return sum(losses) / len(losses) if losses else float("inf")
+
+
+def _curve(report: Mapping[str, Any], number: int, key: str, colored: Mapping[int, int]) -> PlotCurve | None:
+    """Of a group; None where nothing of it is known on this axis."""
+    group, column = report["groups"][number], COLUMNS.index(key)
+    courses = [run["course"] for n in group["runs"] if _has_curve(run := report["runs"][n])]
+    lines = [plot.bucketed(course["points"], column) for course in courses]
+    lines = [line for line in lines if any(line)]
+    if not lines:
+        return None
+    points = lines[0] if len(lines) == 1 else plot.band(lines)
+    at = {"step": 0, "tokens": 2, "hours": 3, "flops": 4}[key]
+    dots = [
+        (row[at], row[1]) for course in courses for row in course["validations"]
+        if row[at] is not None and row[1] is not None
+    ] if number in colored and len(courses) == 1 else []  # fmt: skip
+    banded = (len(colored) <= MANY and number in colored) or len(lines) > 1
+    return PlotCurve(group["name"], points, dots, colored.get(number), banded)
+
+
+def _scaled(key: str, label: str, curves: Sequence[PlotCurve]) -> tuple[PlotAxis, list[PlotCurve], float]:
+    """The curves in the unit of their axis, and what that is."""
+    highest = max(point.x for curve in curves for point in curve.points if point)
+    unit, label = plot.scaled(key, label, highest)
+    scaled = [
+        PlotCurve(c.name, [p and PlotPoint(p.x / unit, p.low, p.mean, p.high) for p in c.points],
+                  [(x / unit, y) for x, y in c.dots], c.color, c.banded)
+        for c in curves
+    ]  # fmt: skip
+    return plot.axis_of(key, label, [point.x for curve in scaled for point in curve.points if point]), scaled, unit
+
+
+def _phases(report: Mapping[str, Any], groups: Sequence[int], key: str) -> list[tuple[float, str]]:
+    """Where phases after the first begin, if all runs that have phases have the same ones."""
+    members = [report["runs"][number] for group in groups for number in report["groups"][group]["runs"]]
+    runs = [run for run in members if _has_curve(run) and len(run["course"]["phases"]) > 1]
+    if not runs or any(run["course"]["phases"] != runs[0]["course"]["phases"] for run in runs[1:]):
+        return []
+    points, column = runs[0]["course"]["points"], COLUMNS.index(key)
+    result = []
+    for phase, first in runs[0]["course"]["phases"][1:]:
+        before = [row for row in points if row[0] < first and row[column] is not None]
+        if before:
+            result.append((before[-1][column], f"phase {phase}"))
+    return result
+
+
+def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Scores of probes over what models had seen, where one was asked at several steps: a title and a picture each."""
+    result: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
+    for run in report["runs"]:
+        for row in run["probes"]:
+            if row["value"] is not None and row["step"] is not None:
+                key = (row["probe"], row["files"], row["score"])
+                result.setdefault(key, {}).setdefault(run["name"], []).append(row)
+    pictures: list[tuple[str, str]] = []
+    for (probe, files, score), models in result.items():
+        if max(len({row["step"] for row in rows}) for rows in models.values()) < 2 or len(pictures) == SHOWN:
+            continue
+        unit = next(unit for unit in ("words", "tokens", "step") if _all_have(models, unit))
+        curves = [_probe_curve(name, rows, unit, number) for number, (name, rows) in enumerate(models.items())]
+        curves = [curve for curve in curves if curve.points]
+        if not curves:
+            continue
+        label = "step" if unit == "step" else f"{unit} seen"
+        values = [point.x for curve in curves for point in curve.points if point]
+        axis = plot.axis_of(unit, label, [x for x in values if x > 0], logarithmic=True)
+        keys = plot.legend(curves, {}) if len(curves) > 1 else ""
+        guessing = {row["guessing"] for rows in models.values() for row in rows}
+        level = guessing.pop() if len(guessing) == 1 else None
+        first = any(not row[unit] for rows in models.values() for row in rows)
+        note = '<p class="note">What was asked before the first step stands in the table alone.</p>' if first else ""
+        picture = plot.plot(axis, curves, score, bands=True, guessing=level)
+        pictures.append((f"{score}: {probe} of {files}", picture + keys + note))
+    return pictures
+
+
+def _all_have(models: Mapping[str, Sequence[Mapping[str, Any]]], unit: str) -> bool:
+    return all(row[unit] is not None for rows in models.values() for row in rows)
+
+
+def _probe_curve(name: str, rows: Sequence[Mapping[str, Any]], unit: str, number: int) -> PlotCurve:
+    """Results at positive places, by which a logarithm can be taken, with their standard errors as a band."""
+    ordered = sorted((row for row in rows if row[unit] > 0), key=lambda row: row[unit])
+    points = [
+        PlotPoint(row[unit], row["value"] - (row["error"] or 0.0), row["value"], row["value"] + (row["error"] or 0.0))
+        for row in ordered
+    ]
+    dots = [(point.x, point.mean) for point in points]
+    return PlotCurve(name, list(points), dots, number if number < plot.COLORED else None)

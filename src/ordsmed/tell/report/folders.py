@@ -1,0 +1,382 @@
+"""What the folder of a run holds, as a table of facts: read from its files alone, whatever is wrong with them.
+
+Nothing of the recipe's data or weights needs to stand: a folder that was moved here from elsewhere is read as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
+from ordsmed.base.machine import cores
+from ordsmed.base.run import is_left
+from ordsmed.base.say import duration
+from ordsmed.base.workers import worker_pool
+from ordsmed.tell.report import course, values
+from ordsmed.tell.report.course import Known
+from ordsmed.weights import probed
+
+METRICS, LOG, SCORES = "metrics.jsonl", "log.txt", "scores.json"
+TRAININGS = ("pretrain", "finetune")
+DEEP = 3  # folders below the one that is named in which runs are looked for
+AT_ONCE = 1 << 27  # bytes of metrics that one process reads without others
+ENDS = 1 << 18  # bytes of a log that are read, at its beginning and at its end
+PLAIN = re.compile(r"(seed[-_]?)?\d+")  # names that tell nothing without that of the folder above
+SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
+LOSSES = ("loss", "validation", "squared_error")  # less is better
+UNRANKED = (*LOSSES[:2], "total", "HasAns_total", "NoAns_total")  # of a task, by which it is not judged
+CourseReader = Callable[[Path, Known, int], dict[str, Any]]
+POINTS = 40_000  # of all curves of a report
+UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}  # as `operations` writes
+
+
+def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
+    """The runs that the names of folders stand for, each once: a folder that is none may hold several; `more`: those
+    that hold something else."""
+    result: dict[Path, Path] = {}
+    for name in names:
+        own = list(_below(Path(name), DEEP))
+        if not own and name not in more:
+            raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one that holds folders of runs")
+        for path in own:
+            result.setdefault(path.resolve(), path)
+    return list(result.values())
+
+
+def _below(path: Path, deep: int) -> Iterator[Path]:
+    """The runs at a path: itself, with its trials, or those under it."""
+    if _is_run(path):
+        yield path
+        path = path / "trials"
+    try:
+        if not deep or not path.is_dir():
+            return
+        inner = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError:
+        return
+    for each in sorted(inner, key=_by_number):
+        if each.name not in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions"):
+            yield from _below(each, deep - 1)
+
+
+def _is_run(path: Path) -> bool:
+    """A folder of a training, also of one whose status is lost or damaged; no corpus, and no store."""
+    try:
+        verb = values.text(read_status(path).get("verb"))
+    except (OrdsmedError, OSError):
+        return True
+    return verb in TRAININGS or (verb is None and values.stands(path / METRICS))
+
+
+def _by_number(path: Path) -> list[Any]:
+    """seed-2 before seed-10."""
+    return [(int(part), "") if part.isdigit() else (math.inf, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _why_none(path: Path) -> str:
+    kind = kind_of_folder(path)
+    if kind in (FolderKind.ABSENT, FolderKind.FILE):
+        return "no such folder" if kind is FolderKind.ABSENT else "is a file"
+    return f"is the folder of an `ordsmed {kind.value}`, no run" if kind.made else "holds no run"
+
+
+def read(paths: Sequence[Path], most: int = 0, *, read: CourseReader | None = None) -> list[dict[str, Any]]:
+    """The facts of runs in the order of the paths; those of long ones are read by several processes.
+
+    `read`: what reads a metrics file; then this process reads them all.
+    """
+    most = most or max(60, min(course.MOST, POINTS // max(len(paths), 1) // 2))
+    sizes = [_size(path / METRICS) for path in paths]
+    count = min(cores(), len(paths)) if sum(sizes) > AT_ONCE and read is None else 1
+    with worker_pool(count) as map_in_order:
+        runs = list(map_in_order(read_one, [(path, most, read or course.read) for path in paths]))
+    for run, name in zip(runs, _names(paths), strict=True):
+        run["name"] = values.written(name)
+    return runs
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    lengths = [1 + bool(PLAIN.fullmatch(own[-1])) for own in parts]
+    while True:
+        names = ["/".join(own[-length:]) for own, length in zip(parts, lengths, strict=True)]
+        twice = [
+            names.count(name) > 1 and length < len(own) for name, own, length in zip(names, parts, lengths, strict=True)
+        ]
+        if not any(twice):
+            return names
+        lengths = [length + more for length, more in zip(lengths, twice, strict=True)]
+
+
+def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[str, Any]:
+    """The facts of one run."""
+    notes: list[str] = []
+    status = _table(path / STATUS, notes)
+    recipe = _recipe(path, notes)
+    log = _log(path / LOG)
+    known = Known(_flops(status) or log.get("flops", {}), _processes(status))
+    facts = {
+        "folder": values.written(str(path)), "kind": _kind(path, status),
+        "state": str(status.get("state") or "not known"), "why": str(status.get("why") or ""),
+        "began": values.number(status.get("began")), "seed": values.count(recipe.get("seed")),
+        "recipe": settings.flat(recipe),
+        "course": _course(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
+        "planned": _planned(recipe, status), "scores": _scores(path, notes, status),
+        "trials": _trials(path, notes),
+        "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
+        "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
+        "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
+        "left_out": _left_out(status),
+        "environment": _table(path / "environment.json", notes) if values.stands(path / "environment.json") else {},
+        "starts": log.get("starts", 0), "notes": notes,
+    }  # fmt: skip
+    _judge_state(path, facts)
+    _judge_scores(facts)
+    return facts
+
+
+def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Stretches of steps that taught nothing; one that grew since the next steps were no better counts once."""
+    result: list[dict[str, Any]] = []
+    for each in values.tables(status.get("left_out")):
+        first, last, why = values.count(each.get("first")), values.count(each.get("last")), str(each.get("why") or "")
+        if first is None or last is None:
+            continue
+        before = result[-1] if result else {}
+        same = (before.get("first"), before.get("why")) == (first, why)
+        result = result[:-1] if same else result
+        result.append({"first": first, "last": last, "why": why, "times": before["times"] + 1 if same else 1})
+    return result
+
+
+def _kind(path: Path, status: Mapping[str, Any]) -> str:
+    verb = str(status.get("verb", "run"))
+    return "trials" if verb == "finetune" and values.stands(path / TRIALS) else verb
+
+
+def _table(path: Path, notes: list[str]) -> dict[str, Any]:
+    """A file of facts; empty where it is none, which is noted."""
+    try:
+        return values.table(values.clean(files.read_table(path)))
+    except OrdsmedError as error:
+        notes.append(f"{path.name}: {error.found}")
+        return {}
+
+
+def _recipe(path: Path, notes: list[str]) -> dict[str, Any]:
+    try:
+        return values.table(values.clean(settings.read(path / RECIPE)))
+    except (OrdsmedError, OSError) as error:
+        result = error.found if isinstance(error, OrdsmedError) else error.strerror
+        notes.append(f"{RECIPE}: {result}; what was asked for is not known")
+        return {}
+
+
+def _log(path: Path) -> dict[str, Any]:
+    """What a run told of itself as it began: FLOPs a step by phase, parameters, devices; and how often it began."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(ENDS)
+            file.seek(0, 2)
+            if file.tell() > ENDS:
+                file.seek(max(ENDS, file.tell() - ENDS))
+                text += file.read()
+    except OSError:
+        return {}
+    lines = text.decode("utf-8", "replace")
+    facts: dict[str, Any] = {"flops": {}}
+    for phase, count, unit in re.findall(r"^phase (\d+): (\d[\d,.e+]*) ([kMGTPEZ]?)FLOPs? a step", lines, re.M):
+        facts["flops"][int(phase)] = float(count.replace(",", "")) * UNITS[unit]
+    if result := re.findall(r"^(?:network: )?(([\d,]+) parameters.*)$", lines, re.M):
+        facts |= {"network": result[-1][0], "parameters": int(result[-1][1].replace(",", ""))}
+    if machines := re.findall(r"^(?:[\d,]+ parameters; )?(.*; measured peak of all .*)$", lines, re.M):
+        facts |= {"machine": machines[-1], "starts": len(machines)}
+    return facts
+
+
+def _flops(status: Mapping[str, Any]) -> dict[int, float]:
+    """Of a step, by phase, as the run noted them; older runs have them in their log alone."""
+    noted = status.get("flops", [])
+    numbers = enumerate(map(values.number, noted), 1) if isinstance(noted, list) else ()
+    return {phase: count for phase, count in numbers if count and count > 0}
+
+
+def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """From which step on how many processes worked."""
+    result = []
+    for each in values.tables(status.get("layouts")):
+        first, count = values.number(each.get("from")), values.number(each.get("processes"))
+        if first is not None and count:
+            result.append((int(first), int(count)))
+    return sorted(result) or [(0, 1)]
+
+
+def _course(
+    read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The course, and in words what is wrong with it; None: there is none."""
+    if not values.stands(path):
+        if status.get("verb") in TRAININGS and not values.stands(path.parent / TRIALS):
+            notes.append(f"no {METRICS}: no step was written")
+        return None
+    try:
+        result = read()
+    except OSError as error:
+        notes.append(f"{METRICS}: {error.strerror}")
+        return None
+    if result["cut"]:
+        notes.append(f"{METRICS}: {result['cut']}")
+    if count := result["damaged_count"]:
+        where = ", ".join(f"{number:,}" for number in result["damaged"]) + (
+            ", ..." if count > len(result["damaged"]) else ""
+        )
+        notes.append(
+            f"{METRICS}: {count:,} of {result['lines']:,} lines cannot be read (line {where}); they are left out"
+        )
+    if count := result["no_numbers"]:
+        notes.append(
+            f"{METRICS}: the loss of {count:,} of {result['steps']:,} steps is no finite number, first at step "
+            f"{result['first_no_number']:,.0f}; the curve has a gap there"
+        )
+    if not result["steps"]:
+        notes.append(f"{METRICS}: holds no step")
+    return result
+
+
+def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None:
+    """The steps that were asked for."""
+    counts = [each.get("steps") for each in values.tables(recipe.get("phase"))]
+    asked = counts if counts and all(counts) else status.get("steps_asked", [])
+    numbers = list(map(values.number, asked)) if isinstance(asked, list) else []
+    return int(sum(filter(None, numbers))) if numbers and all(numbers) else None
+
+
+def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that were found, those of guessing beside them."""
+    if not values.stands(path / SCORES):
+        return {}
+    facts = _table(path / SCORES, notes)
+    return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
+
+
+def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
+    own = ((key, values.count(value)) for key, value in table.items())
+    return {key: value for key, value in own if value is not None}
+
+
+def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The trials of a grid: of each its setting, its scores, how long it took."""
+    if not values.stands(path / "trials.json"):
+        return {}
+    facts = _table(path / "trials.json", notes)
+    rows = [
+        {**_numbers(each), "trial": str(each.get("trial", "")), "setting": values.table(each.get("setting")),
+         "scores": _numbers(values.table(each.get("scores")))}
+        for each in values.tables(facts.get("trials"))
+    ]  # fmt: skip
+    return {**facts, "trials": rows}
+
+
+def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """A row a score of each probe that was asked."""
+    rows = []
+    for file in values.matching(path / probed.SCORES, "*-*.json"):
+        try:
+            result = values.clean(probed.read_one(file))
+        except OrdsmedError as error:
+            notes.append(f"{probed.SCORES}/{file.name}: {error.found}")
+            continue
+        seen, errors, guessing = (values.table(result.get(key)) for key in ("seen", "errors", "guessing"))
+        rows += [
+            {"probe": f"{result['probe']} ({result['way']})", "files": _files(result["files"]),
+             "step": values.count(result.get("step")), "score": key, "value": value,
+             "error": values.number(errors.get(key)), "guessing": values.number(guessing.get(key)),
+             "words": values.count(seen.get("words")), "tokens": values.count(seen.get("tokens"))}
+            for key, value in result.items() if isinstance(value, float)
+        ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row["probe"], row["files"], row["score"], row["step"] or 0))
+
+
+def _files(names: object) -> str:
+    names = [str(name) for name in names] if isinstance(names, list) else []
+    return Path(names[0]).name + (f" and {len(names) - 1} more" if names[1:] else "") if names else ""
+
+
+def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """What it learned from: of each store its size, its tokenizer, what it was made of; of a task's file its size."""
+    if not values.stands(path / "data.json"):
+        return []
+    rows = []
+    for source, each in _table(path / "data.json", notes).items():
+        if not isinstance(each, dict):
+            continue
+        train, held = (values.table(each.get(name)) for name in ("train", "validation"))
+        sizes = {
+            "documents": train.get("documents"), "examples": each.get("examples"),
+            "tokens": train.get("tokens", each.get("tokens")), "held_out": held.get("tokens"),
+            "bytes_a_token": train.get("bytes_a_token"), "unknown": train.get("unknown"),
+            "vocabulary": each.get("vocabulary"),
+        }  # fmt: skip
+        names = ("split", "kind", "tokenizer", "language", "licence", "fingerprint")
+        rows.append({"source": source, **{key: values.count(size) for key, size in sizes.items()},
+                     **{name: values.text(each.get(name)) for name in names}})  # fmt: skip
+    return rows
+
+
+def _judge_state(path: Path, facts: dict[str, Any]) -> None:
+    """A run that is under way: when it wrote last; one that failed: why."""
+    if facts["state"] == "running" and is_left(path, facts["environment"].get("host")):
+        facts["state"] = "killed"
+        facts["notes"].append("killed: no process works on it any more; it goes on with the same command")
+    elif facts["state"] == "running":
+        if not math.isfinite(silent := silence(path)):
+            return
+        facts["silent_seconds"] = round(silent, 1)
+        if silent > SILENT:
+            facts["notes"].append(f"under way, but nothing was written for {duration(silent)}: perhaps it was killed")
+    elif facts["state"] == "failed":
+        facts["notes"].append(f"failed: {facts['why'] or 'its log says why'}")
+    elif facts["state"] == "stopped":
+        facts["notes"].append("stopped before its end; it goes on where it was with the same command")
+
+
+def silence(path: Path) -> float:
+    """Seconds since a run wrote last; endless where that is not known."""
+    try:
+        return max(0.0, time.time() - max((path / name).stat().st_mtime for name in (METRICS, STATUS)
+                                          if values.stands(path / name)))  # fmt: skip
+    except (OSError, ValueError):
+        return math.inf
+
+
+def _judge_scores(facts: dict[str, Any]) -> None:
+    """A run that scores no better than guessing."""
+    own, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
+    keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
+    known = [key for key in keys if key in own and key in guessing]
+    if Path(facts["folder"]).parent.name == "trials":  # which are made to be compared; the best of them tells
+        return
+    if known and all(own[k] >= guessing[k] if k in LOSSES else own[k] <= guessing[k] for k in known):
+        worse = ", ".join(f"{key} {own[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
+        facts["notes"].append(f"no better than guessing: {worse}")
+
+
+def dumps(value: Any) -> str:
+    """JSON as every reader takes it: what is no number is null."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

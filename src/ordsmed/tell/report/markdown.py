@@ -1,0 +1,140 @@
+"""A report as Markdown, for the appendix of a paper, with a statement of data and compute for a model card."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import screen
+from ordsmed.base.say import many, operations
+from ordsmed.tell.report import folders, speeds, tables
+
+SIGNS = re.compile(r"([\\`*_\[\]<>])")  # what Markdown would read as something else
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The whole."""
+    return "\n".join(_parts(report)).rstrip() + "\n"
+
+
+def _parts(report: Mapping[str, Any]) -> Iterator[str]:
+    stamp = report["made"]
+    yield f"# {_title(report)}"
+    yield ""
+    if report["runs"]:
+        yield from ("## Data and compute", "", *(line for part in statement(report) for line in (part, "")))
+    notes = [f"- {plain(run['name'])}: {plain(note)}" for run in report["runs"] for note in run["notes"]]
+    if notes:
+        yield from ("## To know first", "", *notes, "")
+    for table in speeds.and_tables(report):
+        yield from (f"## {plain(table.title)}", "")
+        rows = [[plain(cell.text) for cell in row] for row in table.rows]
+        yield from (*screen.markdown([plain(name) for name in table.head], rows, padded=True), "")
+        if table.about:
+            yield from (f"{_with_code(table.about[:1].upper() + table.about[1:])}.", "")
+    yield from _settings(report)
+    yield f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']}."
+
+
+def _title(report: Mapping[str, Any]) -> str:
+    if not report["runs"]:
+        return plain(speeds.title(report))
+    names = [group["name"] for group in report["groups"]]
+    return plain(tables.cut(names[0])) if len(names) == 1 else f"{many(len(report['runs']), 'run')}"
+
+
+def plain(text: str) -> str:
+    """As text: nothing in it is Markdown or HTML."""
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return SIGNS.sub(r"\\\1", text).replace("&", "&amp;")
+
+
+def _with_code(text: str) -> str:
+    """As text in which `commands` and `settings` stand apart."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:
+        return plain(text)
+    return "".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def statement(report: Mapping[str, Any]) -> list[str]:
+    """Paragraphs: what models learned from, and what that took. What is not known is said to be so."""
+    return [_about_data(report["runs"]), _about_compute(report), _about_software(report["runs"])]
+
+
+def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
+    rows = [row for run in runs for row in run["data"]]
+    parts = [_source(row) for row in {row["fingerprint"] or row["source"]: row for row in rows}.values()
+             if row["split"] is None]  # fmt: skip
+    examples = {Path(row["source"]).name: row["examples"] for row in rows if row["split"] and row["examples"]}
+    for kind, file in sorted(_tasks(runs)):
+        many_of = f", {tables.count(examples[file])} examples" if file in examples else ""
+        parts.append(f"the files of the task {plain(kind)} ({plain(file)}{many_of})")
+    seen = sum(run["course"]["tokens"] for run in runs if run["course"])
+    passes = f" The runs together read {tables.count(seen)} tokens." if seen else ""
+    return (
+        f"**Data.** Learned from {'; '.join(parts)}.{passes}" if parts else "**Data.** Not known: no run here says it."
+    )
+
+
+def _source(row: Mapping[str, Any]) -> str:
+    parts = [plain(row["source"])]
+    if row["tokens"] is not None:
+        held = f" ({tables.count(row['held_out'])} more were held out)" if row["held_out"] else ""
+        of = f" of {tables.count(row['documents'])} documents" if row["documents"] else ""
+        parts.append(f"{tables.count(row['tokens'])} tokens{of}{held}")
+    if row["vocabulary"]:
+        parts.append(f"{plain(row['kind'] or 'tokenizer')} of {tables.count(row['vocabulary'])} pieces")
+    parts.append(f"language {plain(row['language'])}" if row["language"] else "language not stated")
+    parts.append(f"license {plain(row['licence'])}" if row["licence"] else "license not stated")
+    return ", ".join(parts)
+
+
+def _tasks(runs: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Of fine-tunings the task and its training file."""
+    flats = [run["recipe"] for run in runs if run["kind"] in ("finetune", "trials")]
+    return {
+        (str(flat.get("task.kind", "")), Path(str(flat.get("task.train", "not known"))).name) for flat in flats if flat
+    }
+
+
+def _about_compute(report: Mapping[str, Any]) -> str:
+    cost, runs = report["cost"], [run for run in report["runs"] if run["course"]]
+    if cost["device_hours"] is None:
+        return "**Compute.** Not known: no run here has written a step."
+    machines = dict.fromkeys(run["machine"].split(";")[0] for run in runs if run["machine"])
+    text = f"**Compute.** {many(len(runs), 'run')}, {tables.few(cost['device_hours'])} device hours in all"
+    text += f" ({'; '.join(map(plain, machines))})" if machines else ""
+    if cost["flops"] is not None:
+        blank = f", those of {many(cost['without_flops'], 'run')} not known" if cost["without_flops"] else ""
+        text += f", {operations(cost['flops'])} by the size of the networks{blank}"
+    text += "; time of the steps that stand, without validations, saving and what was done twice."
+    if cost["kwh"] is not None:
+        return f"{text} Energy: {tables.few(cost['kwh'])} kWh, at {report['made']['watts']:g} W a device, not measured."
+    return f"{text} Energy was not measured."
+
+
+def _about_software(runs: Sequence[Mapping[str, Any]]) -> str:
+    versions: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name in ("ordsmed", "torch", "python"):
+            if run["environment"].get(name):
+                versions.setdefault(name, {})[str(run["environment"][name])] = None
+    text = ", ".join(f"{name} {' and '.join(each)}" for name, each in versions.items())
+    return f"**Software.** {plain(text)}." if text else "**Software.** Not known."
+
+
+def _settings(report: Mapping[str, Any]) -> Iterator[str]:
+    """The whole recipe of each group, as an appendix has it."""
+    groups = [group for group in report["groups"] if report["runs"][group["runs"][0]]["recipe"]]
+    for group in groups:
+        flat = report["runs"][group["runs"][0]]["recipe"]
+        seeds = ", ".join(str(seed) for seed in group["seeds"] if seed is not None)
+        yield from (f"## Recipe of {plain(group['name'])}", "", *([f"Seeds: {seeds}.", ""] if seeds else []))
+        rows = [[plain(key), plain(folders.dumps(value))] for key, value in flat.items() if key not in ("out", "seed")]
+        yield from (*screen.markdown(["setting", "value"], rows, padded=True), "")

@@ -1,0 +1,208 @@
+"""The page of a report: one file of HTML with its style, its pictures and its numbers; no other file, no network."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.say import many, operations
+from ordsmed.tell.report import curves, folders, speeds, tables
+from ordsmed.tell.report.tables import ReportCell, ReportTable
+
+HERE = Path(__file__).parent
+RECIPES = 12  # that are shown whole
+AGAIN = 10  # seconds after which a browser without scripts asks again
+NOTES = 40  # that are shown
+BROKEN = ("failed", "killed")  # states whose notes go first
+BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # after which a long name may go on in the next line
+
+
+def page(report: Mapping[str, Any], *, live: str = "") -> str:
+    """All of it; `live`: the state it shows, of one that is served and comes again when that is another."""
+    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    title = html.escape(_title(report))
+    state = f' data-live="{html.escape(live)}"' if live else ""
+    again = f'<noscript><meta http-equiv="refresh" content="{AGAIN}"></noscript>' if live else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
+        f"<title>{title}</title>\n<style>\n{style}</style></head>\n"
+        f"<body{state}>\n"
+        + "\n".join(_parts(report, title))
+        + f'\n<script type="application/json" id="report">{_facts(report)}</script>\n<script>\n{script}</script>\n'
+        "</body></html>\n"
+    )
+
+
+def _facts(report: Mapping[str, Any]) -> str:
+    """The report's JSON, without the points of its curves and what else no table shows; harmless within HTML."""
+    runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
+    return folders.dumps({**report, "runs": runs}).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _without_points(course: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if course is None else {k: v for k, v in course.items() if k not in ("points", "validations")}
+
+
+def _title(report: Mapping[str, Any]) -> str:
+    runs = report["runs"]
+    if not runs:
+        return speeds.title(report)
+    if len(runs) == 1:
+        return tables.cut(runs[0]["name"])
+    groups = report["groups"]
+    return tables.cut(groups[0]["name"]) if len(groups) == 1 else f"{len(runs)} runs"
+
+
+def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
+    yield f'<header><h1>{title}</h1><p class="lead">{html.escape(_lead(report))}</p>{_summary(report)}</header><main>'
+    yield _notes(report)
+    yield _losses(report)
+    for table in speeds.and_tables(report):
+        yield _section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
+    yield _recipes(report)
+    stamp = report["made"]
+    about = f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']} from {' '.join(stamp['named'])}."
+    yield f"</main><footer>{html.escape(about)}</footer>"
+
+
+def _lead(report: Mapping[str, Any]) -> str:
+    states: dict[str, int] = {}
+    for run in report["runs"]:
+        states[run["state"]] = states.get(run["state"], 0) + 1
+    text = ", ".join(f"{count} {state}" for state, count in states.items())
+    recipes = len(report["groups"])
+    if not report["runs"]:
+        return f"{' and '.join(speeds.counted(report))}."
+    return f"{many(len(report['runs']), 'run')} of {many(recipes, 'recipe')}: {text}."
+
+
+def _summary(report: Mapping[str, Any]) -> str:
+    """The few numbers that are asked for first."""
+    cells = tables.Cells(report)
+    one = len(report["runs"]) == 1
+    course: tables.Path = ("runs", 0, "course")
+    wanted: list[tuple[str, tables.Path, Callable[[Any], str]]] = [
+        ("step", (*course, "step"), tables.count), ("loss", (*course, "loss"), tables.loss),
+        ("best validation", (*course, "best_judged", "validation"), tables.loss),
+        ("tokens", (*course, "tokens"), tables.count),
+    ] if one else []  # fmt: skip
+    wanted += [("time", ("cost", "hours"), tables.hours), ("device hours", ("cost", "device_hours"), tables.few),
+               ("FLOPs", ("cost", "flops"), operations), ("energy (kWh)", ("cost", "kwh"), tables.few)]  # fmt: skip
+    shown = [(name, cells.at(path, show)) for name, path, show in wanted]
+    items = "".join(f"<div><dt>{name}</dt>{_cell(cell, 'dd')}</div>" for name, cell in shown if cell.text)
+    return f'<dl class="facts">{items}</dl>' if items else ""
+
+
+def _notes(report: Mapping[str, Any]) -> str:
+    """What is wrong with a run, or worth knowing."""
+    notes = [(run["name"], note, run["state"]) for run in report["runs"] for note in run["notes"]]
+    notes.sort(key=lambda note: BROKEN.index(note[2]) if note[2] in BROKEN else len(BROKEN))
+    if not notes:
+        return ""
+    items = "".join(
+        f'<li class="{"failed" if state == "failed" else "odd"}"><b>{html.escape(tables.cut(name))}</b>: '
+        f"{_with_code(note[:600])}</li>"
+        for name, note, state in notes[:NOTES]
+    )
+    more = f'<p class="note">and {len(notes) - NOTES:,} more in the JSON</p>' if len(notes) > NOTES else ""
+    return f'<section id="notes"><h2>To know first</h2><ul class="notes">{items}</ul>{more}</section>'
+
+
+def _with_code(text: str) -> str:
+    """Text in which `commands` and `settings` stand apart."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
+def _losses(report: Mapping[str, Any]) -> str:
+    """A picture for what is learned and for an axis, of which one is shown; which one is chosen without a script."""
+    subjects = curves.subjects(report)
+    if not report["runs"]:
+        return ""
+    if not subjects:
+        return '<section id="loss"><h2>Loss</h2><p>No run here has written a step.</p></section>'
+    about = "Lines: means of neighboring steps; bands: from the lowest to the highest; dots: validations."
+    parts = [
+        f"{f'<h3>{html.escape(name)}</h3>' if subjects.keys() - {name} else ''}{_axes(report, groups, number)}"
+        for number, (name, groups) in enumerate(subjects.items())
+    ]
+    return (
+        f'<section id="loss"><h2>Loss</h2>{"".join(f"<section>{part}</section>" for part in parts)}'
+        f'<p class="note">{about} How losses fall at the very beginning is cut off at the top.</p></section>'
+    )
+
+
+def _axes(report: Mapping[str, Any], groups: Sequence[int], number: int) -> str:
+    pictures = curves.losses(report, groups)
+    choices = "".join(
+        f'<input type="radio" name="axis-{number}" id="axis-{number}-{n}"{"" if n else " checked"}>'
+        f'<label for="axis-{number}-{n}">{name}</label>'
+        for n, (name, _) in enumerate(pictures)
+    )
+    panels = "".join(f'<div class="panel">{picture}</div>' for _, picture in pictures)
+    return f'{curves.legend(report, groups)}<div class="axes">{choices}{panels}</div>'
+
+
+def _probes(report: Mapping[str, Any]) -> str:
+    pictures = curves.probes(report)
+    return "".join(f'<section class="small"><h3>{html.escape(title)}</h3>{svg}</section>' for title, svg in pictures)
+
+
+def _section(table: ReportTable, before: str = "") -> str:
+    about = f'<p class="about">{_with_code(table.about)}</p>' if table.about else ""
+    title = f"<h2>{html.escape(table.title)}</h2>"
+    return f'<section id="{html.escape(table.key)}">{title}{about}{before}{_table(table)}</section>'
+
+
+def _table(table: ReportTable) -> str:
+    head = "".join(
+        f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head)
+    )  # fmt: skip
+    rows = "".join(
+        f"<tr>{''.join(_cell(cell, 'td', _class(table, n, cell), breaks=not n) for n, cell in enumerate(row))}</tr>\n"
+        for row in table.rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
+
+
+def _class(table: ReportTable, column: int, cell: ReportCell | None = None) -> str:
+    if column in table.numbers:
+        return ' class="n"'
+    return ' class="wide"' if column and cell and len(cell.text) > 32 else ""
+
+
+def _cell(cell: ReportCell, tag: str, kind: str = "", *, breaks: bool = False) -> str:
+    """A cell with the number that it rounds, and where that stands in the JSON; `breaks`: it may have several lines."""
+    value = "" if cell.value is None else f' data-value="{html.escape(_exact(cell.value))}"'
+    source = f' data-from="/{html.escape("/".join(map(str, cell.source)))}"' if cell.source and value else ""
+    text = html.escape(cell.text)
+    text = BREAKS.sub(r"\1<wbr>", text) if breaks and not isinstance(cell.value, int | float) else text
+    return f"<{tag}{kind}{value}{source}>{text}</{tag}>"
+
+
+def _exact(value: float | int | str) -> str:
+    return value if isinstance(value, str) else folders.dumps(value)
+
+
+def _recipes(report: Mapping[str, Any]) -> str:
+    """Recipes whole, folded."""
+    shown = [group for group in report["groups"] if report["runs"][group["runs"][0]]["recipe"]]
+    items = "".join(
+        f"<details><summary>{html.escape(tables.cut(group['name']))}</summary>"
+        f"<pre>{_recipe(report, group)}</pre></details>"
+        for group in shown[:RECIPES]
+    )
+    more = (
+        f'<p class="note">and {len(shown) - RECIPES:,} more: <code>ordsmed show FOLDER --settings</code></p>'
+        if shown[RECIPES:]
+        else ""
+    )
+    return f'<section id="recipes"><h2>Recipes</h2>{items}{more}</section>' if items else ""
+
+
+def _recipe(report: Mapping[str, Any], group: Mapping[str, Any]) -> str:
+    flat = report["runs"][group["runs"][0]]["recipe"]
+    return html.escape("\n".join(f"{key} = {folders.dumps(value)}" for key, value in flat.items()))

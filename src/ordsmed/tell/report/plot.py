@@ -1,0 +1,269 @@
+"""Plots of a page: curves as SVG that stretches with the page, their labels as text beside it, readable on a phone."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ordsmed.tell.report.tables import count, cut
+from ordsmed.train.picture import marks
+
+SIDE = 1000  # of the square in which curves are drawn, whatever its shape on the page
+BUCKETS = 140  # points of a drawn curve
+CALM = 5  # times as far above the lowest as nearly all is: what lies higher is cut off, since it would flatten the rest
+COLORED = 8  # curves with a color of their own; the rest is gray
+SCALES = ((1e21, "10²¹"), (1e18, "10¹⁸"), (1e15, "10¹⁵"), (1e12, "10¹²"), (1e9, "billions"), (1e6, "millions"),
+          (1e3, "thousands"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlotPoint:
+    """A place of a curve: what was lowest and highest there beside its mean."""
+
+    x: float
+    low: float
+    mean: float
+    high: float
+
+
+@dataclass
+class PlotCurve:
+    """A line with its band; `dots`: validations, which stand by themselves."""
+
+    name: str
+    points: list[PlotPoint | None]  # None: a gap
+    dots: list[tuple[float, float]] = field(default_factory=list)
+    color: int | None = None
+    banded: bool = True
+
+
+@dataclass
+class PlotAxis:
+    """What runs along the bottom: from where to where, and in which unit."""
+
+    key: str
+    label: str
+    low: float
+    high: float
+    logarithmic: bool = False
+    marks: list[tuple[float, str]] = field(default_factory=list)
+
+    def place(self, value: float) -> float:
+        """In the square."""
+        if self.logarithmic:
+            return SIDE * math.log10(value / self.low) / (math.log10(self.high / self.low) or 1.0)
+        return SIDE * (value - self.low) / ((self.high - self.low) or 1.0)
+
+
+def axis_of(key: str, label: str, values: Sequence[float], *, logarithmic: bool = False) -> PlotAxis:
+    """From the lowest to the highest value, marks at round numbers."""
+    low, high = min(values), max(values)
+    if logarithmic and low > 0:
+        high = max(high, low * 2)
+        result = PlotAxis(key, label, low, high, True)
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1,) if len(decades) > 4 else (1, 2, 5)
+        result.marks = [(v, count(v)) for d in decades for s in steps if low <= (v := s * 10.0**d) <= high]
+        return result
+    high = high if high > low else low + 1.0
+    low = 0.0 if 0 < low < 0.1 * high else low
+    return PlotAxis(key, label, low, high, marks=_linear(key, low, high))
+
+
+def _linear(key: str, low: float, high: float) -> list[tuple[float, str]]:
+    return [(mark, f"{mark:,.10g}") for mark in marks(low, high, 6)]
+
+
+def scaled(key: str, label: str, highest: float) -> tuple[float, str]:
+    """What numbers of an axis are divided by, and how it is called then."""
+    if key == "hours":
+        unit, name = (1 / 3600, "seconds") if highest < 0.05 else (1 / 60, "minutes") if highest < 2 else (1.0, "hours")
+        unit, name = (24.0, "days") if highest > 96 else (unit, name)
+        return unit, f"{name} of steps"
+    if key == "step":
+        return 1.0, label
+    return next(((large, f"{label} ({name})") for large, name in SCALES if highest >= 2 * large), (1.0, label))
+
+
+def bucketed(rows: Sequence[Sequence[float | None]], column: int, size: int = BUCKETS) -> list[PlotPoint | None]:
+    """The points of a course over one of its columns, neighbors as one where there are too many."""
+    width = max(1, math.ceil(len(rows) / size))
+    result: list[PlotPoint | None] = []
+    for start in range(0, len(rows), width):
+        own = [row for row in rows[start : start + width] if row[column] is not None and row[2] is not None]
+        if not own:
+            result.append(None)
+            continue
+        means = [row[2] or 0.0 for row in own]
+        result.append(PlotPoint(own[-1][column] or 0.0, min(row[1] or 0.0 for row in own), sum(means) / len(means),
+                               max(row[3] or 0.0 for row in own)))  # fmt: skip
+    return result
+
+
+def band(curves: Sequence[Sequence[PlotPoint | None]]) -> list[PlotPoint | None]:
+    """Curves of several seeds as one: their mean between the lowest and the highest, where all have come to."""
+    lines = [[point for point in curve if point] for curve in curves]
+    lines = [line for line in lines if line]
+    if not lines:
+        return []
+    low, high = max(line[0].x for line in lines), min(line[-1].x for line in lines)
+    grid = [point.x for point in max(lines, key=len) if low <= point.x <= high] or [low]
+    result: list[PlotPoint | None] = []
+    for x in grid:
+        means = [_between(line, x) for line in lines]
+        result.append(PlotPoint(x, min(means), sum(means) / len(means), max(means)))
+    return result
+
+
+def _between(line: Sequence[PlotPoint], x: float) -> float:
+    """A curve's mean at a place."""
+    import bisect
+
+    at = bisect.bisect_left([point.x for point in line], x)
+    if at == 0 or at == len(line):
+        return line[min(at, len(line) - 1)].mean
+    one, other = line[at - 1], line[at]
+    share = (x - one.x) / ((other.x - one.x) or 1.0)
+    return one.mean + share * (other.mean - one.mean)
+
+
+def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, float]:
+    """The lowest and highest value that is shown; cut off is how a run falls at its beginning, and what leaps away.
+
+    `bands`: the whole of these is shown as well.
+    """
+    low = min(min([y for _, y in c.dots] + [p.low if c.banded else p.mean for p in _later(c)]) for c in curves)
+    tops = []
+    for curve in curves:
+        values = [p.high if bands else p.mean for p in _later(curve)] + [y for _, y in curve.dots]
+        tops.append(_calm(values, low, 0.9))
+    high = _calm(tops, low, 0.5)
+    room = 0.05 * (high - low) or max(1e-3, 0.01 * abs(high))
+    return low - room, high + room
+
+
+def _level(value: float) -> PlotCurve:
+    """A value as a curve of one point."""
+    return PlotCurve("", [PlotPoint(0.0, value, value, value)])
+
+
+def _later(curve: PlotCurve) -> list[PlotPoint]:
+    """Its points without its very beginning; all, where only that is known."""
+    later = [*curve.points[math.ceil(len(curve.points) * 0.04) :], *curve.points[-1:]]
+    return [point for point in later if point] or [point for point in curve.points if point]
+
+
+def _calm(values: Sequence[float], low: float, share: float) -> float:
+    """The highest value that is not far above those that so large a share does not exceed."""
+    ordered = sorted(values)
+    usual = ordered[int((len(ordered) - 1) * share)]
+    limit = usual + CALM * (usual - low)
+    return ordered[-1] if limit == low else max(value for value in ordered if value <= limit)
+
+
+def leaps(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
+    """The curves that are not wholly shown beyond their beginning, and how high each comes."""
+    _, high = reach(curves)
+    tops = ((c.name, max([p.mean for p in _later(c)] + [y for _, y in c.dots])) for c in curves)
+    return [(name, top) for name, top in tops if top > high]
+
+
+def plot(
+    axis: PlotAxis, curves: Sequence[PlotCurve], label: str, phases: Sequence[tuple[float, str]] = (), *,
+    bands: bool = False, guessing: float | None = None,
+) -> str:  # fmt: skip
+    """The whole figure; `phases`: where each begins; `bands`: they are shown whole; `guessing`: what it would reach."""
+    low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
+
+    def y(value: float) -> float:
+        return SIDE * (high - value) / (high - low)
+
+    levels = marks(low, high, 5)
+    lines = [f'<path class="grid" d="M0 {y(m):.0f}H{SIDE}"/>' for m in levels]
+    lines += [f'<path class="phase" d="M{axis.place(x):.0f} 0V{SIDE}"/>' for x, _ in phases if axis.low < x < axis.high]
+    lines += [f'<path class="phase" d="M0 {y(guessing):.0f}H{SIDE}"/>'] if guessing is not None else []
+    ordered = sorted(curves, key=lambda curve: curve.color is not None)
+    lines += [_band(curve, axis, y) for curve in ordered if curve.banded]
+    lines += [_line(curve, axis, y) for curve in ordered]
+    lines += [_dots(curve, axis, y) for curve in ordered if curve.dots]
+    svg = (
+        f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{html.escape(label)} over {html.escape(axis.label)}">{"".join(lines)}</svg>'
+    )
+    ticks = "".join(f'<i class="y" style="top:{y(m) / 10:.2f}%">{m:,.6g}</i>' for m in levels)
+    ticks += "".join(
+        f'<i class="x{" odd" if number % 2 else ""}" style="left:{axis.place(mark) / 10:.2f}%">{text}</i>'
+        for number, (mark, text) in enumerate(axis.marks)
+    )
+    ticks += "".join(
+        f'<i class="p{" before" if axis.place(x) > 0.8 * SIDE else ""}" style="left:{axis.place(x) / 10:.2f}%">'
+        f"{html.escape(text)}</i>"
+        for x, text in phases
+        if axis.low < x < axis.high
+    )
+    ticks += f'<i class="g" style="top:{y(guessing) / 10:.2f}%">guessing</i>' if guessing is not None else ""
+    data = f'data-x0="{axis.low:.8g}" data-x1="{axis.high:.8g}" data-y0="{low:.8g}" data-y1="{high:.8g}"'
+    mode = ' data-log="1"' if axis.logarithmic else ""
+    return (
+        f'<figure class="plot" data-axis="{axis.key}" data-label="{html.escape(axis.label)}" {data}{mode}>'
+        f'<div class="value">{html.escape(label)}</div><div class="area">{svg}{ticks}</div>'
+        f"<figcaption>{html.escape(axis.label)}</figcaption></figure>"
+    )
+
+
+def color(curve: PlotCurve) -> str:
+    """The class by which a curve has its color."""
+    return "other" if curve.color is None else f"c{curve.color}"
+
+
+def _inside(value: float) -> float:
+    """Far outside is as good as just outside, and numbers stay short."""
+    return min(max(value, -SIDE), 2 * SIDE)
+
+
+def _line(curve: PlotCurve, axis: PlotAxis, y: Any) -> str:
+    parts, pen = [], "M"
+    for point in curve.points:
+        if point is None:
+            pen = "M"
+            continue
+        parts.append(f"{pen}{axis.place(point.x):.0f} {_inside(y(point.mean)):.0f}")
+        pen = "L"
+    name = html.escape(cut(curve.name))
+    return f'<path class="line {color(curve)}" data-name="{name}" d="{"".join(parts)}"><title>{name}</title></path>'
+
+
+def _band(curve: PlotCurve, axis: PlotAxis, y: Any) -> str:
+    """A surface for each stretch without a gap."""
+    parts, own = [], list[PlotPoint]()
+    for point in [*curve.points, None]:
+        if point is not None:
+            own.append(point)
+            continue
+        if len(own) > 1:
+            edge = [(p.x, p.high) for p in own] + [(p.x, p.low) for p in reversed(own)]
+            parts.append("M" + "L".join(f"{axis.place(x):.0f} {_inside(y(v)):.0f}" for x, v in edge) + "Z")
+        own = []
+    return f'<path class="band {color(curve)}" data-name="{html.escape(cut(curve.name))}" d="{"".join(parts)}"/>'
+
+
+def _dots(curve: PlotCurve, axis: PlotAxis, y: Any) -> str:
+    """Lines of no length with round ends: circles that do not stretch."""
+    d = "".join(f"M{axis.place(x):.0f} {_inside(y(v)):.0f}h0" for x, v in curve.dots)
+    return f'<path class="dots {color(curve)}" data-name="{html.escape(cut(curve.name))}" d="{d}"/>'
+
+
+def legend(curves: Sequence[PlotCurve], notes: Mapping[str, str]) -> str:
+    """The names of the curves that have a color, and how many have none."""
+    named = [curve for curve in curves if curve.color is not None]
+    items = [
+        f'<li data-name="{html.escape(cut(c.name))}"><b class="key {color(c)}"></b>{html.escape(cut(c.name))}'
+        f"<small>{html.escape(notes.get(c.name, ''))}</small></li>"
+        for c in named
+    ]
+    if rest := len(curves) - len(named):
+        items.append(f'<li><b class="key other"></b>{rest:,} others<small>each told when pointed at</small></li>')
+    return f'<ul class="legend">{"".join(items)}</ul>'

@@ -1,0 +1,41 @@
+"""Report: what runs left, read once and written as a page, as Markdown, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import size
+from ordsmed.tell.report import content, folders, page, speeds
+from ordsmed.tell.report.markdown import markdown as write_markdown
+
+USUAL = "report.html"
+
+
+def write(
+    names: Sequence[str], *, out: str | None = None, markdown: str | None = None, json: str | None = None,
+    watts: float = 0.0,
+) -> list[str]:  # fmt: skip
+    """The files that are asked for, the page where none is; what was written, in lines."""
+    asked = [Path(name).resolve() for name in (out, markdown, json) if name]
+    if twice := [path for path in asked if asked.count(path) > 1]:
+        raise RecipeError(twice[0], "is to be two of the page, the Markdown and the JSON", "a file for each")
+    report = content.content(names, watts=watts)
+    texts = {}
+    if out or not (markdown or json):
+        texts[Path(out or USUAL)] = page.page(report)
+    if markdown:
+        texts[Path(markdown)] = write_markdown(report)
+    if json:
+        texts[Path(json)] = folders.dumps(report) + "\n"
+    for path, text in texts.items():
+        with files.survive_disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, text)
+    notes = [f"{run['name']}: {note}" for run in report["runs"] for note in run["notes"]]
+    lines = [
+        f"{path}: {' and '.join(speeds.counted(report))}, {size(len(text.encode()))}" for path, text in texts.items()
+    ]
+    return [*notes[:20], *([f"and {len(notes) - 20} more notes"] if len(notes) > 20 else []), *lines]

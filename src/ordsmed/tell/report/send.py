@@ -1,0 +1,177 @@
+"""Sending: a run's numbers, step by step, to a tracker of experiments (menu `trackers`), afterwards or on the way.
+
+What was sent is noted in `sent.json` in the run's folder: sent again, only what is new goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import json
+import math
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from ordsmed.base import files, menu
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.base.say import many, say
+from ordsmed.tell.report import content, folders
+
+MENU = "trackers"
+NOTE = "sent.json"
+TAGS = {"loss": "training/loss", "rate": "training/rate", "norm": "training/norm", "scale": "training/scale",
+        "tokens_per_second": "speed/tokens_per_second"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A run as trackers are told of it."""
+
+    project: str
+    name: str
+    key: str  # by which it is known when it is sent again
+    settings: Mapping[str, str]
+    began: float
+    last: int  # the last step that was sent before
+    offline: Path | None  # where a tracker writes that sends nothing
+
+
+class RunTracker(Protocol):
+    """What a file of the menu offers as `Tracker(sending)`."""
+
+    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """The numbers of a step, and when it was done."""
+
+    def end(self, scores: Mapping[str, float], state: str) -> None:
+        """What was found, and whether the run is done, stopped, failed or still running."""
+
+
+def imported(name: str, package: str) -> ModuleType:
+    """A tracker's own package, which ordsmed does not bring."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0] == package
+        problem = f"{package} is not installed here" if missing else f"{package} cannot be imported: {error}"
+        raise RecipeError(f"--to {package}", problem, "", f"`pip install {package}`, then the same command") from None
+
+
+def check(kind: str) -> None:
+    """Is there such a tracker?"""
+    if kind not in menu.entries(MENU):
+        raise RecipeError(f"--to {kind}", "no such tracker", "", nearest(kind, menu.entries(MENU)))
+
+
+def send(names: Sequence[str], kind: str, *, project: str = "ordsmed", offline: str | None = None) -> list[str]:
+    """Send all runs of these folders that have steps; a line each."""
+    check(kind)
+    runs = [run for run in folders.read(folders.find(names)) if run["course"] and run["course"]["steps"]]
+    if not runs:
+        raise RecipeError(" ".join(names), "no run there has written a step", "a run that has begun to learn")
+    place = Path(offline) if offline else None
+    if place:
+        with files.survive_disk(place):
+            place.mkdir(parents=True, exist_ok=True)
+    lines = [_send(run, kind, project, place) for run in runs]
+    return [*lines, menu.opened(MENU, kind).LATER.format(place)] if place else lines
+
+
+def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None) -> str:
+    folder = Path(run["folder"])
+    where = f"{kind} {offline.resolve() if offline else project}"
+    notes = _notes(folder)
+    note = notes.get(where, {})
+    last = int(note.get("step", 0))
+    under_way, scores = run["state"] == "running", _scores(run)
+    numbers = (each for each in steps(folder / folders.METRICS, run["began"] or 0.0, under_way) if each[0] > last)
+    first, end = next(numbers, None), {"state": run["state"], "scores": scores}
+    if first is None and note.get("end") == end:
+        return f"{folder}: nothing new for {kind} since step {last:,}"
+    key, name = note.get("key") or uuid.uuid4().hex[:16], note.get("name") or run["name"]
+    settings = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run["recipe"].items()}
+    sending = Sending(project, name, key, settings, run["began"] or 0.0, last, offline)
+    note = {"key": key, "name": name, "step": last}
+    _note(folder, {**notes, where: note})  # so that it is not begun twice
+    count = 0
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what a tracker tells
+            tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
+            for step, own, at in itertools.chain([first] if first else [], numbers):
+                tracker.log(step, own, at)
+                last, count = step, count + 1
+            tracker.end(scores, run["state"])
+    except OrdsmedError:
+        raise
+    except Exception as error:  # what a tracker raises is its own; its last line says most
+        lines = str(error).strip().splitlines() or [""]
+        raise RunError(f"{folder}: {kind}", f"{type(error).__name__}: {lines[-1][:300]}", "",
+                       "look at its address and login, then the same command") from error  # fmt: skip
+    _note(folder, {**notes, where: {**note, "step": last, "end": end}})
+    return f"{folder}: {many(count, 'step')} sent to {kind}, up to step {last:,}" + (
+        f", in {offline}" if offline else ""
+    )
+
+
+def steps(path: Path, began: float, under_way: bool = False) -> Iterator[tuple[int, dict[str, float], float]]:
+    """Each step's numbers, those of a validation at its end among them, and when it was done.
+
+    `under_way`: without the last step, whose validation may still come.
+    """
+    step, numbers, at = 0, dict[str, float](), began
+    with path.open("rb") as file:
+        for text in file:
+            try:
+                line = json.loads(text)
+                number = int(line["step"])
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                continue  # cut off or damaged
+            if number != step and numbers:
+                yield step, numbers, at
+                numbers = {}
+            step = number
+            numbers |= _tagged(line)
+            at += _finite(line.get("seconds")) or 0.0
+    if numbers and not under_way:
+        yield step, numbers, at
+
+
+def _tagged(line: Mapping[str, Any]) -> dict[str, float]:
+    """A line's numbers by the names that TensorBoard's events have."""
+    if "validation" in line:
+        named = ((f"validation/{key}", value) for key, value in line.items() if key not in ("step", "phase"))
+    else:
+        named = ((tag, line.get(key)) for key, tag in TAGS.items())
+    return {tag: value for tag, given in named if (value := _finite(given)) is not None}
+
+
+def _finite(value: Any) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if good else None
+
+
+def _scores(run: Mapping[str, Any]) -> dict[str, float]:
+    own = (run["scores"] or {}).get("found", {})
+    return {f"scores/{key}": float(value) for key, value in own.items() if key not in content.NO_SCORES}
+
+
+def _notes(folder: Path) -> dict[str, Any]:
+    """Of each tracker what was sent there; one that is damaged is none, and everything is sent again."""
+    try:
+        notes = files.read_table(folder / NOTE) if (folder / NOTE).exists() else {}
+    except OrdsmedError:
+        return {}
+    return {key: note for key, note in notes.items() if isinstance(note, dict) and isinstance(note.get("step"), int)}
+
+
+def _note(folder: Path, notes: Mapping[str, Any]) -> None:
+    """Remember what was sent; a folder that may only be read is sent whole the next time."""
+    try:
+        files.write_json(folder / NOTE, notes)
+    except OrdsmedError as error:
+        say(f"{error}; sent again, all of it goes")

@@ -1,0 +1,270 @@
+"""Speeds on a page: tables of `ordsmed bench` and all its measurements, and two recipes compared by their seeds.
+
+work/bench/NAME.json, measurements.jsonl -> facts as they stand, of measurements as their rows -> tables, bars
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
+
+from ordsmed.base import files, measurements
+from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.folder import STATUS
+from ordsmed.base.measurements import Measurement
+from ordsmed.base.say import many
+from ordsmed.measure.bench import table
+from ordsmed.tell.report import comparisons, values
+from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tables
+
+KEPT = measurements.PLACE.name
+MOST = 100  # rows of one table; of more the latest
+NAMES = {
+    "sequences_per_second": "sequences/s", "tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "memory_gib": "GiB",
+    "share_of_peak": "of the peak", "joules_a_sequence": "J/sequence", "speed_up": "speed-up", "weak": "weak scaling",
+    "strong": "strong scaling", "nvidia_sequences_per_second": "sequences/s (NVIDIA's way)",
+    "nvidia_latency_ms": "ms (NVIDIA's way)", "latency_ms": "ms",
+}  # fmt: skip
+ABOUT = "medians of rounds, with the slowest and the fastest; batch: rows a step of all devices"
+LIKE_THEM = ("nvidia_sequences_per_second", "padded")  # of a row: its rate with rows as full as theirs
+CALLED = ("date", "device", "network", "settings", "length", "batch", "micro", "precision", "compile", "layout",
+          "devices")  # fmt: skip
+PARTS = (  # tables of their own, so that each fits a page
+    ("work", "Work and memory", ("tflops", "share_of_peak", "memory_gib", "joules_a_sequence")),
+    ("latencies", "Latencies", ("latency_ms", "nvidia_sequences_per_second", "nvidia_latency_ms")),
+    ("profile", "What steps spend their time on", ("profile",)),
+)
+APART = ("published",)  # a table of its own
+ALIKE = ("device", "network", "settings", "compile", "micro", "layout")  # are told above a table, where all rows agree
+
+
+class SpeedFigure(TypedDict):
+    """A published figure beside a row."""
+
+    other_hardware: bool
+    latency_ms: NotRequired[Annotated[list[float], msgspec.Meta(min_length=4)]]
+
+
+class SpeedRow(TypedDict):
+    """What is read of a row, beside what is shown as it stands."""
+
+    sequences_per_second: Annotated[float, msgspec.Meta(gt=0)]
+    transformers: NotRequired[float]
+    padded: NotRequired[float]
+    published: NotRequired[list[SpeedFigure]]
+
+
+class SpeedTable(TypedDict):
+    """What is read of a table of `ordsmed bench`."""
+
+    bench: str
+    rows: list[SpeedRow]
+    time_to_train: NotRequired[list[dict[str, Any]]]
+    not_measured: NotRequired[list[int]]
+    failed: list[dict[str, Any]]
+    source: NotRequired[str]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """What a file of speeds holds, or all such files of a folder; none where there are none."""
+    if path.is_dir():
+        return [each for file in places(path) for each in _readable(file)]
+    if path.suffix == ".jsonl" and path.is_file():
+        if each := _kept(path):
+            return each
+        raise DataError(path, "holds no measurement", "lines as `ordsmed bench` adds them")
+    if path.suffix == ".json" and path.is_file():
+        if each := _standing(path):
+            return each
+        raise DataError(path, "is no table of `ordsmed bench`", "its NAME.json, or measurements.jsonl")
+    return []
+
+
+def _readable(path: Path) -> list[dict[str, Any]]:
+    """Of a file of a folder; one that is damaged is told of, and the others are shown."""
+    try:
+        return _kept(path) if path.name == KEPT else _standing(path)
+    except OrdsmedError as error:
+        values.tell_left_out(str(error))
+        return []
+
+
+def places(path: Path) -> list[Path]:
+    """The files that may hold speeds: itself; of a folder those in it, and of `work` those of `work/bench`."""
+    if path.is_file():
+        return [path]
+    rooms = [room for room in (path, path / measurements.PLACE.parent.name) if not values.stands(room / STATUS)]
+    files_of = [file for room in rooms for file in (*values.matching(room, "*.json"), room / KEPT)]
+    return [file for file in files_of if values.stands(file) and file.is_file()]
+
+
+def _standing(path: Path) -> list[dict[str, Any]]:
+    """The table that `ordsmed bench` left; what is another file holds none."""
+    facts = files.read_json(path)
+    if not isinstance(facts, dict) or not {"bench", "rows", "scaling", "failed"} <= facts.keys():
+        return []
+    return [{**values.shaped(path, facts, SpeedTable, "measure it again"), "file": values.written(str(path))}]
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    """Of each recipe its measurements, the latest last; speed-up and scaling are beside the last of those shown."""
+    by_recipe: dict[str, list[list[Measurement]]] = {}
+    for each in measurements.read(path):
+        groups = by_recipe.setdefault(each.bench, [])
+        if each.software == table.OURS:
+            groups.append([each])
+        elif groups:
+            groups[-1].append(each)  # what was measured beside stands behind
+    return [{"bench": f"all measurements of {name}", "rows": [*_rows(groups[-MOST:])], "all_rows": len(groups),
+             "file": values.written(str(path))} for name, groups in by_recipe.items() if groups]  # fmt: skip
+
+
+def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
+    """A row for each of ours, with what was measured beside it."""
+    ours = [each for each, *_ in groups]
+    for each, *others in groups:
+        network = f"{each.family} {each.layers} x {each.width}"
+        row = {"date": each.date, "device": each.device, "network": network} | table.row_of(each)
+        for other in others:
+            row |= {other.software: table.rounded(other.sequences_per_second),
+                    "ratio": round(other.step_seconds / each.step_seconds, 3)}  # fmt: skip
+        weak = table.scaling(each, ours, "weak") if each.processes > 1 else None
+        yield row | {"speed_up": table.speed_up(each, ours), "weak": weak}
+
+
+def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
+    """All tables of a report that have a row."""
+    more = (*comparisons.tables(report), *_speeds(report))
+    return [*tables(report), *(each for each in more if each.rows)]
+
+
+def title(report: Mapping[str, Any]) -> str:
+    """Of a page without runs."""
+    names = [cut(each["bench"]) for each in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
+    return names[0] if len(names) == 1 else "Speeds and comparisons" if report["comparisons"] else "Speeds"
+
+
+def counted(report: Mapping[str, Any]) -> list[str]:
+    """How much of everything a report has."""
+    nouns = {"runs": "run", "speeds": "speed table", "comparisons": "comparison"}
+    return [many(len(report[key]), noun) for key, noun in nouns.items() if report[key]]
+
+
+def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    """Of each bench its rows, others' figures beside them, hours, and what could not be measured."""
+    for number, bench in enumerate(report["speeds"]):
+        alike = _alike(bench["rows"])
+        parts = [*(str(bench[key]) for key in ("device", "date") if bench.get(key)), *map(_named, alike.items()), ABOUT]
+        parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _more(bench) else []
+        parts += [f"time to train is not known: length {n:,} was not measured" for n in bench.get("not_measured", [])]
+        title, rows = str(bench["bench"]), ("speeds", number, "rows")
+        apart = [name for _, _, names in PARTS for name in names]
+        yield _grid(report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*alike, *apart])
+        yield _published(report, number)
+        which = _which(bench["rows"]) or ["length", "batch", "precision"]
+        for key, name, names in PARTS:
+            if any(row.get(one) for row in bench["rows"] for one in names):
+                yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*which, *names])
+        train = "rows over rates of all lengths; speed-up: t of fp32 or TF32 over t of these"
+        yield _grid(report, ("speeds", number, "time_to_train"), f"hours-{number}", f"Time to train: {title}", train)
+        yield _grid(report, ("speeds", number, "failed"), f"not-measured-{number}", f"Not measured: {title}", "")
+
+
+def _more(bench: Mapping[str, Any]) -> bool:
+    return bool(bench.get("all_rows", 0) > len(bench["rows"]))
+
+
+def _alike(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several rows say alike."""
+    first = rows[0] if len(rows) > 1 else {}
+    return {name: first[name] for name in ALIKE if name in first and all(row.get(name) == first[name] for row in rows)}
+
+
+def _which(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """By what rows are told apart."""
+    return [name for name in CALLED if len({str(row.get(name)) for row in rows}) > 1]
+
+
+def _named(item: tuple[str, Any]) -> str:
+    name, value = item
+    return str(value) if name in ("device", "network", "settings") else f"{name} {_shown(value)}"
+
+
+def _grid(
+    report: Mapping[str, Any], at: tuple[str | int, ...], key: str, title: str, about: str, *,
+    without: Collection[str] = (), only: Collection[str] = (),
+) -> ReportTable:  # fmt: skip
+    """Rows of facts, a column a name; numbers that belong together have a column each."""
+    cells, rows = Cells(report), report["speeds"][at[1]].get(at[2]) or []
+    paths = dict.fromkeys(path for row in rows for path in _paths(row)
+                          if path[0] not in without and (not only or path[0] in only))  # fmt: skip
+    for number in range(len(rows)):
+        cells.add(*(cells.at((*at, number, *path), _shown) for path in paths))
+    return cells.table(key, title, [" ".join([NAMES.get(path[0], path[0].replace("_", " ")), *path[1:]])
+                                    for path in paths], about)  # fmt: skip
+
+
+def _paths(row: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from ((name, inner) for inner in value)
+        elif name not in APART:
+            yield (name,)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return table.digits(value) if isinstance(value, int | float) else cut(str(value))
+
+
+def _published(report: Mapping[str, Any], number: int) -> ReportTable:
+    """Others' figures for the same work, each beside the row of ours that it is of."""
+    cells, bench = Cells(report), report["speeds"][number]
+    for row, ours in enumerate(bench["rows"]):
+        for other, figure in enumerate(ours.get("published") or []):
+            own, at = ("speeds", number, "rows", row), ("speeds", number, "rows", row, "published", other)
+            like_them = next((key for key in LIKE_THEM if key in ours), "")
+            cells.add(
+                *(cells.at((*own, key), _shown)
+                  for key in ("length", "batch", "precision", "sequences_per_second", like_them)),
+                *(cells.at((*at, key), _shown) for key in ("devices", "device", "sequences_per_second")),
+                *(cells.at((*at, "latency_ms", n), _shown) if "latency_ms" in figure else ReportCell("")
+                  for n in range(4)),
+                ReportCell("other" if figure["other_hardware"] else "same"),
+            )  # fmt: skip
+    head = ("length", "batch", "precision", "ours, sequences/s", "ours, padded as theirs", "devices", "theirs",
+            "theirs, sequences/s", "ms mean", "ms 90%", "ms 95%", "ms 99%", "hardware")  # fmt: skip
+    return cells.table(f"published-{number}", f"Published figures: {bench['bench']}", head, bench.get("source", ""))
+
+
+def bars(report: Mapping[str, Any], key: str) -> str:
+    """Sequences a second of a table's rows as bars, from 0 on."""
+    room, _, number = key.rpartition("-")
+    if room != "speeds":
+        return ""
+    rows = report["speeds"][int(number)]["rows"]
+    lines = [line for row in rows for line in _bars(row, rows)]
+    most = max(value for _, value, _ in lines)
+    items = "".join(
+        f'<li><span>{html.escape(name)}</span><b class="{kind}" style="width:{40 * value / most:.2f}%"></b>'
+        f"<em>{table.digits(value)}</em></li>"
+        for name, value, kind in lines
+    )
+    return f'<figure class="bars"><figcaption>sequences/s</figcaption><ul>{items}</ul></figure>'
+
+
+def _bars(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float, str]]:
+    """A row's own and what was measured beside it; called by what tells it from other rows."""
+    names = [name for name in _which(rows) if row.get(name) is not None]
+    parts = [f"{NAMES.get(name, name)} {_shown(row[name])}" if isinstance(row[name], int) else str(row[name])
+             for name in names]  # fmt: skip
+    called = ", ".join(parts) or "as the recipe has it"
+    yield called, row["sequences_per_second"], "ours"
+    for other in ("transformers", "padded"):
+        if other in row:
+            yield f"{called}: {other}", row[other], "theirs"

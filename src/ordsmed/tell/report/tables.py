@@ -1,0 +1,309 @@
+"""The tables of a report, each cell with the number it shows and where in the report's JSON that number stands."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from ordsmed.base.say import duration, operations
+from ordsmed.weights import probed
+
+SPREAD = "over the seeds of a recipe; deviation: of the sample; interval: of the mean, by Student's t"
+COUNTS = ("total", "HasAns_total", "NoAns_total", "examples")  # that stand among scores, and are none
+LONGEST = 60  # letters of a cell; the rest is left out where it is shown, and stands in the JSON
+Path = tuple[str | int, ...]  # where a value stands in the JSON
+
+
+@dataclass(frozen=True)
+class ReportCell:
+    """What a cell shows, and the number it comes from, or the text."""
+
+    text: str
+    value: float | int | str | None = None
+    source: Path = ()
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """A table with its heading; `numbers`: the columns whose cells are numbers."""
+
+    key: str
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[ReportCell, ...], ...]
+    about: str = ""
+    numbers: frozenset[int] = frozenset()
+
+
+@dataclass
+class Cells:
+    """Makes cells of what stands in the report."""
+
+    report: Mapping[str, Any]
+    rows: list[tuple[ReportCell, ...]] = field(default_factory=list)
+
+    def at(self, path: Path, show: Callable[[Any], str]) -> ReportCell:
+        """The value at a path, shown; empty where there is none."""
+        value: Any = self.report
+        for part in path:
+            if isinstance(value, Mapping):
+                value = value.get(part)
+            else:  # of another row the same may be no list
+                value = value[part] if isinstance(value, list | tuple) and isinstance(part, int) else None
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return ReportCell("", None, path)
+        return ReportCell(show(value), value if isinstance(value, int | float | str) else None, path)
+
+    def add(self, *cells: ReportCell) -> None:
+        """A row."""
+        self.rows.append(cells)
+
+    def table(self, key: str, title: str, head: Sequence[str], about: str = "") -> ReportTable:
+        """What was added; columns without a value in any row are left out."""
+        kept = [n for n in range(len(head)) if any(row[n].text for row in self.rows)]
+        rows = tuple(tuple(row[n] for n in kept) for row in self.rows)
+        numbers = frozenset(
+            at for at in range(len(kept)) if all(isinstance(row[at].value, int | float) for row in rows if row[at].text)
+        )
+        return ReportTable(key, title, tuple(head[n] for n in kept), rows, about, numbers)
+
+
+def count(value: float) -> str:
+    """`1,064,960`, `21.4 M`, `3.3 B`."""
+    if abs(value) < 10_000_000:
+        return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.3g}"
+    unit, name = next(each for each in ((1e15, "e15"), (1e12, " T"), (1e9, " B"), (1e6, " M")) if abs(value) >= each[0])
+    return f"{value / unit:,.2f}{name}"
+
+
+def loss(value: float) -> str:
+    """Four digits after the point; more where it is small, fewer where it is large."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if abs(value) >= 0.01 or not value else f"{value:.3g}"
+
+
+def score(value: float) -> str:
+    """As probes' tables have it."""
+    return probed.said(float(value))
+
+
+def _between(value: Sequence[float]) -> str:
+    """An interval."""
+    return " to ".join(map(score, value))
+
+
+def hours(value: float) -> str:
+    """As a person says it."""
+    seconds = value * 3600
+    return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def few(value: float) -> str:
+    """Three digits."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def words(value: Any) -> str:
+    """A setting."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """No longer than a cell can be; the end of a long name tells more than its middle."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 + 1 :]}"
+
+
+def tables(report: Mapping[str, Any]) -> list[ReportTable]:
+    """All that have a row, in the order of a page."""
+    every = [_runs(report), *_differences(report), _scores(report), *_trials(report), _probes(report), *_data(report),
+            _cost(report), _left_out(report), _environment(report)]  # fmt: skip
+    return [table for table in every if table.rows]
+
+
+def _runs(report: Mapping[str, Any]) -> ReportTable:
+    cells = Cells(report)
+    head = ("run", "verb", "state", "seed", "step", "of", "loss", "best validation", "tokens", "tokens/s", "time",
+            "FLOPs", "parameters")  # fmt: skip
+    for number in range(len(report["runs"])):
+        at: Path = ("runs", number)
+        cells.add(
+            cells.at((*at, "name"), cut), cells.at((*at, "kind"), str), cells.at((*at, "state"), str),
+            cells.at((*at, "seed"), str), cells.at((*at, "course", "step"), count), cells.at((*at, "planned"), count),
+            cells.at((*at, "course", "loss"), loss), cells.at((*at, "course", "best_judged", "validation"), loss),
+            cells.at((*at, "course", "tokens"), count), cells.at((*at, "course", "tokens_per_second"), count),
+            cells.at((*at, "course", "hours"), hours), cells.at((*at, "course", "flops"), operations),
+            cells.at((*at, "parameters"), count),
+        )  # fmt: skip
+    about = "loss: the mean of the last 10 steps; time: of the steps, without validations and saving"
+    return cells.table("runs", "Runs", head, about)
+
+
+def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    """Settings below each other where few recipes are compared, else recipes."""
+    for number, one in enumerate(report["differences"]):
+        at: Path = ("differences", number, "rows")
+        names = [cut(report["groups"][group]["name"]) for group in one["groups"]]
+        cells = Cells(report)
+        if len(names) <= 6:
+            head = ["setting", *names]
+            for row, _ in enumerate(one["rows"]):
+                own = [cells.at((*at, row, "values", column), words) for column in range(len(names))]
+                cells.add(
+                    cells.at((*at, row, "setting"), str), *(each if each.text else ReportCell("–") for each in own)
+                )
+        else:
+            head = ["recipe", *(row["setting"] for row in one["rows"])]
+            for column, group in enumerate(one["groups"]):
+                own = [cells.at((*at, row, "values", column), words) for row in range(len(one["rows"]))]
+                cells.add(cells.at(("groups", group, "name"), cut), *(e if e.text else ReportCell("–") for e in own))
+        about = f"the settings in which the recipes of `{one['verb']}` differ; –: a recipe has no such setting"
+        yield cells.table(f"differences-{one['verb']}", f"How the recipes differ: {one['verb']}", head, about)
+
+
+def _scores(report: Mapping[str, Any]) -> ReportTable:
+    cells = Cells(report)
+    for number, group in enumerate(report["groups"]):
+        for row, one in enumerate(group["scores"]):
+            if one["score"] in COUNTS or (one["runs"] == 1 and _is_trial(report, group)):
+                continue
+            at: Path = ("groups", number, "scores", row)
+            cells.add(
+                cells.at(("groups", number, "name"), cut), cells.at((*at, "score"), str),
+                cells.at((*at, "runs"), count), cells.at((*at, "mean"), score), cells.at((*at, "deviation"), score),
+                cells.at((*at, "interval"), _between), cells.at((*at, "low"), score),
+                cells.at((*at, "high"), score), cells.at((*at, "guessing"), score),
+            )  # fmt: skip
+    head = ("recipe", "score", "seeds", "mean", "± deviation", "95% interval", "lowest", "highest", "guessing")
+    return cells.table("scores", "Scores", head, SPREAD)
+
+
+def _is_trial(report: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+    """Does a table of trials tell of these runs?"""
+    folders = [PurePath(report["runs"][number]["folder"]) for number in group["runs"]]
+    grids = {PurePath(run["folder"]) for run in report["runs"] if run["trials"].get("trials")}
+    return all(folder.parent.name == "trials" and folder.parent.parent in grids for folder in folders)
+
+
+def _trials(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    for number, run in enumerate(report["runs"]):
+        trials = run["trials"].get("trials")
+        if not isinstance(trials, list) or not trials:
+            continue
+        settings = list(dict.fromkeys(key for trial in trials for key in trial.get("setting", {})))
+        scores = list(dict.fromkeys(key for trial in trials for key in trial.get("scores", {})))
+        cells = Cells(report)
+        for row in range(len(trials)):
+            at: Path = ("runs", number, "trials", "trials", row)
+            cells.add(
+                cells.at((*at, "trial"), cut), *(cells.at((*at, "setting", key), words) for key in settings),
+                cells.at((*at, "seed"), str), cells.at((*at, "step"), count),
+                *(cells.at((*at, "scores", key), score) for key in scores), cells.at((*at, "seconds"), few),
+            )  # fmt: skip
+        head = ("trial", *settings, "seed", "step", *scores, "seconds")
+        about = f"the best by {run['trials'].get('score')}: {run['trials'].get('best')}"
+        yield cells.table(f"trials-{number}", f"Trials of {cut(run['name'])}", head, about)
+
+
+def _probes(report: Mapping[str, Any]) -> ReportTable:
+    cells = Cells(report)
+    for number, run in enumerate(report["runs"]):
+        for row in range(len(run["probes"])):
+            at: Path = ("runs", number, "probes", row)
+            cells.add(
+                cells.at(("runs", number, "name"), cut), cells.at((*at, "probe"), str), cells.at((*at, "files"), cut),
+                cells.at((*at, "step"), count), cells.at((*at, "words"), count), cells.at((*at, "tokens"), count),
+                cells.at((*at, "score"), str), cells.at((*at, "value"), score), cells.at((*at, "error"), score),
+                cells.at((*at, "guessing"), score),
+            )  # fmt: skip
+    head = ("run", "probe", "files", "step", "words seen", "tokens seen", "score", "result", "± error", "guessing")
+    return cells.table("probes", "Probes", head, "± error: the standard error over what was asked")
+
+
+def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    """Each store and each file of a task once."""
+    cells, files, seen = Cells(report), Cells(report), set()
+    for number, run in enumerate(report["runs"]):
+        for row, source in enumerate(run["data"]):
+            if (key := source["fingerprint"] or json.dumps(source)) in seen:
+                continue
+            seen.add(key)
+            at: Path = ("runs", number, "data", row)
+            if source["split"]:
+                files.add(
+                    cells.at((*at, "source"), cut), cells.at((*at, "split"), str),
+                    cells.at((*at, "examples"), count), cells.at((*at, "tokens"), count),
+                )  # fmt: skip
+                continue
+            cells.add(
+                cells.at((*at, "source"), cut), cells.at((*at, "documents"), count), cells.at((*at, "tokens"), count),
+                cells.at((*at, "held_out"), count), cells.at((*at, "bytes_a_token"), few),
+                cells.at((*at, "unknown"), few), cells.at((*at, "kind"), str), cells.at((*at, "vocabulary"), count),
+                cells.at((*at, "language"), str), cells.at((*at, "licence"), cut),
+            )  # fmt: skip
+    head = ("store", "documents", "tokens", "held out", "bytes a token", "unknown", "tokenizer", "vocabulary",
+            "language", "license")  # fmt: skip
+    yield cells.table("data", "Corpus and tokenizer", head, "held out: tokens of the validation text")
+    yield files.table("files", "Files of tasks", ("file", "split", "examples", "tokens"))
+
+
+def _devices(machine: str) -> str:
+    """Without their measured peak, which stands beside the environment."""
+    return cut(machine.partition(";")[0])
+
+
+def _cost(report: Mapping[str, Any]) -> ReportTable:
+    cells = Cells(report)
+    paths = [(("runs", n, "name"), ("runs", n, "cost")) for n, run in enumerate(report["runs"]) if run["course"]]
+    for name, at in paths:
+        cells.add(
+            cells.at(name, cut), cells.at((*name[:2], "machine"), _devices), cells.at((*at, "hours"), hours),
+            cells.at((*at, "device_hours"), few), cells.at((*at, "flops"), operations), cells.at((*at, "kwh"), few),
+        )  # fmt: skip
+    if len(paths) > 1:
+        all_of = ("cost",)
+        cells.add(
+            ReportCell(f"all {len(paths)} runs"), ReportCell(""), cells.at((*all_of, "hours"), hours),
+            cells.at((*all_of, "device_hours"), few), cells.at((*all_of, "flops"), operations),
+            cells.at((*all_of, "kwh"), few),
+        )  # fmt: skip
+    watts, blank = report["made"]["watts"], report["cost"]["without_flops"]
+    about = "time of the steps that stand, without validations, saving and what was done twice"
+    about += f"; energy at {watts:g} W a device, as `--watts` says" if watts else "; energy: not measured"
+    about += f"; FLOPs of {blank} of {len(paths)} runs are not known" if blank else ""
+    return cells.table("cost", "Cost", ("run", "machine", "time", "device hours", "FLOPs", "kWh"), about)
+
+
+def _left_out(report: Mapping[str, Any]) -> ReportTable:
+    cells = Cells(report)
+    for number, run in enumerate(report["runs"]):
+        for row in range(len(run["left_out"])):
+            at: Path = ("runs", number, "left_out", row)
+            cells.add(
+                cells.at(("runs", number, "name"), cut), cells.at((*at, "first"), count),
+                cells.at((*at, "last"), count), cells.at((*at, "times"), count), cells.at((*at, "why"), cut),
+            )  # fmt: skip
+    about = "steps whose rows taught nothing, since `[trouble]` skipped them or went back before them; times: how often"
+    return cells.table("left-out", "Skipped and rewound", ("run", "first step", "last step", "times", "why"), about)
+
+
+def _environment(report: Mapping[str, Any]) -> ReportTable:
+    """Each environment once."""
+    cells, seen = Cells(report), dict[str, list[int]]()
+    for number, run in enumerate(report["runs"]):
+        if run["environment"]:
+            own = {key: value for key, value in run["environment"].items() if key != "command"}
+            seen.setdefault(json.dumps([own, run["machine"]]), []).append(number)
+    keys = list(dict.fromkeys(key for run in report["runs"] for key in run["environment"] if key != "command"))
+    for numbers in seen.values():
+        names = [report["runs"][number]["name"] for number in numbers]
+        at: Path = ("runs", numbers[0])
+        who = ReportCell(cut(names[0]) + (f" and {len(names) - 1} more" if names[1:] else ""))
+        cells.add(who, cells.at((*at, "machine"), cut), *(cells.at((*at, "environment", key), words) for key in keys))
+    return cells.table("environment", "Environment", ("runs", "devices", *keys))

@@ -1,0 +1,101 @@
+"""Others: what a folder or file of another format is, as `import` takes it: its network, its pieces, what it loses.
+
+FOLDER|FILE|PREFIX -> the format in formats/ that recognizes it -> kind, sizes, vocabulary, what would be left out
+google/electra-base-discriminator -> where the table of names leads -> the same
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import hub, run, settings
+from ordsmed.base.binary import bundle
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.menu import kind_of
+from ordsmed.base.say import many
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import foreign, google, taken_over, weights
+from ordsmed.weights.foreign import Format
+from ordsmed.weights.renaming import Held
+
+VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # files that a tokenizer is read from
+
+
+def place_of(name: str) -> Path | None:
+    """Where something of others stands that this name means; None: it is a recipe, a folder of ours, or nothing."""
+    place = hub.folder(name)
+    if kind_of_folder(place).made or not taken_over.stands(place):
+        return None
+    listed = place.is_file() and (str(place) != name or place.suffix in VOCABULARIES)
+    return place if listed or bundle.find(place) or taken_over.known(place) else None
+
+
+def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
+    """What it is, for a person; what `import` refuses is refused. `overrides`: settings that files do not tell."""
+    form = taken_over.known(place)
+    where = [] if str(place) == name else [f"  stands at {place}"]
+    if form is None and place.is_file():
+        return [f"{name}: a vocabulary", *where, f"  {_pieces(Tokenizer.load(place))}"]
+    form = form or taken_over.recognised(place)
+    return [f"{name}: {kind_of(form)}", *where, *(f"  {line}" for line in _told(form, place, overrides))]
+
+
+def refuse_absent(name: str) -> None:
+    """Of a name that is no recipe and leads nowhere: where it would be told which folder it means."""
+    owners = {recipe.split("/")[0] for recipe in run.recipe_names()}
+    if taken_over.stands(hub.folder(name)) or name.split("/")[0] in owners:
+        return
+    if remedy := hub.remedy_of_others(name):
+        raise RecipeError(name, "is no recipe and leads to no folder", "", remedy)
+
+
+def _told(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
+    if kind_of(form) == foreign.FORMAT:
+        if overrides:
+            raise RecipeError(place, f"is a Hugging Face folder, but {overrides[0]} is given", "no override")
+        return _hugging_face(form, place)
+    imported = form.read(place, overrides)
+    held = imported.tensors
+    shapes = held.shapes if isinstance(held, Held) else {name: tuple(one.shape) for name, one in held.items()}
+    left = [note.removeprefix(f"{place}: ") for note in imported.notes]
+    prefix = bundle.find(place)
+    slots = sum(bool(google.SLOTS.search(name)) for name in bundle.names(prefix)) if prefix else 0
+    if slots:
+        left.append(f"{many(slots, 'tensor')} of its optimizer: left out")
+    networks = imported.networks
+    learned = None if imported.bare else networks.learned
+    return [*_network(networks.model, learned), *_sizes(shapes.values(), imported.tokenizer), *left]
+
+
+def _hugging_face(form: Any, place: Path) -> list[str]:
+    """Without loading more than must be: the tensors of a folder tell their shapes."""
+    model, tokenizer = foreign.settings(place), Tokenizer.load(place)
+    learned = form.learned(place, model)
+    with torch.device("meta"):
+        network = learned.build(model, tokenizer).networks()[""]
+    held = weights.foreign_shapes(place)
+    left = weights.left_out(held, network.tensors(), network.settings.names())
+    notes = [f"of heads that are not asked for, left out: {', '.join(left)}"] if left else []
+    return [*_network(model, learned), *_sizes(held.values(), tokenizer), *notes]
+
+
+def _network(model: Any, learned: Any) -> list[str]:
+    """The settings of a network as an import writes them, and what it learned."""
+    written = settings.lines({"model": settings.plain(model)})
+    return [*filter(None, written), f"learned: {kind_of(learned)}" if learned else "a network without heads"]
+
+
+def _sizes(shapes: Any, tokenizer: Any) -> list[str]:
+    return [many(sum(map(math.prod, shapes)), "number"), _pieces(tokenizer)]
+
+
+def _pieces(tokenizer: Any) -> str:
+    if not isinstance(tokenizer, Tokenizer):
+        return f"tokenizer: {type(tokenizer).__name__}"
+    return f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}"

@@ -1,0 +1,249 @@
+"""Show: what a recipe would do or a run did, before any hour of a machine is spent; how two differ; what a step saw."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import hub, run, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.folder import RECIPE, SETTINGS, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.run import Run
+from ordsmed.base.say import many
+from ordsmed.base.screen import command
+from ordsmed.corpus.folder import origin
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
+from ordsmed.learn.phases import Stretch, locate, total
+from ordsmed.measure.bench.bench import Bench
+from ordsmed.measure.evaluation.recipe import Evaluation
+from ordsmed.tell.show import others, state
+from ordsmed.train import request
+from ordsmed.train.finetune import grid, trials
+from ordsmed.train.finetune.plan import FinetuningPlan
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.plan import Plan
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.training import Training
+from ordsmed.weights import weights
+from ordsmed.weights.origin import Origin
+
+RECIPES: dict[str, Any] = {
+    each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation)
+}
+PLANS: dict[str, type[Plan]] = {plan.recipes.verb: plan for plan in (PretrainingPlan, FinetuningPlan)}
+
+
+def show(
+    name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0,
+    own_settings: bool = False, defaults: bool = False,
+) -> list[str]:  # fmt: skip
+    """A recipe or a run in lines, of a run first how it stands; of a model its settings and size, of others' as well.
+
+    `own_settings`: those of a run as well; `defaults`: also the settings that are at their defaults.
+    """
+    if not _is_recipe(name):
+        if place := others.place_of(name):
+            return others.lines(name, place, overrides)
+        others.refuse_absent(name)
+        name = name if Path(name).exists() else str(hub.folder(name))
+    if kind_of_folder(name) is FolderKind.IMPORT:
+        if overrides:
+            raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
+        count = sum(math.prod(shape) for shape in weights.shapes(Path(name) / WEIGHTS).values())
+        text = (Path(name) / SETTINGS).read_text(encoding="utf-8")
+        return [
+            f"{name}: weights, of no run that stands here",
+            *_indent(text.rstrip().splitlines()),
+            many(count, "number"),
+        ]
+    if kind_of_folder(name) is FolderKind.STABILITY:
+        return [f"{name}: {FolderKind.STABILITY.value}", *state.lines(Path(name))]
+    with run.at_home(name) as own:
+        recipe, kind = read(own, overrides, site=site)
+        folder = Path(own) if kind_of_folder(own).made else None
+        stands, lines = state.lines(folder) if folder else [], []
+        if isinstance(recipe, Training):
+            several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
+            try:
+                lines = _trials(several, own) if several and folder is None else []
+                plan = PLANS[kind].read(own, overrides, layout=layout, site=site, devices=devices)
+                lines += plan.lines()
+                recipe = several or plan.recipe
+            except OrdsmedError as error:
+                if folder is None:
+                    raise
+                lines = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
+    if folder is None:
+        return [f"{name}: {kind}", *_settings(recipe, [name, *overrides], defaults), *lines]
+    if own_settings or defaults:
+        return [f"{name}: {kind}", *stands, *lines, *_settings(recipe, [name], defaults)]
+    return [f"{name}: {kind}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
+
+
+def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequence[str]) -> list[str]:
+    """A training that is about to be started: how its run stands, or the settings of its recipe; and its plan."""
+    if not kind_of_folder(name).made:
+        return [f"{name}: {recipe.verb}", *_settings(recipe, [name, *overrides], defaults=False), *lines]
+    with run.at_home(name) as own:
+        stands = state.lines(Path(own))
+    return [f"{name}: {recipe.verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
+
+
+def _settings(recipe: Any, words: Sequence[str], defaults: bool) -> list[str]:
+    """What the recipe says, and how the rest of its settings is seen."""
+    if defaults:
+        return _indent(settings.lines(settings.plain(recipe)))
+    rest = f"settings at their defaults: `{command('show', *words, '--all')}`"
+    return [*_indent(settings.lines(settings.changed(recipe))), rest]
+
+
+def layout(
+    name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
+) -> list[str]:
+    """Mesh, batch arithmetic and memory of a training on so many devices."""
+    with run.at_home(name) as own:
+        kind = read(own, overrides, site=site)[1]
+        if kind not in PLANS:
+            raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
+        return PLANS[kind].read(own, overrides, layout=layout, site=site, devices=devices).lying()
+
+
+def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]:
+    """The settings in which two recipes or runs differ; the overrides are the second one's."""
+    both = (read(one)[0], read(other, overrides)[0])
+    flats = [settings.flat(settings.plain(recipe)) for recipe in both]
+    keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
+    if not keys:
+        return [f"{one} and {other}: the same settings"]
+    wide = max(map(len, keys))
+    lines = [f"{'':{wide}}  {one} | {other}"]
+    return lines + [f"{k:{wide}}  {_said(flats[0].get(k))} | {_said(flats[1].get(k))}" for k in keys]
+
+
+def documents(name: str, step: int) -> list[str]:
+    """Which documents a step of a run saw, with where each stands in its corpus and how it begins."""
+    with run.at_home(name) as own:
+        return _documents(name, Path(own), step)
+
+
+def _documents(name: str, folder: Path, step: int) -> list[str]:
+    if kind_of_folder(folder) is not FolderKind.PRETRAINING:
+        raise RecipeError(name, "is no run", "the folder of an `ordsmed pretrain`")
+    recipe = run.read_recipe(Pretraining, folder)
+    if not 1 <= step <= total(recipe.phase):
+        raise RecipeError("--step", f"found {step}", f"1 to {total(recipe.phase)}")
+    index, inner = locate(recipe.phase, step - 1)
+    data = [Encoded(run.obtain(Encoding, source)) for source in recipe.sources]
+    phases_before = int(Run(folder).status.get("phases_before", 0))
+    rows = recipe.objective.rows(
+        [d.train for d in data], list(recipe.sources.values()), data[0].tokenizer, recipe.phase[index],
+        recipe.seed, index + phases_before, stretch=Stretch.of(recipe.phase, index),
+    )  # fmt: skip
+    batch = recipe.phase[index].batch
+    spans = rows.spans(np.arange(inner * batch, (inner + 1) * batch))
+    place = f"{name}: step {step} (phase {index + 1}, its step {inner + 1})"
+    lines = [f"{place}: {many(batch, 'row')}, {many(len(spans), 'piece')} of documents"]
+    for span in spans:
+        store, source = data[span.source], list(recipe.sources)[span.source]
+        ids = np.asarray(store.train.tokens[span.start : min(span.stop, span.start + 24)])
+        lexicon = store.train.lexicon
+        words = [] if lexicon is None else [lexicon.word(number).decode() for number in ids]
+        text = " ".join(words) or store.tokenizer.decode(ids)
+        begin = span.start - int(store.train.document_starts[span.document])
+        lines.append(
+            f"  row {span.number}: {source} document {span.document}{_origin(store, span.document)}, "
+            f"tokens {begin} to {begin + span.stop - span.start}: {' '.join(text.split())[:80]}"
+        )
+    return lines
+
+
+def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
+    """The recipe of a name, a file or a folder, and the verb it belongs to."""
+    path = Path(name) / RECIPE if kind_of_folder(name).made else None
+    if path and path.exists():
+        verb = str(Run(Path(name)).status.get("verb"))
+        if verb not in RECIPES:
+            raise RecipeError(name, "is no folder that ordsmed made", "one made by " + ", ".join(RECIPES))
+        table = run.as_recorded(RECIPES[verb], settings.read(path))
+    else:
+        place, verb = _find(name, verb)
+        table = _table(place, verb)
+        verb = verb or _verb(settings.override(table, overrides), name)
+    if issubclass(RECIPES[verb], Training):
+        return request.read(RECIPES[verb], name, overrides, site=site), verb
+    if site:
+        raise RecipeError("--site", f"found {site}, for a recipe of `{verb}`", "a recipe or run of a training")
+    if path and overrides:
+        raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
+    return settings.decode(RECIPES[verb], settings.override(table, overrides), name), verb
+
+
+def _table(path: Path, verb: str) -> dict[str, Any]:
+    """A recipe's table; where its verb is not said, what it is `like` may be of either training."""
+    try:
+        return run.read_table(path, verb or "pretrain")
+    except RecipeError:
+        if verb:
+            raise
+        with contextlib.suppress(RecipeError):
+            return run.read_table(path, "finetune")
+        raise
+
+
+def _is_recipe(name: str) -> bool:
+    """Is it the name of a built-in recipe, and of nothing that stands here?"""
+    return not Path(name).exists() and any(name in run.recipe_names(verb) for verb in ("", *RECIPES))
+
+
+def _find(name: str, verb: str) -> tuple[Path, str]:
+    """The file of a recipe: `bert-base`, `pretrain/bert-base` or a path."""
+    if verb or Path(name).is_file():
+        return run.find_recipe(name, verb), verb
+    for guess in RECIPES:
+        if name in run.recipe_names(guess):
+            return run.find_recipe(name, guess), guess if name not in run.recipe_names() else ""
+    return run.find_recipe(name, ""), ""
+
+
+def _verb(table: dict[str, Any], name: str) -> str:
+    signs = {"bench": "measure", "evaluate": "probe", "pretrain": "phase", "finetune": "task", "corpus": "source"}
+    for verb, sign in signs.items():
+        if sign in table:
+            return verb
+    if "tokenizer" in table:
+        return "tokenizer" if isinstance(table["tokenizer"], dict) else "encode"
+    raise RecipeError(name, f"keys {', '.join(table)}", "those of a " + ", ".join(RECIPES))
+
+
+def _trials(recipe: Finetuning, name: str) -> list[str]:
+    """Which trials would be made."""
+    if recipe.step == "all" and Origin.find(recipe.init) is None:
+        return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
+    return trials.told(grid.plan(recipe, run.place(recipe, run.title(name)), name))
+
+
+def _origin(encoded: Any, document: int) -> str:
+    """Where a document of a store stands in the corpus it was encoded from, if that still stands."""
+    try:
+        with run.at_home(encoded.folder) as own:
+            corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(own)).corpus)
+            return f" ({origin(corpus, 'train', document)})"
+    except (OrdsmedError, OSError):
+        return ""
+
+
+def _said(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" if line else "" for line in lines]

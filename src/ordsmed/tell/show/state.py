@@ -1,0 +1,235 @@
+"""State: how the folder of a run or of what else was made stands, in lines for a person; first how far it came."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ordsmed.base import files, run
+from ordsmed.base.errors import DataError
+from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
+from ordsmed.base.run import Run, is_left
+from ordsmed.base.say import duration, many
+from ordsmed.learn.phases import total
+from ordsmed.learn.score.seeds import ENDLESS, is_number
+from ordsmed.learn.score.squad import written
+from ordsmed.train import checkpoint, guard, meters
+from ordsmed.train.finetune.finish import found_in, numbers
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.finish import beside, where
+from ordsmed.weights import probed
+
+LAST = 10  # steps whose mean loss is told
+INNER = (
+    "verb",
+    "state",
+    "why",
+    "fingerprint",
+    "began",
+    "seconds",
+    "parts",
+    "checksums",
+    "stood_in",
+    "folder",
+    "groups",
+)  # no news to a person
+
+
+Number = Annotated[float, msgspec.Meta(ge=-ENDLESS, le=ENDLESS)]
+Moment = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # seconds since 1970, in a year of four digits
+
+
+class LeftOut(msgspec.Struct):
+    """Steps that taught nothing."""
+
+    first: int
+    last: int
+    why: str
+
+
+class ShownStatus(msgspec.Struct):
+    """What is told of all that a status says, and counted with."""
+
+    state: str = ""
+    step: int = 0
+    began: Moment | None = None
+    seconds: Number | None = None
+    training_seconds: Number | None = None
+    deadline: Number | None = None
+    unigram: Number = 0
+    guessing: dict[str, Number] = {}
+
+
+class TrainingStatus(ShownStatus):
+    """Of a training as well: a corpus says otherwise what it left out."""
+
+    left_out: list[LeftOut] = []
+
+
+def lines(folder: Path) -> list[str]:
+    """The whole."""
+    status = sound(folder)
+    lines = [f"state: {status.get('state')}{_left(folder, status)}"]
+    if why := status.get("why"):
+        lines.append(f"why: {why}")
+    kind = kind_of_folder(folder)
+    if kind in (FolderKind.FINETUNING, FolderKind.TRIALS):
+        lines += _fine_tuning(folder, status)
+    elif kind is FolderKind.PRETRAINING:
+        lines += _pretraining(folder, status)
+    elif kind is FolderKind.STABILITY:
+        table = folder / "stability.md"
+        lines += files.lines_of(table) if table.exists() else []
+    else:
+        lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
+    pictures = (folder / name for name in ("trials.svg", "loss.svg", "stability.svg"))
+    return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+
+
+def _left(folder: Path, status: Mapping[str, Any]) -> str:
+    """Of what was killed, or stopped before its end, that nobody works on it."""
+    began = folder / "environment.json"
+    if status.get("state") != "running" or not began.exists():
+        return ""
+    host = known.get("host") if isinstance(known := files.read_json(began), dict) else None
+    return ", but no process works on it any more; give its command again" if is_left(folder, host) else ""
+
+
+def sound(folder: Path) -> Mapping[str, Any]:
+    """The status of a folder, of which every number that is told is one; also those that guessing stands beside."""
+    status = Run(folder).status
+    try:
+        known = msgspec.convert(status, TrainingStatus if kind_of_folder(folder).run else ShownStatus)
+        msgspec.convert({key: status[key] for key in known.guessing if key in status}, dict[str, Number])
+    except msgspec.ValidationError as error:
+        raise DataError(folder / STATUS, str(error).replace("$.", ""), "", "the file is damaged") from None
+    return status
+
+
+def _guessed(status: Mapping[str, Any]) -> list[str]:
+    """What guessing by frequency gets: of the loss as a whole, or else term by term, beside what the run did."""
+    guessed = status.get("guessing", {})
+    if "unigram" in status and ("validation" in guessed or not guessed):
+        terms = [value for key, value in status.items() if key != "validation"]
+        several = not guessed and status.get("validation", terms[0]) not in terms  # a run of before terms were noted
+        of = " of tokens, not of the whole" if several else ""
+        return [f"guessing by frequency: loss {status['unigram']:.4f}{of}"]
+    return [line for term in guessed if (line := beside(term, dict(status)))]
+
+
+def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
+    """How far a pretraining came, its last losses and what it found."""
+    lines, course = [where(folder)], _course(folder)
+    training = [line for line in course if "validation" not in line][-LAST:]
+    if training:
+        first, last = training[0]["step"], training[-1]["step"]
+        mean = sum(line["loss"] for line in training) / len(training)
+        lines.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
+    if judged := [line for line in course if "validation" in line][-1:]:
+        lines.append(
+            f"validation at step {judged[0]['step']:,}: loss {judged[0]['validation']:.4f}{_beside(judged[0])}"
+        )
+    lines += _guessed(status)
+    if stretches := status.get("left_out"):
+        lines.append(
+            f"left out: {many(guard.left_out(stretches), 'step')} taught nothing, the last for {stretches[-1]['why']}"
+        )
+    if status.get("deadline"):
+        lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
+    return lines
+
+
+def _beside(line: Mapping[str, Any]) -> str:
+    """What a validation found beside its loss."""
+    terms = {key: value for key, value in line.items() if key not in ("step", "phase", "validation")}
+    parts = [f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
+            for key, value in terms.items() if isinstance(value, float) and value != line["validation"]]  # fmt: skip
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
+    """How far a fine-tuning or its trials came, and what they found."""
+    recipe, lines = run.read_recipe(Finetuning, folder), []
+    if (folder / "scores.json").exists() and status.get("state") == "done":
+        lines.append(f"scores: {_scores(folder)}")
+    if kind_of_folder(folder) is FolderKind.TRIALS:
+        statuses = sorted((folder / "trials").glob("*/status.json"))
+        done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
+        lines.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
+        if (table := folder / "trials.md").exists():
+            lines += files.lines_of(table)[2:]
+    elif recipe.examples:
+        judged = [line for line in _course(folder) if "validation" in line]
+        reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])
+        lines.append(f"step {reached:,} of {total(recipe.phases):,}")
+        best = recipe.best_of(judged)
+        for line in judged:
+            score = f"{recipe.score} {line[recipe.score]:.2f}, " if recipe.score in line else ""
+            mark = "  <- best" if line["step"] == best else ""
+            lines.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
+    return lines
+
+
+def _course(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    lines = meters.read(path) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or not all(map(_numeric, _told_of(line))) or not is_number(line.get("step")):
+            raise DataError(path, f"line {number:,} is damaged", "a step and its numbers")
+    return lines
+
+
+def _told_of(line: Mapping[str, Any]) -> list[Any]:
+    """What has to be a number: all but the norm of a step of fp16 that was left out, which is null."""
+    return [value for key, value in line.items() if value is not None or key != "norm"]
+
+
+def _numeric(value: object) -> bool:
+    """Of any size, also NaN, as a loss may be."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _scores(folder: Path) -> str:
+    """In a line, with those of guessing; a damaged file of them is no reason not to show how a run stands."""
+    try:
+        facts = found_in(folder)
+    except DataError as error:
+        return f"not known, for {error}"
+    own, guessed = numbers(facts), numbers(facts.get("guessing", {}))
+    return ", ".join(
+        f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
+        for key, value in own.items()
+    )
+
+
+def _times(status: Mapping[str, Any]) -> Sequence[str]:
+    """When it began, and how long it took."""
+    if not isinstance(status.get("began"), int | float):
+        return []
+    took = status.get("seconds", status.get("training_seconds"))
+    spent = f"; {'took' if 'seconds' in status else 'training took'} {duration(took)}" if took is not None else ""
+    return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{spent}"]
+
+
+def _facts(key: str, value: Any) -> list[str]:
+    """A key of a status with what it holds; of a list of tables a line each; nothing of what is empty."""
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        return [line for each in value for line in _facts(key, each)]
+    words = _in_words(value)
+    return [f"  {key.replace('_', ' ')}: {words}"] if words else []
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        parts = ((key, _in_words(each)) for key, each in value.items() if key not in INNER)
+        return ", ".join(f"{key.replace('_', ' ')} {words}" for key, words in parts if words)
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_in_words, value)))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)

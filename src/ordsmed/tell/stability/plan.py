@@ -1,0 +1,151 @@
+"""What is asked for: a recipe of either training, its folder, and a run for each seed.
+
+FOLDER/  recipe.toml status.json log.txt    the recipe that the seeds share
+         seed-1.toml seed-1/                a run like any other
+         stability.json stability.md stability.svg stability.html
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import run
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder
+from ordsmed.base.ranks import place_of
+from ordsmed.base.run import Run
+from ordsmed.tell.show.show import PLANS, read
+from ordsmed.train import several
+from ordsmed.train.fastest import chosen_once
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.several import PlannedRun
+from ordsmed.train.training import Training
+
+HOME = Path("work") / "stability"
+SEEDS = (1, 2, 3, 4, 5)
+SHARED = ("seed", "seeds", "grid", "jobs", "out")  # of a word: what is said otherwise here
+ASKED = re.compile(r"(data|objective)($|[.\[])|validation_rows$|phase\[\d+\]\.length$|task\.(kind|name|dev|version)$")
+KINDS: dict[str, type[Training]] = {"pretrain": Pretraining, "finetune": Finetuning}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One recipe with several seeds."""
+
+    name: str
+    folder: Path
+    recipe: Training
+    seeds: tuple[int, ...]
+
+    @property
+    def stands(self) -> bool:
+        """Was it ever begun?"""
+        return (self.folder / RECIPE).is_file()
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """A run for each seed."""
+        return [PlannedRun(f"seed-{seed}", replace(self.recipe, seed=seed, out=str(self.folder / f"seed-{seed}")))
+                for seed in self.seeds]  # fmt: skip
+
+
+def asked(name: str, overrides: Sequence[str], seeds: Sequence[int] | None, home: Path | None = None) -> Study:
+    """What a name and words mean: a new study, or one that stands; `home`: where the folder of a new one is put."""
+    if place_of(os.environ).world > 1:
+        problem = f"found {place_of(os.environ).world} processes"
+        raise RecipeError("stability", problem, "one: it starts its runs itself", "--devices N gives each run N")
+    kind = kind_of_folder(name)
+    if kind is FolderKind.STABILITY:
+        return _standing(Path(name), overrides, seeds)
+    if kind.made:
+        wanted = "a recipe of pretrain or finetune, or the folder of a `stability`"
+        raise RecipeError(name, f"is the folder of a `{Run(Path(name)).status.get('verb')}`", wanted)
+    words, out = without_out(overrides)
+    recipe, verb = read(name, words)
+    if not isinstance(recipe, Pretraining | Finetuning):
+        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
+    folder = Path(out) if out else (home or HOME) / run.title(name)
+    run.place(replace(recipe, out=str(folder)), "")  # refuses what can be no folder
+    own = seeds or getattr(recipe, "seeds", ()) or SEEDS
+    return Study(folder.name, folder, _alone(recipe, name), tuple(own))
+
+
+def _standing(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None) -> Study:
+    if overrides:
+        problem = f"stands, but {overrides[0]} is given"
+        raise RecipeError(folder, problem, "", "it goes on by its own recipe; name the recipe and another `out=`")
+    status = Run(folder).status
+    kind = KINDS.get(str(status.get("of")))
+    if kind is None:
+        raise RecipeError(folder, "does not say of which training it is", "", "name its recipe in its place")
+    return Study(folder.name, folder, run.read_recipe(kind, folder), tuple(seeds or status["seeds"]))
+
+
+def without_out(overrides: Sequence[str]) -> tuple[list[str], str]:
+    """Words without `out=`, which names the folder of all; those that `--seeds` stands for are refused."""
+    words, out = [], ""
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if key == "out":
+            out = value.strip("\"'")
+        elif key in SHARED or key.startswith("grid."):
+            remedy = {"jobs": "--workers N: runs at a time"}.get(key, "--seeds 1..5 says which runs there are")
+            raise RecipeError(key, f"found {word}", "settings that all seeds share", remedy)
+        else:
+            words.append(word)
+    return words, out
+
+
+def _alone(recipe: Training, name: str) -> Training:
+    """The recipe as all seeds share it."""
+    if isinstance(recipe, Finetuning):
+        if recipe.grid or recipe.step == "all":
+            key = "grid" if recipe.grid else "step"
+            remedy = "`ordsmed finetune` compares trials; here each setting is a recipe"
+            raise RecipeError(f"{name}: {key}", "found several settings", "one", remedy)
+        recipe = replace(recipe, seeds=(), jobs=0)
+    return replace(recipe, seed=0, out=None)
+
+
+def settled(study: Study, workers: int, devices: int) -> Study:
+    """With the precision that its seeds before were made in, else one that is chosen once for all."""
+    layout = study.recipe.layout
+    if study.stands:
+        layout = layout.settled(run.read_recipe(type(study.recipe), study.folder).layout.precision)
+    if layout.precision == "auto":
+        places = several.places_of(layout.device, workers, len(study.seeds), devices)
+        beside = len(places.environments) * max(1, devices)
+        layout = layout.settled(chosen_once(PLANS[study.recipe.verb], study.runs[0].recipe, beside))
+    return replace(study, recipe=replace(study.recipe, layout=layout))
+
+
+def as_the_other(study: Study, other: Study) -> Study:
+    """With the precision of one that stands, which it is compared with, where neither names any."""
+    if other.recipe.layout.precision != "auto":
+        return study
+    taken = run.read_recipe(type(other.recipe), other.folder).layout.precision
+    return replace(study, recipe=replace(study.recipe, layout=study.recipe.layout.settled(taken)))
+
+
+def mark(study: Study) -> str:
+    """By which the folder is known as this recipe's, with these data."""
+    return run.fingerprint(study.recipe)
+
+
+def unlike(settings: Iterable[str]) -> list[str]:
+    """Those by which two recipes are asked something else, so that their scores are of different things."""
+    return [key for key in settings if ASKED.match(key)]
+
+
+def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two recipes differ, by their paths."""
+    from ordsmed.base.settings import flat
+
+    one, other = flat(run.essence(first)), flat(run.essence(second))
+    return {key: (one.get(key), other.get(key)) for key in sorted({*one, *other}) if one.get(key) != other.get(key)}

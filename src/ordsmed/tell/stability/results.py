@@ -1,0 +1,169 @@
+"""What the runs of a study left: their scores, what diverged, and mean and deviation over seeds: stability.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run
+from ordsmed.base.errors import OrdsmedError, RecipeError, meant
+from ordsmed.base.say import many
+from ordsmed.learn.score.bands import Course
+from ordsmed.learn.score.seeds import LEVEL, is_number, over_seeds
+from ordsmed.tell.report.course import LAST
+from ordsmed.tell.show.state import sound
+from ordsmed.tell.stability.plan import Study
+from ordsmed.train import meters
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.guard import left_out
+from ordsmed.train.several import PlannedRun
+
+LOSSES = ("loss", "validation", "squared_error")  # of fine-tunings: less is better
+NO_SCORES = ("step", "tokens", "training_seconds", "unigram", "examples")  # numbers of a run that judge nothing
+
+
+def results(
+    study: Study, failed: Mapping[str, str], metric: str = "", *, known: dict[int, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Every run, and what came of them over seeds; `failed`: why some did; `known`: runs that are done, once read."""
+    known, rows = {} if known is None else known, []
+    for seed, one in zip(study.seeds, study.runs, strict=True):
+        row = known.get(seed) or _of_run(seed, one, failed.get(one.name, ""))
+        if row["state"] == "done":
+            known[seed] = row
+        rows.append(dict(row))
+    scored = [row for row in rows if row["state"] == "done"]
+    metric = metric or _usual(study, scored)
+    names = dict.fromkeys(name for row in scored for name in row["scores"])
+    if scored and metric not in names:
+        raise RecipeError("--metric", f"found {metric}", f"one of {', '.join(names)}", meant(metric, names))
+    for row in rows:
+        row["why"] = row["why"] or _why_left_out(row, metric)
+    return {
+        "name": study.name, "folder": str(study.folder), "of": study.recipe.verb,
+        "metric": metric, "lower_is_better": lower(study, metric), "level": LEVEL,
+        "over": {name: _over(scored, name) for name in names},
+        "in_mean": [row["seed"] for row in rows if not row["why"]], "beside": _beside(study), "runs": rows,
+    }  # fmt: skip
+
+
+def _beside(study: Study) -> list[int]:
+    """Seeds whose runs stand in the folder and were not asked for."""
+    names = (path.stem.removeprefix("seed-") for path in study.folder.glob("seed-*.toml"))
+    return sorted({int(name) for name in names if name.isdigit()} - set(study.seeds))
+
+
+def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
+    """How a seed's run stands and what it found; what cannot be read is told, and costs the others nothing."""
+    row: dict[str, Any] = {"seed": seed, "folder": str(one.folder), "state": "not begun", "why": failed, "step": 0,
+                           "seconds": 0.0, "left_out": 0, "notes": [], "scores": {}}  # fmt: skip
+    try:
+        status = sound(one.folder)
+        row["state"] = "failed" if failed else status.get("state", row["state"])
+        row["left_out"] = left_out(status.get("left_out", []))
+        row["notes"] += [f"steps {each['first']:,} to {each['last']:,} taught nothing: {each['why']}"
+                         for each in status.get("left_out", [])]  # fmt: skip
+        training = [line for line in course(one.folder) if "validation" not in line and "loss" in line]
+        if training:
+            seconds = sum(line["seconds"] for line in training if is_number(line.get("seconds")))
+            row |= {"step": training[-1]["step"], "scores": {"loss": _last_loss(training)}}
+            row["seconds"] = round(seconds, 1)
+        if row["state"] == "done":
+            facts = files.read_table(one.folder / "scores.json")
+            known = (*NO_SCORES, *row["scores"])  # the loss there is that of the very last step
+            row["scores"] |= {name: value for name, value in facts.items()
+                              if isinstance(value, float) and name not in known}  # fmt: skip
+            row["scores"] = {name: value if is_number(value) else None for name, value in row["scores"].items()}
+            row["notes"] += _guessed(row["scores"], facts.get("guessing"), one)
+            if row["step"] < status.get("step", 0) and not isinstance(one.recipe, Finetuning):
+                row["notes"].append(f"metrics.jsonl ends at step {row['step']:,} of {status['step']:,}: it is cut off")
+    except OrdsmedError as error:
+        row |= {"state": "failed", "why": row["why"] or str(error)}
+    return row
+
+
+def _last_loss(lines: Sequence[Mapping[str, Any]]) -> float:
+    """The mean of the last steps, as a report tells it: a step's own varies more than seeds do. NaN: one is none."""
+    losses = [line["loss"] for line in lines[-LAST:]]
+    return math.fsum(losses) / len(losses) if all(map(is_number, losses)) else math.nan
+
+
+def course(folder: Path) -> list[dict[str, Any]]:
+    """The whole lines of a run's metrics that say which step they are of; none where there is no file."""
+    path = folder / "metrics.jsonl"
+    lines = meters.read(path) if path.exists() else []
+    return [line for line in lines if isinstance(line, dict) and is_number(line.get("step"))]
+
+
+def courses(folder: Path) -> tuple[Course, Course]:
+    """The losses of a run over its steps, and its validations."""
+    lines = course(folder)
+    both = [(line["step"], line.get("loss"), line.get("validation")) for line in lines]
+    losses = [(step, loss) for step, loss, judged in both if judged is None and loss is not None]
+    return losses, [(step, judged) for step, _, judged in both if judged is not None]
+
+
+def _guessed(scores: Mapping[str, float], guessing: object, one: PlannedRun) -> list[str]:
+    """A run that scores what guessing scores has learned nothing: it is in the mean, and told."""
+    if not isinstance(guessing, dict):
+        return []
+    tuned = isinstance(one.recipe, Finetuning)
+    score = run.read_recipe(Finetuning, one.folder).score if tuned else "validation"
+    if not (is_number(scores.get(score)) and is_number(guessing.get(score))):
+        return []
+    level, own = guessing[score], scores[score]
+    worse = own >= level if score in LOSSES else own <= level
+    return [f"{score} {own:.4g} is no better than guessing, {level:.4g}"] if worse else []
+
+
+def _usual(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
+    """What runs are compared by where nobody says: a task's own score, else validation, else the last loss."""
+    usual = ["validation"]
+    if isinstance(study.recipe, Finetuning):
+        own = run.read_recipe(Finetuning, Path(scored[0]["folder"])).score if scored else study.recipe.score
+        usual = [own, "validation"]
+    return next((name for name in usual if any(name in row["scores"] for row in scored)), "loss")
+
+
+def lower(study: Study, metric: str) -> bool:
+    """Is less of it better? Of pretrainings all are losses but shares of right answers, of fine-tunings few."""
+    return metric in LOSSES if isinstance(study.recipe, Finetuning) else not metric.endswith("_right")
+
+
+def _why_left_out(row: Mapping[str, Any], metric: str) -> str:
+    """Why a run is not in the mean; empty: it is."""
+    if row["state"] != "done":
+        return str(row["state"])
+    if metric not in row["scores"]:
+        return f"left no {metric}"
+    return f"{metric} is no number: it diverged" if row["scores"][metric] is None else ""
+
+
+def _over(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Over the seeds whose run has a number."""
+    values = [row["scores"][name] for row in scored if row["scores"].get(name) is not None]
+    return asdict(over_seeds(values)) if values else {"count": 0}
+
+
+def ended(result: Mapping[str, Any]) -> str:
+    """In a line: what came out."""
+    over, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
+    if not over["count"]:
+        return "no seed came to a score"
+    deviation, mean = over["deviation"], over["mean"]
+    if deviation is None:
+        return f"{metric} {mean:.4f}; of one seed there is no deviation"
+    low, high = over["interval"]
+    reach = f"{result['level']:.0%} interval of the mean {shown(low, deviation)} to {shown(high, deviation)}"
+    return (f"{metric} {shown(mean, deviation)} ± {shown(deviation, deviation)}: mean and sample deviation (n - 1) of "
+            f"{many(over['count'], 'seed')}; {reach}")  # fmt: skip
+
+
+def shown(value: float, deviation: float) -> str:
+    """A number to the second digit of what it varies by."""
+    text = f"{deviation:.1e}"
+    digits = min(8, max(2, 1 - int(text.partition("e")[2]))) if deviation else 4
+    return f"{value:.{digits}f}"

@@ -1,0 +1,231 @@
+"""Studies: the runs of several seeds made, told and drawn; two recipes compared by the seeds that both have.
+
+recipe -> seeds -> some `ordsmed pretrain|finetune` at a time -> results -> stability.json, .md, .svg, .html
+two of them -> differences seed by seed -> comparison.json, .md, .svg, .html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.folder import STATUS, FolderKind
+from ordsmed.base.run import Run
+from ordsmed.base.say import logged, many, remembered, say
+from ordsmed.learn.score.bands import bands
+from ordsmed.learn.score.seeds import LEVEL, paired
+from ordsmed.tell.report import report
+from ordsmed.tell.stability import pages, plan, results
+from ordsmed.tell.stability.plan import Study
+from ordsmed.train import several
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.picture import BandGroup, draw_bands
+from ordsmed.train.several import PlannedRun
+
+VERB = FolderKind.STABILITY.value
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """How studies are made, beside what they are of."""
+
+    seeds: tuple[int, ...] | None = None
+    workers: int = 0
+    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    devices: int = 0
+    """processes of each run; 0: it is one"""
+    metric: str = ""
+    anew: bool = False
+
+
+def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None = None) -> dict[str, Any]:
+    """Make the runs of a recipe that are not made yet; what stability.json holds. Raises in the end where some failed.
+
+    A name may be the folder of a study that stands, which goes on.
+    """
+    how = how or StudyOptions()
+    with run.at_home(name) as own:
+        study = plan.asked(own, overrides, how.seeds)
+        result = _perform(study, how)
+    _complain(result, results.ended(result))
+    return result
+
+
+def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOptions | None = None) -> dict[str, Any]:
+    """Make the runs of two recipes with the same seeds, and compare them; what comparison.json holds."""
+    how = how or StudyOptions()
+    words, out = plan.without_out(overrides)
+    names, studies = (first, second), list[Study]()
+    for name in names:
+        with run.at_home(name) as own:
+            studies.append(plan.asked(own, words, how.seeds, Path(out) if out else None))
+    one, other = studies
+    if one.recipe.verb != other.recipe.verb:
+        problem = f"{first} is of {one.recipe.verb}, {second} of {other.recipe.verb}"
+        raise RecipeError("stability", problem, "two of one kind")
+    if one.folder.resolve() == other.folder.resolve():
+        raise RecipeError(second, f"has the folder of {first}, {one.folder}", "two", "give it another name")
+    title = f"{one.name}-and-{other.name}"
+    if one.name == other.name:
+        studies = [replace(study, name=str(study.folder)) for study in studies]
+    outcomes = list[dict[str, Any]]()
+    for name, study, other in zip(names, studies, reversed(studies), strict=True):
+        with run.at_home(name):
+            known = other.stands and (outcomes or not how.anew)
+            alike = plan.as_the_other(study, other) if known and (how.anew or not study.stands) else study
+            outcomes.append(_perform(alike, how))
+    result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
+    for each in outcomes:
+        _complain(each, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
+    return result
+
+
+def _complain(result: Mapping[str, Any], outcome: str) -> None:
+    """Seeds that failed are an error in the end, when all that can be told stands, and the outcome is told."""
+    failed = [str(row["seed"]) for row in result["runs"] if row["state"] != "done"]
+    if failed:
+        say(outcome)
+        what = f"{len(failed)} of {len(result['runs'])} seeds failed: {', '.join(failed)}"
+        remedy = f"{result['folder']}/stability.md tells why, and has the others; the same command makes those again"
+        raise RunError(result["folder"], what, "", remedy)
+
+
+def _perform(study: Study, how: StudyOptions) -> dict[str, Any]:
+    folder = study.folder
+    with run.locked(folder):
+        if not how.anew and _stands_for_good(study):
+            say(f"{folder}: is done; it may only be read, and stays as it is")
+            return results.results(study, {}, how.metric)
+        with remembered() as before:
+            study = _begin(study, how)
+        with logged(folder / "log.txt", before.getvalue()):
+            try:
+                result = _made(study, how)
+            except OrdsmedError as error:
+                with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
+                    Run(folder).set(state="failed", why=str(error))
+                raise
+            whole = all(row["state"] == "done" for row in result["runs"])
+            Run(folder).set(state="done" if whole else "failed", why=None if whole else "some of its seeds failed")
+            if how.metric:  # asked for when all stands, so that a wrong name fails nothing
+                why = {f"seed-{row['seed']}": row["why"] for row in result["runs"] if row["state"] != "done"}
+                result = _leave(study, results.results(study, why, how.metric), drawn=True)
+    return result
+
+
+def _stands_for_good(study: Study) -> bool:
+    """Are these very seeds done, in a folder that may only be read?"""
+    status = Run(study.folder).status
+    own = status.get("state") == "done" and status.get("fingerprint") == plan.mark(study)
+    return own and not os.access(study.folder, os.W_OK) and all(one.done for one in study.runs)
+
+
+def _begin(study: Study, how: StudyOptions) -> Study:
+    """The folder; another recipe's, or of other data, is refused. Returns the study with the precision of all seeds."""
+    place, own = Run(study.folder), plan.mark(study)
+    if place.status:
+        run.finished(study.folder, VERB)
+        other = place.status.get("fingerprint") != own
+        if other and not how.anew and any(study.folder.glob("seed-*")):
+            problem = "holds seeds of another recipe, or of other data"
+            raise RecipeError(study.folder, problem, "those of this recipe", "name another `out=`, or add --anew")
+        if other or how.anew:
+            run.clear(study.folder)
+    study = plan.settled(study, how.workers, how.devices)
+    facts = {"of": study.recipe.verb, "seeds": list(study.seeds), "began": place.status.get("began", time.time())}
+    place.begin(study.recipe, verb=VERB, fingerprint=own, why=None, **facts)
+    return study
+
+
+def _made(study: Study, how: StudyOptions) -> dict[str, Any]:
+    """The runs, and what came of them."""
+    runs, failed, known = study.runs, dict[str, str](), dict[int, dict[str, Any]]()
+    for one in runs:
+        several.write(one, "seed")
+
+    def note(one: PlannedRun, left: str) -> None:
+        if isinstance(one.recipe, Finetuning):  # its best weights stand by themselves
+            shutil.rmtree(one.folder / "checkpoints", ignore_errors=True)
+        result = _leave(study, results.results(study, failed, known=known))
+        done = sum(row["state"] == "done" for row in result["runs"])
+        row = next(row for row in result["runs"] if row["folder"] == str(one.folder))
+        value = row["scores"].get(result["metric"])
+        scored = f"{result['metric']} {value:.4f}" if value is not None else row["why"]
+        say(f"{one.name}: {scored}; {done} of {len(runs)} done" + (f", {left} left" if done < len(runs) else ""))
+
+    waiting = sum(not one.done for one in runs)
+    places = several.places_of(study.recipe.layout.device, how.workers, waiting, how.devices)
+    failed |= several.make(several.Gathering(study.folder, VERB, "seed"), runs, places, note)
+    return _leave(study, results.results(study, failed, known=known), drawn=True)
+
+
+def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:
+    """Seeds of a study that are in no pair, and why."""
+    return [{"seed": row["seed"], "why": row["why"] or "the other recipe has no score with it"}
+            for row in result["runs"] if not all(row["seed"] in own for own in values)]  # fmt: skip
+
+
+def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict[str, Any]:
+    """The numbers, their table and, in the end, their picture."""
+    files.write_json(study.folder / "stability.json", result)
+    files.write_text(study.folder / "stability.md", "\n".join(pages.page(result)) + "\n")
+    if drawn:
+        title = f"{study.name}: {many(len(result['runs']), 'seed')}"
+        draw_bands(study.folder / "stability.svg", title, [_group(study, result)], results.ended(result))
+        _write_page(study.folder / "stability.html", [result])
+    return result
+
+
+def _write_page(place: Path, made: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
+    """Of the seeds that were asked for and begun, whatever stands beside them."""
+    begun = [row["folder"] for result in made for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()]
+    if begun or more:
+        report.write([*more, *begun], out=str(place))
+
+
+def _group(study: Study, result: Mapping[str, Any]) -> BandGroup:
+    """For a picture."""
+    both = {row["seed"]: results.courses(Path(row["folder"])) for row in result["runs"]}
+    whole = [both[seed] for seed in result["in_mean"]]
+    broken = [losses for seed, (losses, _) in both.items() if seed not in result["in_mean"]]
+    judged = bands([validations for _, validations in whole])
+    return BandGroup(study.name, bands([losses for losses, _ in whole]), judged, broken)
+
+
+def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Two studies, seed by seed."""
+    metric, values = made[0]["metric"], []
+    for study, result in zip(studies, made, strict=True):
+        if result["over"] and metric not in result["over"]:
+            raise RecipeError(study.folder, f"has no {metric}", "a score of both", "--metric NAME names another")
+        scores = {row["seed"]: row["scores"].get(metric) for row in result["runs"] if row["state"] == "done"}
+        values.append({seed: value for seed, value in scores.items() if value is not None})
+    one, other = values
+    pairs = paired(one, other) if one.keys() & other.keys() else None
+    result = {
+        "metric": metric, "lower_is_better": made[0]["lower_is_better"], "level": LEVEL,
+        "recipes": [{"name": study.name, "folder": str(study.folder), "left_out": _unpaired(own, values)}
+                    for study, own in zip(studies, made, strict=True)],
+        "pairs": [{"seed": seed, "first": one[seed], "second": other[seed], "difference": difference}
+                  for seed, difference in pairs.differences.items()] if pairs else [],
+        "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.shown),
+        "settings": (settings := plan.differences(*(study.recipe for study in studies))),
+        "unlike": plan.unlike(settings),
+    }  # fmt: skip
+    result["verdict"] = pages.verdict(result)
+    with files.survive_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / "comparison.json", result)
+    files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
+    groups = [_group(study, own) for study, own in zip(studies, made, strict=True)]
+    draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, result["verdict"])
+    _write_page(folder / "comparison.html", made, [str(folder)])
+    return {**result, "folder": str(folder)}

@@ -1,0 +1,260 @@
+"""The GLUE tasks by name, and XNLI: their files in a folder, columns, labels, metrics, and what is handed in.
+
+    "data/glue", SST-2  ->  find  ->  {"train": .../train.tsv, "dev": .../dev.tsv}  ->  read  ->  Table of text, label
+
+Wang et al. 2019, GLUE: a multi-task benchmark. Conneau et al. 2018, XNLI: MNLI in 15 languages. Labels stand in the
+order in which ELECTRA numbers them. A table has the columns `text`, `second` where there are two texts, `label` where
+the file has labels, whatever its name is, and `index` where it is a test split and has numbers. Copies name their
+columns in several ways: GLUE's, the first publication's, Hugging Face's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, nearest
+from ordsmed.base.files import write_text
+from ordsmed.base.say import many, say
+from ordsmed.base.screen import command
+from ordsmed.text.labelled import tables
+from ordsmed.text.labelled.tables import Column, Format, Table
+from ordsmed.text.read import Errors
+from ordsmed.text.read import lines as read_lines
+
+Columns = Mapping[str, tuple[Column, ...]]
+INDEX = ("index", "id", "idx")
+ONE: Columns = {"text": ("sentence",), "label": ("label",)}
+TWO: Columns = {"text": ("sentence1",), "second": ("sentence2",), "label": ("label",)}
+UNKNOWN = {"-1": "", "-1.0": "", "-": ""}  # what copies write where the label is withheld, or nobody agreed on one
+FILES = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
+DEV_IDS = "dev_ids.tsv"
+MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")  # as published; GLUE tells which rows are dev
+STS = ("sts-{}.csv", "sts-{}.tsv", "original/sts-{}.tsv")
+ENTAILED = ("entailment", "not_entailment")
+ENTAILED_NUMBERS = {"0": "entailment", "1": "not_entailment"}
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """What a task's files hold, and how it is scored."""
+
+    folder: str
+    rows: Mapping[str, int]  # how many GLUE has, by split
+    columns: Columns  # by their roles, as copies name them
+    metrics: tuple[str, ...] = ("accuracy",)  # names of learn/score/labels.py; the first is the score of record
+    labels: tuple[str, ...] = ("0", "1")  # none: a number within `range`
+    spellings: Mapping[str, str] = field(default_factory=dict)  # the numbers that other copies have for the labels
+    range: tuple[float, float] | None = None
+    unordered: bool = False  # the two texts may change places: ELECTRA trains on both orders
+    bare: Mapping[str, Column] = field(default_factory=dict)  # columns of files that do not name them
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: FILES)  # by split; the first that is there
+    handed_in: Mapping[str, str] = field(default_factory=dict)  # name of the file, by split; else the folder's
+    languages: tuple[str, ...] = ()  # `{}` in names of files is one of them; other files hold rows of all
+    fetched: str = "glue"  # what `ordsmed fetch` calls the data that it is part of
+
+    def plain(self, label: str) -> str:
+        """A label as it is known here; empty where it is not known."""
+        return UNKNOWN.get(label, self.spellings.get(label, label))
+
+    def understands(self, label: str) -> bool:
+        """Is it a label of this task?"""
+        if self.range is None:
+            return self.plain(label) in self.labels
+        try:
+            return self.range[0] <= float(label) <= self.range[1]
+        except ValueError:
+            return False
+
+
+TASKS = {
+    "cola": GlueTask(
+        "CoLA", {"train": 8551, "dev": 1043, "test": 1063}, ONE, ("matthews", "accuracy"), bare={"text": 4, "label": 2},
+        files=FILES | {"train": ("train.tsv", "in_domain_train.tsv"), "dev": ("dev.tsv", "in_domain_dev.tsv")},
+    ),
+    "sst-2": GlueTask("SST-2", {"train": 67349, "dev": 872, "test": 1821}, ONE),
+    # GLUE's own board takes the mean of the two metrics of mrpc, qqp and sts-b; ELECTRA tells the first
+    "mrpc": GlueTask(
+        "MRPC", {"train": 3668, "dev": 408, "test": 1725},
+        {"text": ("#1 String", "sentence1"), "second": ("#2 String", "sentence2"), "label": ("Quality", "label")},
+        ("accuracy", "f1"), unordered=True,
+        files={"train": ("train.tsv", MRPC[0]), "dev": ("dev.tsv", DEV_IDS), "test": ("test.tsv", MRPC[1])},
+    ),
+    "sts-b": GlueTask(
+        "STS-B", {"train": 5749, "dev": 1500, "test": 1379}, {**TWO, "label": ("score", "label")},
+        ("spearman", "pearson"), labels=(), range=(0.0, 5.0), unordered=True,
+        bare={"label": 5, "text": 6, "second": 7},  # the STS benchmark as published, tabs whatever its name says
+        files={split: (*FILES[split], *(name.format(split) for name in STS)) for split in FILES},
+    ),
+    "qqp": GlueTask(
+        "QQP", {"train": 363846, "dev": 40430, "test": 390965},
+        {"text": ("question1",), "second": ("question2",), "label": ("is_duplicate", "label")}, ("accuracy", "f1"),
+    ),
+    "mnli": GlueTask(
+        "MNLI",
+        {
+            "train": 392702, "dev": 9815, "dev_mismatched": 9832,
+            "test": 9796, "test_mismatched": 9847, "test_diagnostic": 1104,
+        },
+        {
+            "text": ("sentence1", "premise", "Premise"), "second": ("sentence2", "hypothesis", "Hypothesis"),
+            "label": ("gold_label", "label", "Label"),
+        },
+        labels=("contradiction", "entailment", "neutral"),
+        spellings={"0": "entailment", "1": "neutral", "2": "contradiction"},
+        files={
+            "train": ("train.tsv",), "dev": ("dev_matched.tsv",), "dev_mismatched": ("dev_mismatched.tsv",),
+            "test": ("test_matched.tsv",), "test_mismatched": ("test_mismatched.tsv",),
+            "test_diagnostic": ("diagnostic.tsv", "AX.tsv", "../AX/AX.tsv", "../diagnostic/diagnostic.tsv",
+                                "diagnostic-full.tsv"),
+        },
+        handed_in={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_diagnostic": "AX"},
+    ),
+    "qnli": GlueTask(
+        "QNLI", {"train": 104743, "dev": 5463, "test": 5463},
+        {"text": ("question",), "second": ("sentence",), "label": ("label",)},
+        labels=ENTAILED, spellings=ENTAILED_NUMBERS,
+    ),
+    "rte": GlueTask(
+        "RTE", {"train": 2490, "dev": 277, "test": 3000}, TWO, labels=ENTAILED, spellings=ENTAILED_NUMBERS
+    ),
+    "wnli": GlueTask("WNLI", {"train": 635, "dev": 71, "test": 146}, TWO),
+}  # fmt: skip
+BESIDE = {
+    "xnli": GlueTask(
+        "XNLI", {"train": 392702, "dev": 2490, "test": 5010},
+        {
+            "text": ("sentence1", "premise"), "second": ("sentence2", "hypothesis", "hypo"),
+            "label": ("gold_label", "label"), "language": ("language",),
+        },
+        labels=("contradiction", "entailment", "neutral"),
+        spellings={"0": "entailment", "1": "neutral", "2": "contradiction", "contradictory": "contradiction"},
+        files={
+            "train": tuple(f"{place}multinli.train.{{}}.tsv" for place in ("XNLI-MT-1.0/multinli/", "multinli/", "")),
+            "dev": ("XNLI-1.0/xnli.dev.tsv", "xnli.dev.tsv"), "test": ("XNLI-1.0/xnli.test.tsv", "xnli.test.tsv"),
+        },
+        languages=("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"),
+        fetched="xnli",
+    ),
+}  # fmt: skip
+KNOWN = TASKS | BESIDE
+
+
+def named(name: str) -> GlueTask:
+    """A task by its name, in any case, with or without its hyphen."""
+    meant = {_letters(known): task for known, task in KNOWN.items()}.get(_letters(name))
+    if meant is None:
+        raise RecipeError(f"`{name}`", "no task of GLUE", "", nearest(name.lower(), KNOWN))
+    return meant
+
+
+def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
+    """The files of a task by split, in a folder of all tasks or its own; to learn from English ones if not said."""
+    inner = [path for path in sorted(folder.glob("*/")) if _letters(path.name) == _letters(task.folder)]
+    for place in (*inner, folder):
+        named = {split: [name.format(language or "en") for name in names] for split, names in task.files.items()}
+        paths = {split: _first(place, names) for split, names in named.items()}
+        if paths["train"] or paths["dev"]:
+            return {split: path for split, path in paths.items() if path}
+    wanted = " or ".join(dict.fromkeys((*task.files["train"], *task.files["dev"])))
+    raise DataError(
+        folder, f"no files of {task.folder}", f"{wanted}, here or in {task.folder}/",
+        f"`{command('fetch', task.fetched)}` gets them",
+    )  # fmt: skip
+
+
+def split_of(task: GlueTask, path: Path) -> str:
+    """Which split a file is, by its name; "" where it is none of GLUE's."""
+    known = ((split, _last(name).replace("{}", "*")) for split, names in task.files.items() for name in names)
+    return next((split for split, name in known if fnmatch.fnmatchcase(_unpacked(path), name)), "")
+
+
+def read(
+    task: GlueTask, path: Path, errors: Errors = "strict", format: Format | None = None, language: str = ""
+) -> tuple[Table, str]:
+    """The rows of a file, of one language where it holds several, and which split of GLUE it is; labels may lack."""
+    split = split_of(task, path)
+    if _unpacked(path) in (*MRPC, DEV_IDS) and split:
+        table = _published(task, split, path, errors)
+    else:
+        table = _table(task, split, path, errors, format)
+    if language and "language" in table.columns:
+        table = table.where("language", language)
+    alike = len(task.languages) if task.languages and not language and split != "train" else 1
+    if split and len(table) != (wanted := task.rows[split] * alike):
+        whole = "XNLI" if task.languages else "GLUE"
+        there = f"{wanted:,} in {whole}: not the same as published scores stand on"
+        say(f"{path}: {many(len(table), 'row')} of {task.folder} {split}, {there}")
+    return table, split
+
+
+def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], predicted: Sequence[float]) -> Path:
+    """Write predictions of a test split as gluebenchmark.com takes them: numbers of labels, or values."""
+    path = folder / f"{task.handed_in.get(split, task.folder)}.tsv"
+    lines = [f"{index}\t{_written(task, value)}\n" for index, value in zip(indexes, predicted, strict=True)]
+    write_text(path, "index\tprediction\n" + "".join(lines))
+    return path
+
+
+def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
+    """By its names, or by numbers where the first line is an example."""
+    form = format or ("tsv" if split else None)
+    columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
+    try:
+        return tables.table(path, columns, lacking=("index", "label", "language"), format=form, errors=errors)
+    except tables.NoColumn as missing:
+        with contextlib.suppress(OrdsmedError):
+            if task.bare:
+                table = tables.table(path, task.bare, header=False, more=True, format=form, errors=errors)
+                if task.understands(table.columns["label"][0]):
+                    return table
+        own = " ".join(f"task.{role}=COLUMN" for role in task.columns)
+        raise tables.NoColumn(path, missing.found, missing.wanted, f"name them yourself: task.name= {own}") from None
+
+
+def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:
+    """MRPC from the files that it was published in: dev is the rows of train whose two texts' numbers are listed."""
+    if split == "test":
+        table = tables.table(path, task.columns, format="tsv", errors=errors)
+        numbers = [str(row) for row in range(len(table))]  # GLUE's, whose rows are these
+        return replace(table, columns={"index": numbers, **table.columns})
+    one, ids = _beside(path, MRPC[0]), _beside(path, DEV_IDS)
+    if not ids.is_file():
+        say(f"{path}: no {DEV_IDS} beside it, which tells the rows of dev: all its rows are taken")
+        return tables.table(one, task.columns, format="tsv", errors=errors)
+    columns: Columns = {**task.columns, "one": ("#1 ID",), "two": ("#2 ID",)}
+    every = tables.table(one, columns, format="tsv", errors=errors)
+    listed = set(read_lines(ids, errors))
+    pairs = map("\t".join, zip(every.columns["one"], every.columns["two"], strict=True))
+    return every.only([row for row, pair in enumerate(pairs) if (pair in listed) == (split == "dev")])
+
+
+def _beside(path: Path, name: str) -> Path:
+    """A file in the same folder, packed or not."""
+    return _first(path.parent, (name,)) or path.with_name(name)
+
+
+def _unpacked(path: Path) -> str:
+    return path.name.removesuffix(path.suffix if path.suffix in tables.PACKED else "")
+
+
+def _written(task: GlueTask, value: float) -> str:
+    if task.range is None:
+        return task.labels[int(value)]
+    return f"{min(max(float(value), task.range[0]), task.range[1]):.6f}"
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path | None:
+    paths = (folder / (name + ending) for name in names for ending in ("", *tables.PACKED))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

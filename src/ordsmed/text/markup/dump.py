@@ -1,0 +1,398 @@
+"""Pages of a MediaWiki XML dump, or of what WikiExtractor made of one, in bounded memory.
+
+    *-pages-articles.xml[.bz2|.gz|.xz|.zst]        -> Page(text = wikitext), as expat meets their ends
+    *-multistream.xml.bz2 -> parts() -> pages()    -> the same pages, by several processes
+    wiki_00 with <doc ...> or JSON lines           -> Page(text = plain text)
+
+A multistream file is cut where a bzip2 stream begins with a page; the header, which names the site and its
+namespaces, is read again for every part.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import lzma
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+from xml.parsers import expat
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import read
+from ordsmed.text.markup import wikitext
+from ordsmed.text.source import Piece
+
+Cut = Literal["refuse", "take"]
+PART = 64 << 20  # packed bytes that one process reads at a time
+BITE = 1 << 16
+LONGEST = 1 << 28  # characters of one line of WikiExtractor's
+WANTED = "a MediaWiki XML dump, or WikiExtractor's <doc> or JSON lines"
+
+
+@dataclass
+class DumpPage:
+    """One page; `unshown` are the dump's names for files and categories, None where the text is plain already."""
+
+    id: str = ""
+    title: str = ""
+    text: str = ""
+    url: str = ""
+    namespace: int = 0
+    redirect: bool = False
+    unshown: list[str] | None = None
+
+
+def parts(path: Path, size: int = 0) -> list[Piece]:
+    """Parts of about `size` packed bytes (0: `PART`) of a multistream .bz2 file; any other file is one part."""
+    size = size or PART
+    if path.suffix.lower() != ".bz2" or path.stat().st_size <= size:
+        return [Piece(path)]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as packed:
+        edges = [0, *_edges(packed, size), None]
+    return [Piece(path, start or 0, stop) for start, stop in pairwise(edges)]
+
+
+def pages(
+    piece: Piece, errors: read.Errors = "strict", cut: Cut = "refuse", densest: int = read.DENSEST
+) -> Iterator[DumpPage]:
+    """The pages of a file or of a part of one, whatever their namespace."""
+    head = _head(piece.path)
+    encoding = _encoding(head, piece.path)
+    begin = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
+    if begin.startswith("{"):
+        return _records(piece.path, errors, densest)
+    if begin.startswith("<doc "):
+        return _docs(piece.path, errors, cut, densest)
+    if not begin.startswith("<"):
+        raise DataError(piece.path, "found no XML" if begin else "an empty file", WANTED, "name the dump itself")
+    return _Reading(piece, errors, cut, encoding, densest).pages(begin)
+
+
+# ---- where a multistream file can be cut
+
+_STREAM = re.compile(rb"BZh[1-9]1AY&SY")
+_FIRST_PAGE = re.compile(rb"\s*<page>")
+
+
+def _edges(packed: mmap.mmap, size: int) -> Iterator[int]:
+    """Streams that begin with a page, `size` bytes or more apart; none if the second stream does not."""
+    second = _STREAM.search(packed, 1, PART)
+    if not second or not _begins_with_page(packed, second.start()):
+        return
+    last = 0
+    while start := _STREAM.search(packed, last + size):
+        if _begins_with_page(packed, start.start()):
+            last = start.start()
+            yield last
+        else:  # these bytes stood there by chance, or it is the footer
+            last = start.start() + 1 - size
+
+
+def _begins_with_page(packed: mmap.mmap, start: int) -> bool:
+    unpacker = bz2.BZ2Decompressor()
+    try:
+        for at in range(start, start + 2 * read.BLOCK, BITE):
+            if unpacked := unpacker.decompress(packed[at : at + BITE], 256):
+                return _FIRST_PAGE.match(unpacked) is not None
+    except (OSError, EOFError):
+        pass
+    return False
+
+
+# ---- bytes to characters
+
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be",
+          b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # fmt: skip
+_UNPACKERS: dict[str, Callable[[], Any]] = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}
+_DECLARED = re.compile(rb"\s*<\?xml[^>]{1,100}?encoding\s*=\s*[\"']([\w.:-]{1,40})")
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+class _Rest(DataError):
+    """Behind a whole stream comes what is none."""
+
+
+def _head(path: Path) -> bytes:
+    """The first block of a file, not counted as read; where it is cut off before that, what lets the reading say so."""
+    with read.tallied():
+        try:
+            return next(_blocks(Piece(path), 0), b"")
+        except EOFError:
+            return b"<"
+
+
+def _encoding(head: bytes, path: Path) -> str:
+    """By the byte order mark, or as the XML says."""
+    name = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
+    if not name:
+        declared = _DECLARED.match(head)
+        name = declared[1].decode() if declared else "utf-8"
+    try:
+        codecs.getincrementaldecoder(name)()
+    except LookupError:
+        raise DataError(path, f"the unknown encoding `{name}`", "UTF-8 or UTF-16", "convert the file") from None
+    return name
+
+
+def _blocks(piece: Piece, densest: int = read.DENSEST) -> Iterator[bytes]:
+    """The unpacked bytes of a part; EOFError where packed data stop before their end."""
+    if unpacker := _UNPACKERS.get(piece.path.suffix.lower()):
+        return _streams(piece, unpacker, densest)
+    return _whole_file(piece.path, densest)
+
+
+def _whole_file(path: Path, densest: int) -> Iterator[bytes]:
+    try:
+        yield from read.blocks(path, densest)
+    except read.CutOff:
+        raise EOFError from None
+
+
+def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[bytes]:
+    """The packed streams from `start` to `stop`; `_Rest` where one is followed by what is none."""
+    unpacker, begun, ended, place = new(), False, False, piece.start
+    density = read.Density(piece.path, densest, place)
+    try:
+        for packed in _packed(piece):
+            place += len(packed)
+            while packed or (begun and not unpacker.needs_input):
+                block = unpacker.decompress(packed, read.BLOCK)
+                packed, begun = b"", True
+                if block:
+                    density.passed(len(block), place)
+                    yield block
+                if unpacker.eof:
+                    packed, begun, ended, unpacker = unpacker.unused_data, False, True, new()
+    except FileNotFoundError:
+        raise DataError(piece.path, "no such file") from None
+    except (OSError, lzma.LZMAError) as error:
+        reason = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
+        kind = _Rest if ended and not begun else DataError
+        raise kind(piece.path, f"cannot be read: {reason}", "", "copy it again") from None
+    if begun:
+        raise EOFError
+
+
+def _packed(piece: Piece) -> Iterator[bytes]:
+    with piece.path.open("rb") as file:
+        file.seek(piece.start)
+        left = (piece.stop or piece.path.stat().st_size) - piece.start
+        while packed := file.read(min(BITE, left)):
+            left -= len(packed)
+            read.tally().bytes += len(packed)
+            yield packed
+
+
+def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> Iterator[str]:
+    """Blocks of characters. A character that the end of a part cuts in two is left out: there the part is cut off."""
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    place = 0
+    for block in _blocks(piece, densest):
+        held = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(block)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                piece.path, f"byte {place - held + error.start:,} (unpacked): invalid {encoding.upper()}",
+                f"text in {encoding.upper()}", 'convert the file, or set errors = "replace"',
+            ) from None  # fmt: skip
+        place += len(block)
+        if errors == "replace":
+            text = _NOT_XML.sub("\ufffd", text)
+            read.tally().replaced += text.count("\ufffd") - block.count("\ufffd".encode(encoding))
+        yield text
+
+
+# ---- XML to pages
+
+_TEXTS = frozenset({"title", "ns", "id", "text", "base", "dbname", "namespace"})
+_SAFE = "/:@!$()*,;~'"  # in addresses of pages
+_UNSHOWN = (-2, 6, 14)  # media, files, categories
+
+
+class _Reading:
+    """One reading of a part: expat calls `_start` and `_end`, whole pages gather in `found`."""
+
+    def __init__(self, piece: Piece, errors: read.Errors, cut: Cut, encoding: str, densest: int) -> None:
+        self.piece, self.errors, self.cut, self.encoding, self.densest = piece, errors, cut, encoding, densest
+        self.site: dict[str, str] = {}  # base, dbname
+        self.unshown: list[str] = []
+        self.found: list[DumpPage] = []
+        self.whole, self.depth, self.ended, self.shown = 0, 0, False, True
+        self.page: DumpPage | None = None
+        self.held: list[str] = []
+        self._begin()
+
+    def pages(self, head: str) -> Iterator[DumpPage]:
+        """The pages, then the error if there is one."""
+        if self.piece.start:
+            self._site_of(head)
+        try:
+            for text in _texts(self.piece, self.errors, self.encoding, self.densest):
+                error = self._feed(text)
+                yield from self.found
+                self.found.clear()
+                if error:
+                    raise error
+            whole = self.ended if self.piece.stop is None else self.depth == 1
+        except EOFError:
+            whole = False
+        except _Rest:
+            if not self.ended or self.piece.stop:  # else it is left out, as bzip2 does
+                raise
+            whole = True
+        if not whole and self.piece.stop:
+            raise DataError(self.piece.path, f"is damaged at {self._place()}", "whole pages", "copy it again")
+        if not whole:
+            _cut_off(self.piece.path, self._place(), self.cut)
+
+    def _begin(self) -> None:
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.buffer_size = read.BLOCK
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.StartDoctypeDeclHandler = self._refuse
+
+    def _site_of(self, head: str) -> None:
+        """What the header says, then a new beginning in the middle of the file."""
+        if (error := self._feed(head)) and not self.site:
+            raise error
+        self.found, self.held, self.page, self.whole, self.depth = [], [], None, 0, 0
+        self._begin()
+        self._feed("<mediawiki>")
+
+    def _feed(self, text: str) -> DataError | None:
+        try:
+            self.parser.Parse(text, False)
+        except DataError as error:
+            return error
+        except (expat.ExpatError, ValueError) as error:
+            control = _NOT_XML.search(text) if "token" in str(error) else None
+            reason = f"the character {control[0]!r}, which XML forbids" if control else str(error).split(": line")[0]
+            remedy = 'set errors = "replace"' if control else "copy it again, or mend it"
+            return DataError(self.piece.path, f"{self._place()}: {reason}", WANTED, remedy)
+        return None
+
+    def _place(self) -> str:
+        part = f" of the part from byte {self.piece.start:,}" if self.piece.start else ""
+        return f"line {self.parser.CurrentLineNumber:,}{part}, after {self.whole:,} whole pages"
+
+    def _refuse(self, *_: Any) -> None:
+        raise DataError(
+            self.piece.path, f"line {self.parser.CurrentLineNumber:,}: a document type (<!DOCTYPE), as in XML bombs",
+            WANTED, "remove it if you trust the file",
+        )  # fmt: skip
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self.depth += 1
+        if self.depth == 1 and name != "mediawiki":
+            raise DataError(self.piece.path, f"found XML that begins with <{name}>", WANTED, "name the dump itself")
+        if name == "page":
+            self.page = DumpPage(unshown=self.unshown)
+        elif name == "redirect" and self.page:
+            self.page.redirect = True
+        elif name in _TEXTS:
+            self.shown = _number(attributes.get("key", "0")) not in _UNSHOWN
+            self.held.clear()
+            self.parser.CharacterDataHandler = self.held.append
+
+    def _end(self, name: str) -> None:
+        self.depth -= 1
+        if name in _TEXTS:
+            self.parser.CharacterDataHandler = None
+            self._set(name, "".join(self.held))
+        elif name == "page" and self.page:
+            self._name(self.page)
+            self.found.append(self.page)
+            self.whole += 1
+            self.page = None
+        self.ended = not self.depth
+
+    def _set(self, name: str, value: str) -> None:
+        page = self.page
+        if page is None:
+            self.site.setdefault(name, value)
+            if name == "namespace" and not self.shown and value.lower() not in wikitext.UNSHOWN:
+                self.unshown.append(value.lower())
+        elif name == "title":
+            page.title = value
+        elif name == "ns":
+            page.namespace = _number(value)
+        elif name == "text":  # of several revisions the last
+            page.text = value
+        elif name == "id" and not page.id:  # those of the revision and its author come later
+            page.id = value
+
+    def _name(self, page: DumpPage) -> None:
+        base, _, home = self.site.get("base", "").rpartition("/")
+        if base.startswith("http") and "?" not in home:
+            page.url = f"{base}/{quote(page.title.replace(' ', '_'), safe=_SAFE)}"
+        if name := self.site.get("dbname"):
+            page.id = f"{name}:{page.id}"
+
+
+def _number(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"the namespace {value[:40]!r} is no number") from None
+
+
+def _cut_off(path: Path, place: str, cut: Cut) -> None:
+    if cut == "refuse":
+        raise DataError(path, f"is cut off at {place}", "a whole file", 'copy it again, or set cut = "take"')
+    read.tally().left_out["cut-off dumps"] += 1
+
+
+# ---- what WikiExtractor writes
+
+_DOC = re.compile(r'<doc id="([^"]*)"(?: revid="[^"]*")?(?: url="([^"]*)")?(?: title="(.*)")?\s*>\s*\Z')
+
+
+def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage]:
+    import msgspec
+
+    for number, line in enumerate(read.lines(path, errors, longest=LONGEST, densest=densest), 1):
+        if not line.strip():
+            continue
+        try:
+            record = msgspec.json.decode(line, type=dict[str, Any])
+            yield _plain(*(str(record[key] or "") for key in ("id", "url", "title", "text")))
+        except (msgspec.DecodeError, UnicodeEncodeError, KeyError, RecursionError) as error:
+            reason = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
+            raise DataError(
+                f"{path}:{number}", f"no page as JSON: {reason}", "an object with id, url, title and text",
+                "a corpus of kind `jsonl` takes others",
+            ) from None  # fmt: skip
+
+
+def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[DumpPage]:
+    begin: re.Match[str] | None = None
+    held: list[str] = []
+    number = 0
+    for number, line in enumerate(read.lines(path, errors, longest=LONGEST, densest=densest), 1):
+        if begin and line.strip() == "</doc>":
+            yield _plain(begin[1], begin[2] or "", wikitext.decoded(begin[3] or ""), "\n".join(held))
+            begin, held = None, []
+        elif begin:
+            held.append(line)
+        elif line.strip() and not (begin := _DOC.match(line)):
+            raise DataError(f"{path}:{number}", "text outside of <doc ...> and </doc>", WANTED, "mend the file")
+    if begin:
+        _cut_off(path, f"line {number:,}, a <doc> without its </doc>", cut)
+
+
+def _plain(name: str, url: str, title: str, text: str) -> DumpPage:
+    """WikiExtractor escapes <, > and &, and some versions write the title above the text."""
+    lines = [line.strip() for line in wikitext.decoded(text).split("\n")]
+    paragraphs = [line for line in lines if line]
+    if paragraphs[:1] == [title]:
+        del paragraphs[0]
+    return DumpPage(name, title, "\n".join(paragraphs), url)

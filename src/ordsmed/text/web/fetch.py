@@ -1,0 +1,549 @@
+"""The verb `fetch`: a table of addresses -> files that are whole, checked and recorded.
+
+    squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
+
+    a file: stands as recorded? -> done
+            else .NAME.part, begun or gone on with -> size and hashes -> record -> its name -> unpacked
+
+A table is a TOML file: `title`, `licence`, `about`, `[[file]]` for each file, `[[list]]` for each list of addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ordsmed.base import files, menu, run, settings
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.base.keys import bytes_key
+from ordsmed.base.say import Progress, many, size
+from ordsmed.text import read
+from ordsmed.text.web.http import BLOCK, Failed, Refused, Reply, get, retry
+from ordsmed.text.web.unpack import ENDS, inside, unpack
+
+HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by how many digits they have
+RECORD = ".fetched.jsonl"
+GAIN = 1_000_000  # bytes that are worth the same number of attempts again
+HUNG = 3  # files in a row over which a host only cost time: the others are not asked of it
+PRIVATE = "`--private` allows it"
+NETWORK = "is there a network? behind a proxy set `https_proxy`; `--mirror FOLDER|URL` takes files from elsewhere"
+STALE = "remove it to fetch it again, or name another `--out`"
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a table."""
+
+    path: str
+    "where it lies in the folder"
+    url: str
+    "its address"
+    size: int | None = None
+    "bytes"
+    sha256: str | None = None
+    "its hash"
+    sha1: str | None = None
+    "its hash"
+    md5: str | None = None
+    "its hash"
+    sums: str | None = None
+    "address of a list of hashes, `HASH  NAME` a line, that has its hash too"
+    listed: str | None = None
+    "its name in that list, or a pattern of it; as the address ends"
+    unpack: str | None = None
+    "folder (`.`: the same) into which it is unpacked: .zip, .tar, .tar.gz, .gz, ..."
+    longest: int | None = None
+    "bytes it may have at most"
+
+    def __post_init__(self) -> None:
+        for key in ("path", "unpack"):
+            if (value := getattr(self, key)) is not None and inside(value) is None:
+                raise ValueError(f"{key}: found {value!r}; wanted a place in the folder")
+        if self.unpack and not self.path.lower().endswith(ENDS):
+            raise ValueError(f"unpack: found a file {self.path}; wanted one that ends in {' '.join(ENDS)}")
+
+
+@dataclass(frozen=True)
+class List:
+    """Addresses, one a line; `#` begins a comment."""
+
+    url: str
+    "address or path of the list"
+    longest: int = 1_000_000_000
+    "bytes one of its files may have at most"
+
+
+@dataclass(frozen=True)
+class FetchTable:
+    """What a name stands for."""
+
+    title: str
+    "what it is"
+    licence: str
+    "of the files"
+    about: str = ""
+    "what else to know"
+    file: tuple[File, ...] = ()
+    "its files"
+    list: tuple[List, ...] = ()
+    "lists of further ones"
+    codes: dict[str, str] = field(default_factory=dict)
+    "of a table with XX in its name: what stands for XX where it is not what the name says"
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """How files are fetched."""
+
+    mirror: str | None
+    allow_missing: bool
+    attempts: int
+    private: bool
+    timeout: float
+    slowest: int
+    sleep: Callable[[float], None]
+
+
+@dataclass
+class Shelf:
+    """The folder of a name, what is recorded there, and what became of its files this time."""
+
+    folder: Path
+    way: FetchOptions
+    record: dict[str, dict[str, Any]]
+    got: int = 0
+    bytes: int = 0
+    stood: int = 0
+    missing: Counter[str] = field(default_factory=Counter)  # by reason
+    first: OrdsmedError | None = None  # complaint
+    remedy: str = ""  # of the first that could not be had
+    hung: Counter[str] = field(default_factory=Counter)  # by host: files in a row that only cost time
+
+
+def fetch(
+    names: Sequence[str], *, out: str = "work/fetch", mirror: str | None = None, allow_missing: bool = False,
+    attempts: int = 3, private: bool = False, timeout: float = 20.0, slowest: int = 1000,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[str]:  # fmt: skip
+    """Fetch what is missing of these names, and tell in a line each what was done.
+
+    A server has `timeout` seconds to answer and for each next piece, and is given up where fewer than `slowest` bytes
+    a second come over so long; then it is tried again, `attempts` times in all and as often again after each MB.
+    """
+    for name, value, least in (("attempts", attempts, 1), ("slowest", slowest, 0)):
+        if value < least:
+            raise RecipeError(f"--{name}", f"found {value}", f"{least} or more")
+    if not 0 < timeout < math.inf:
+        raise RecipeError("--timeout", f"found {timeout:g}", "seconds, more than 0")
+    way = FetchOptions(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
+    if mirror is not None and "://" not in mirror and not Path(mirror).is_dir():
+        raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "name another `--mirror`")
+    tables = [find(name) for name in names]  # a name that is none is told before anything is fetched
+    return [_fetch(Path(out) / title, table, way) for title, table in tables]
+
+
+def listing() -> list[str]:
+    """What can be fetched by name: size, license, title."""
+    lines = []
+    for name, path in _shipped().items():
+        table = _read(path)
+        sizes = [file.size for file in table.file]
+        known = size(sum(filter(None, sizes))) if any(sizes) else "?"
+        known += " and more" if any(sizes) and not all(sizes) else ""
+        lines.append(f"  {name:<14} {known:>16}  {table.licence}: {table.title}")
+    return lines
+
+
+def find(name: str) -> tuple[str, FetchTable]:
+    """The table of a name or file, and what its folder is called."""
+    shipped = _shipped()
+    if Path(name).is_file():
+        return Path(name).stem, _read(Path(name))
+    for pattern in (key for key in shipped if key.endswith("-XX")):
+        language = name.removeprefix(pattern[:-2])
+        if language == "XX":
+            raise RecipeError(f"`{name}`", "XX stands for a language", f"a name such as {pattern[:-2]}en")
+        if name.startswith(pattern[:-2]) and re.fullmatch("[a-z]{2,}(-[a-z]+)*", language):
+            text = shipped[pattern].read_text(encoding="utf-8")
+            code = tomllib.loads(text).get("codes", {}).get(language, language.replace("-", "_"))
+            return name, settings.decode(FetchTable, tomllib.loads(text.replace("XX", code)), str(shipped[pattern]))
+    if name not in shipped:
+        raise RecipeError(f"`{name}`", "no table of addresses and no file", "", nearest(name, shipped))
+    return name, _read(shipped[name])
+
+
+def _shipped() -> dict[str, Path]:
+    return {path.stem: path for path in sorted((menu.HOUSE / "recipes" / "fetch").glob("*.toml"))}
+
+
+def _read(path: Path) -> FetchTable:
+    return settings.decode(FetchTable, settings.read(path), str(path))
+
+
+def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
+    """All files of a table; those that cannot be had are told together in the end."""
+    with run.locked(folder):
+        with files.survive_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        shelf = Shelf(folder, way, _read_record(folder / RECORD))
+        for file in table.file:
+            _try(file, shelf)
+        for listed in table.list:
+            _fetch_listed(listed, shelf)
+    if shelf.first:
+        raise _failure(shelf)
+    if shelf.missing and not shelf.got + shelf.stood:
+        raise RunError(
+            folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", shelf.remedy
+        )
+    summary = f"{folder}: {shelf.got:,} got ({size(shelf.bytes)}), {shelf.stood:,} stood already"
+    return summary + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
+
+
+def _fetch_listed(listed: List, shelf: Shelf) -> None:
+    path = Path(listed.url)
+    if "://" in listed.url:
+        path = shelf.folder / _name(listed.url)
+        _try(File(path.name, listed.url), shelf)
+        if not path.exists():
+            return
+    elif not path.is_file():
+        raise DataError(path, "no such file", "addresses, one a line", "write it, or name another in a table of yours")
+    urls = list(dict.fromkeys(line for line in map(str.strip, read.lines(path)) if line and line[0] != "#"))
+    with Progress(f"fetch {shelf.folder.name}", len(urls), "files") as shown:
+        for url in urls:
+            _try(File(_name(url), url, longest=listed.longest), shelf)
+            shown.add(1)
+
+
+def _try(file: File, shelf: Shelf) -> None:
+    """Have a file, or note why not and go on with the next."""
+    try:
+        _have(file, shelf)
+    except Failed as error:
+        shelf.missing[error.reason] += 1
+        remedy = _way_out(error)
+        shelf.remedy = shelf.remedy or remedy
+        if remedy != PRIVATE:
+            remedy = "; ".join(filter(None, (remedy, "`--allow-missing` goes on without it")))
+        if not shelf.way.allow_missing:
+            shelf.first = shelf.first or RunError(file.url, error.reason, "", remedy)
+    except DataError as error:
+        shelf.missing["not what it should be"] += 1
+        shelf.first = shelf.first or error
+
+
+def _way_out(error: Failed) -> str:
+    """What may help; "": nothing."""
+    if isinstance(error, Refused) and "private" in error.reason:
+        return PRIVATE
+    return NETWORK if error.unreached else "try again later" if error.again else ""
+
+
+def _failure(shelf: Shelf) -> OrdsmedError:
+    """The one complaint at the end."""
+    assert shelf.first is not None
+    number = shelf.missing.total()
+    if number == 1:
+        return shelf.first
+    there = f"{shelf.got + shelf.stood:,} are there and stay"
+    problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
+    return RunError(shelf.folder, problem, "", f"the first: {shelf.first}")
+
+
+def _reasons(shelf: Shelf) -> str:
+    return f" ({', '.join(f'{reason}: {number:,}' for reason, number in shelf.missing.most_common(5))})"
+
+
+def _have(file: File, shelf: Shelf) -> None:
+    """A file in its place, fetched and unpacked if need be."""
+    place = shelf.folder / file.path
+    if _stands(place, file, shelf):
+        shelf.stood += 1
+    else:
+        _bring(place, file, shelf)
+        shelf.got += 1
+        shelf.bytes += place.stat().st_size
+    if file.unpack is not None:
+        known = shelf.record[file.path]
+        brought = known.get("unpacked", {})
+        unpack(place, shelf.folder / file.unpack, brought, lambda found: _append({**known, "unpacked": found}, shelf))
+
+
+def _stands(place: Path, file: File, shelf: Shelf) -> bool:
+    """Is the file there, and is it the one that is wanted?"""
+    if not place.exists():
+        return False
+    known = shelf.record.get(file.path)
+    if known is None:
+        wanted = _wanted(file, shelf)
+        if not wanted:
+            raise DataError(place, "stands here, and nothing says where it is from", "", STALE)
+        _note(file, place, _check(place, place, wanted, file.size), None, shelf)
+    elif known["url"] != file.url:
+        raise DataError(place, f"was fetched from {known['url']}", file.url, STALE)
+    elif file.sha256 and file.sha256.lower() != known["sha256"]:
+        raise DataError(place, f"sha256 {known['sha256']}", file.sha256, STALE)
+    elif [place.stat().st_size, place.stat().st_mtime_ns] != [known["size"], known["time"]]:
+        _check(place, place, {"sha256": known["sha256"]}, known["size"])
+    return True
+
+
+def _bring(place: Path, file: File, shelf: Shelf) -> None:
+    """Fetch a file: beside its place, checked, recorded, and then by its name."""
+    part = place.with_name(f".{place.name}.part")
+    with files.survive_disk(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    wanted = _wanted(file, shelf)
+    _download(file, part, shelf)
+    tag = _begun(part).get("tag")
+    try:
+        sha256 = _check(part, place, wanted, file.size)
+    except DataError:
+        _drop(part)
+        raise
+    with files.survive_disk(place):
+        files.sync(part)
+        _note(file, part, sha256, tag, shelf)
+        part.replace(place)
+        _drop(part)
+        files.sync(place.parent)
+
+
+def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) -> str:
+    """Its sha256, if size and hashes are what they should be."""
+    length_here = path.stat().st_size
+    remedy = STALE if path == place else "it was removed; try again, or mend the table"
+    if length is not None and length_here != length:
+        raise DataError(place, many(length_here, "byte"), f"{length:,}", remedy)
+    digests = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            for one in digests.values():
+                one.update(block)
+    for kind, digest in wanted.items():
+        if digests[kind].hexdigest() != digest.lower():
+            raise DataError(place, f"{kind} {digests[kind].hexdigest()}", digest, remedy)
+    return digests["sha256"].hexdigest()
+
+
+def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
+    """The hashes a file is to have: of its table and of a list."""
+    known = {kind: digest for kind in HASHES.values() if (digest := getattr(file, kind))}
+    if file.sums is None:
+        return known
+    name = file.listed or _last(file.url)
+    lines = (line.strip().partition(" ") for line in _sums(file, file.sums, shelf).splitlines())
+    digests = {digest.lower() for digest, _, path in lines if fnmatchcase(_last(path.strip().removeprefix("*")), name)}
+    digest = min(digests, default="")
+    kind = HASHES.get(len(digest)) if re.fullmatch("[0-9a-f]+", digest) else None
+    if len(digests) != 1 or kind is None:
+        raise DataError(file.sums, f"{len(digests)} hashes of {name}", "one, in a line `HASH  NAME`", "mend the table")
+    return {**known, kind: digest}
+
+
+def _sums(file: File, url: str, shelf: Shelf) -> str:
+    """The list of hashes; it is not kept: by the next time there may be another."""
+    part = (shelf.folder / file.path).with_name(f".{Path(file.path).name}.sums")
+    try:
+        _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
+    except Failed as error:
+        why = f"its list of hashes, {_last(url)}: {error.reason}"
+        raise type(error)(why, again=error.again, wait=error.wait, unreached=error.unreached) from None
+    text = part.read_text(encoding="utf-8", errors="replace")
+    _drop(part)
+    return text
+
+
+def _download(file: File, part: Path, shelf: Shelf) -> None:
+    """Fill `part` from the first source that has the file: its address, or its two places in the mirror."""
+    failures = [Failed("not in the mirror")]
+    for source in _sources(file, shelf):
+        host = "" if isinstance(source, Path) else urlsplit(source).netloc
+        try:
+            if isinstance(source, Path):
+                return _copy(source, part)
+            if shelf.hung[host] >= HUNG:
+                raise Failed("not asked: its host hangs", again=True)
+            _pull(source, part, file, shelf.way)
+            shelf.hung[host] = 0
+            return None
+        except Failed as error:
+            shelf.hung[host] += error.unreached or error.reason in ("timed out", "too slow")
+            failures.append(error)
+    raise next((error for error in failures if error.again), failures[-1])
+
+
+def _sources(file: File, shelf: Shelf) -> list[str | Path]:
+    mirror = shelf.way.mirror
+    if mirror is None:
+        return [file.url]
+    own, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
+    if "://" in mirror:
+        return [f"{mirror.rstrip('/')}/{place}" for place in (own, general)]
+    return [Path(mirror) / place for place in (own, unquote(general)) if inside(place)]
+
+
+def _copy(source: Path, part: Path) -> None:
+    if not source.is_file():
+        raise Failed("not in the mirror")
+    with files.survive_disk(part):
+        _drop(part)
+        shutil.copyfile(source, part)
+
+
+def _pull(url: str, part: Path, file: File, way: FetchOptions) -> None:
+    """An attempt goes on where the last one was cut off, and new ones are granted while bytes come."""
+    while True:
+        before = _length(part)
+        try:
+            return retry(way.attempts, lambda: _once(url, part, file, way), sleep=way.sleep)
+        except Failed as error:
+            if not error.again or _length(part) - before < GAIN:
+                raise
+
+
+def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
+    begun, start, headers = _begun(part), _length(part), {}
+    if start and begun.get("url") == url:
+        headers = {"Range": f"bytes={start}-", "If-Range": begun["tag"]}
+    with get(url, headers=headers, timeout=way.timeout, private=way.private) as reply:
+        span = reply.headers.get("Content-Range", "")
+        if reply.status == 416 and span == f"bytes */{start}":
+            return  # it was whole
+        if reply.status == 206 and span.startswith(f"bytes {start}-") and _tag(reply) in (None, begun.get("tag")):
+            _save(reply, url, part, start, file, way)
+        elif reply.status == 200:
+            _save(reply, url, part, 0, file, way)
+        elif reply.status in (206, 416):
+            _drop(part)
+            raise Failed(f"HTTP {reply.status}", again=True)
+        else:
+            failure = reply.failure()
+            failure.again |= reply.status == 403  # some servers say that to whoever comes too often
+            raise failure
+
+
+def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: FetchOptions) -> None:
+    """Write a body behind the first `start` bytes."""
+    packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers take that for a Content-Encoding
+    coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
+    length = reply.headers.get("Content-Length", "")
+    total = start + int(length) if length.isdecimal() and not coded else file.size or 0
+    if file.size is not None and total != file.size:
+        raise DataError(url, many(total, "byte"), f"{file.size:,}", "mend the table")
+    limit = file.size if file.size is not None else file.longest
+    with files.survive_disk(part), part.open("ab" if start else "wb") as written:
+        if not start:
+            _begin(part, url, None if coded else _tag(reply))
+        longest = None if limit is None else max(limit - start, 0)
+        with Progress(f"fetch {file.path}", total / 1e6, "MB", done=start / 1e6) as shown:
+            try:
+                for block in _lively(reply.blocks(longest, packed=packed), way):
+                    written.write(block)
+                    shown.add(len(block) / 1e6)
+            except Failed as error:
+                if not error.again:  # what came is of no use
+                    _drop(part)
+                raise
+
+
+def _lively(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
+    """Give up a body that only trickles."""
+    began, came = time.monotonic(), 0
+    for block in blocks:
+        came += len(block)
+        passed = time.monotonic() - began
+        if passed > way.timeout:
+            if came < way.slowest * passed:
+                raise Failed("too slow", again=True)
+            began, came = time.monotonic(), 0
+        yield block
+
+
+def _tag(reply: Reply) -> str | None:
+    """By what a server knows that a file is still the same."""
+    tag = reply.headers.get("ETag")
+    return tag if tag and not tag.startswith("W/") else reply.headers.get("Last-Modified")
+
+
+def _begin(part: Path, url: str, tag: str | None) -> None:
+    """Note whose first bytes these are; without a tag nobody can go on with them."""
+    if tag:
+        files.write_json(_beside(part), {"url": url, "tag": tag})
+    else:
+        _beside(part).unlink(missing_ok=True)
+
+
+def _begun(part: Path) -> dict[str, Any]:
+    return files.read_json(_beside(part)) if _beside(part).exists() else {}
+
+
+def _beside(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _drop(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _beside(part).unlink(missing_ok=True)
+
+
+def _length(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _last(url: str) -> str:
+    """What an address or path ends in."""
+    return re.sub("[?#].*", "", url).rpartition("/")[2]
+
+
+def _name(url: str) -> str:
+    """A file name for any address: no two share one."""
+    end = re.sub(r"[^A-Za-z0-9._-]+", "_", unquote(_last(url)))[-80:]
+    return f"{bytes_key(url.encode(), 10)}-{end}"
+
+
+def _read_record(path: Path) -> dict[str, dict[str, Any]]:
+    """What was fetched; of a file that is noted twice the last line counts, and one that was cut off counts nothing."""
+    record = {}
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError, KeyError):
+            known = json.loads(line)
+            record[known["path"]] = known
+    return record
+
+
+def _note(file: File, path: Path, sha256: str, tag: str | None, shelf: Shelf) -> None:
+    """Record a file, before it gets its name."""
+    facts, before = path.stat(), shelf.record.get(file.path, {})
+    known = {"path": file.path, "url": file.url, "size": facts.st_size, "sha256": sha256, "tag": tag}
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    known |= {"when": when, "time": facts.st_mtime_ns}
+    if before.get("sha256") == sha256:  # what was unpacked of it before is still of it
+        known["unpacked"] = before.get("unpacked", {})
+    _append(known, shelf)
+
+
+def _append(known: dict[str, Any], shelf: Shelf) -> None:
+    shelf.record[known["path"]] = known
+    place = shelf.folder / RECORD
+    with files.survive_disk(place), place.open("a+b") as written:
+        if written.tell() and (written.seek(-1, os.SEEK_END), written.read(1))[1] != b"\n":  # a line was cut off
+            written.write(b"\n")
+        written.write(json.dumps(known, ensure_ascii=False).encode() + b"\n")
+        written.flush()
+        os.fsync(written.fileno())

@@ -1,0 +1,423 @@
+"""One careful HTTP GET: what it connects to, how long it waits and how much it takes are all bounded.
+
+    url -> allowed? -> name to addresses -> all public? -> connect to one of these -> head -> a redirect? again
+                                                                                      -> Reply -> blocks of its body
+
+What goes wrong on the way is a `Failed` with a short reason and whether another try is worth it; a status such as 404
+is an answer and comes back as one. Private addresses are refused unless asked for: a page may lead anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import errno
+import functools
+import http.client
+import io
+import ipaddress
+import math
+import socket
+import ssl
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+
+from ordsmed import __version__
+from ordsmed.text.web.hosts import in_ascii
+
+AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses that another try may change
+UNREACHED = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ECONNREFUSED)
+BLOCK = 1 << 18
+REDIRECTS = 8
+SAFE = "%/:@!$&'()*+,;=~?"  # what stays as it is in a path or query
+SECRETS = ("authorization", "cookie", "proxy-authorization")  # not for whom a redirect leads to
+T = TypeVar("T")
+
+
+class Failed(Exception):
+    """No answer, or none that is whole."""
+
+    def __init__(self, reason: str, *, again: bool = False, wait: float | None = None, unreached: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.again = again  # worth another try
+        self.wait = wait  # seconds the server asks for before it
+        self.unreached = unreached  # there may be no network, or no way to it
+
+
+class Refused(Failed):
+    """An address that is not gone to, whatever would answer."""
+
+
+class Misled(Failed):
+    """Redirects that lead to no answer."""
+
+
+class Reply:
+    """Status, headers and body of an answer; `url` is where it came from after all redirects."""
+
+    def __init__(self, url: str, answer: http.client.HTTPResponse, wire: _Wire) -> None:
+        self.status, self.url, self.headers = answer.status, url, answer.headers
+        self._answer, self._wire, self._length = answer, wire, answer.length
+
+    def blocks(
+        self, longest: int | None = None, seconds: float | None = None, *, packed: bool = False
+    ) -> Iterator[bytes]:
+        """The body, its Content-Encoding undone unless it is wanted `packed`; at most so long, in so many seconds."""
+        coding = "" if packed else (self.headers.get("Content-Encoding") or "").strip().lower()
+        if longest is not None and not coding and (self._length or 0) > longest:
+            raise Failed(f"longer than {longest:,} bytes")
+        if seconds is not None:
+            self._wire.limit(seconds, Failed(f"took longer than {seconds:g} s"))
+        total = 0
+        for block in _unpacked(self._sent(), coding):
+            total += len(block)
+            if longest is not None and total > longest:
+                raise Failed(f"longer than {longest:,} bytes")
+            yield block
+
+    def failure(self) -> Failed:
+        """This answer as a failure, for whoever wanted another status."""
+        return Failed(f"HTTP {self.status}", again=self.status in AGAIN, wait=_wait(self.headers.get("Retry-After")))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._answer.close()
+        self._wire.close()
+
+    def _sent(self) -> Iterator[bytes]:
+        """The body as it was sent: to its announced length, the last chunk or the end of the connection."""
+        read = 0
+        while self._length is None or read < self._length:
+            with _explained():
+                block = self._answer.read1(BLOCK if self._length is None else min(BLOCK, self._length - read))
+            if not block:
+                break
+            read += len(block)
+            yield block
+        if self._length is not None and read < self._length:
+            raise Failed("answer was cut off", again=True)
+
+
+@contextlib.contextmanager
+def get(
+    url: str, *, headers: Mapping[str, str] = {}, timeout: float = 30.0, private: bool = False,
+    hop: Callable[[str], None] | None = None,
+) -> Iterator[Reply]:  # fmt: skip
+    """Ask for an address: `with get(url) as reply: for block in reply.blocks(): ...`
+
+    `timeout` bounds connecting, the whole head of an answer, and the wait for each next piece of its body.
+    `hop` is told where each redirect leads before that is looked up or connected to; it may raise to stay away.
+    """
+    reply = _follow(url, headers, timeout, private, hop)
+    with contextlib.closing(reply):
+        yield reply
+
+
+def retry(
+    attempts: int, act: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep, longest: float = 60.0
+) -> T:
+    """Do it until it does not fail; waits are 1, 2, 4, ... seconds or what the server asks for, up to `longest`."""
+    for number in range(attempts - 1):
+        try:
+            return act()
+        except Failed as error:
+            if not error.again:
+                raise
+            sleep(min(2.0**number if error.wait is None else error.wait, longest))
+    return act()
+
+
+def _follow(
+    url: str, headers: Mapping[str, str], timeout: float, private: bool, hop: Callable[[str], None] | None
+) -> Reply:
+    seen: set[str] = set()
+    headers = {"User-Agent": f"ordsmed/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity", **headers}
+    while True:
+        place = _split(url)
+        seen.add(place.geturl())
+        with _explained():
+            reply = _ask(place, headers, timeout, private)
+        if reply.status not in (301, 302, 303, 307, 308):
+            return reply
+        reply.close()
+        target = _target(place, reply.headers.get("Location"))
+        if target in seen:
+            raise Misled("redirects in a circle")
+        if len(seen) > REDIRECTS:
+            raise Misled(f"more than {REDIRECTS} redirects")
+        if hop:
+            hop(target)
+        if urlsplit(target).netloc != place.netloc:
+            headers = {name: value for name, value in headers.items() if name.lower() not in SECRETS}
+        url = target
+
+
+def _target(place: SplitResult, location: str | None) -> str:
+    """Where a redirect leads."""
+    if not location:
+        raise Misled("bad redirect")
+    try:
+        text = location.encode("latin-1").decode("utf-8", "replace")  # as http.client read it, and as it was meant
+        return _split(urljoin(place.geturl(), text)).geturl()
+    except Refused as error:
+        raise Refused(f"redirect to {error.reason}") from None
+    except (Failed, ValueError):
+        raise Misled("bad redirect") from None
+
+
+def _split(url: str) -> SplitResult:
+    """An address in its parts, as they are sent: everything in ASCII, no fragment."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = in_ascii(parts.hostname or ""), parts.port
+        path, query = quote(parts.path or "/", safe=SAFE), quote(parts.query, safe=SAFE)
+    except ValueError:
+        raise Failed("bad address") from None
+    if parts.scheme not in ("http", "https"):
+        raise Refused("an address that is neither http nor https")
+    if parts.username is not None or parts.password is not None:
+        raise Refused("an address with a user name or password in it")
+    if not host or not host.isprintable() or " " in host:
+        raise Failed("bad address")
+    usual = port in (None, 443 if parts.scheme == "https" else 80)
+    netloc = (f"[{host}]" if ":" in host else host) + ("" if usual else f":{port}")
+    return SplitResult(parts.scheme, netloc, path, query, "")
+
+
+def _ask(place: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
+    """One request on a connection of its own, and the head of its answer."""
+    host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+    proxy = _proxy(place.scheme, host)
+    if proxy is None:
+        sock = _connect(_addresses(host, port, private), timeout)
+    else:
+        with contextlib.suppress(socket.gaierror):  # names that only the proxy can look up are left to it
+            _addresses(host, port, private)
+        sock = _connected(proxy, timeout)
+    target = place.path + (f"?{place.query}" if place.query else "")
+    words = {"Host": place.netloc, "Connection": "close", **headers}
+    try:
+        if place.scheme == "https":
+            if proxy is not None:
+                _tunnel(sock, f"{place.netloc}{'' if place.port else ':443'}", proxy, timeout)
+            sock = _trust().wrap_socket(sock, server_hostname=host)
+        elif proxy is not None:
+            target, words = place.geturl(), {**words, **_password(proxy)}
+        sock.sendall(_head(f"GET {target} HTTP/1.1", words))
+        wire = _Wire(sock)
+        return Reply(place.geturl(), _answer(wire, timeout), wire)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _answer(wire: _Wire, timeout: float) -> http.client.HTTPResponse:
+    answer = http.client.HTTPResponse(wire, method="GET")  # type: ignore[arg-type]  # it only makes a file of it
+    wire.timeout = timeout
+    wire.limit(timeout, Failed("timed out", again=True))
+    answer.begin()
+    wire.limit(math.inf, Failed("timed out", again=True))
+    return answer
+
+
+def _head(first: str, headers: Mapping[str, str]) -> bytes:
+    lines = [first, *(f"{name}: {value}" for name, value in headers.items())]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a header with a line end in it")
+    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")
+
+
+def _connected(proxy: SplitResult, timeout: float) -> socket.socket:
+    try:
+        return _connect(_addresses(proxy.hostname or "", proxy.port or 80, True), timeout)
+    except OSError as error:
+        why = _failure(error)
+        raise Failed(f"the proxy {proxy.hostname}: {why.reason}", again=why.again, unreached=True) from None
+
+
+def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float) -> None:
+    """Have the proxy pass on what is said from here on."""
+    sock.sendall(_head(f"CONNECT {target} HTTP/1.1", {"Host": target, **_password(proxy)}))
+    answer = _answer(_Wire(sock), timeout)
+    if answer.status != 200:
+        raise Failed(f"the proxy answered HTTP {answer.status}", again=answer.status in AGAIN)
+
+
+def _proxy(scheme: str, host: str) -> SplitResult | None:
+    """The proxy that the environment names for this host."""
+    proxy = urllib.request.getproxies().get(scheme)
+    if not proxy or urllib.request.proxy_bypass(host):
+        return None
+    try:
+        place = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        known = place.scheme == "http" and bool(place.hostname) and place.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise Failed(f"{scheme}_proxy is no http:// address")
+    return place
+
+
+def _password(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+def _addresses(host: str, port: int, private: bool) -> list[Any]:
+    """What a name stands for; one private address among them is enough to refuse it."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    if not private:
+        for *_, place in addresses:
+            address = ipaddress.ip_address(str(place[0]).partition("%")[0])
+            if not public(address):
+                raise Refused(f"private address {address}")
+    return addresses
+
+
+def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Does an address belong to the open internet? One of IPv6 that stands for one of IPv4 is judged as that."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        if address in ipaddress.ip_network("64:ff9b::/96"):  # translated by the network
+            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if any(inner):
+            return all(public(one) for one in inner if one is not None)
+        if address.is_site_local:
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _connect(addresses: list[Any], timeout: float) -> socket.socket:
+    """A connection to the first of these very addresses that takes one, in `timeout` for all of them."""
+    last: OSError = TimeoutError()
+    for family, kind, protocol, _, place in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(timeout / len(addresses))
+            sock.connect(place)
+            sock.settimeout(timeout)
+            return sock
+        except OSError as error:
+            sock.close()
+            last = error
+    raise last
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+class _Wire(io.RawIOBase):
+    """What comes over a socket: `timeout` seconds at most for each read, and a limit for all of them."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.timeout = sock, math.inf
+
+    def limit(self, seconds: float, late: Failed) -> None:
+        """From now on so many seconds in all; else this."""
+        self.end, self.late = time.monotonic() + seconds, late
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self, 1 << 16)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.end - time.monotonic()
+        try:
+            if left <= 0:
+                raise TimeoutError
+            self.sock.settimeout(min(self.timeout, left))
+            return self.sock.recv_into(buffer)
+        except TimeoutError:
+            if left <= self.timeout:
+                raise self.late from None
+            raise
+
+    def close(self) -> None:
+        self.sock.close()
+        super().close()
+
+
+def _unpacked(blocks: Iterator[bytes], coding: str) -> Iterator[bytes]:
+    if coding in ("", "identity"):
+        return blocks
+    if coding in ("gzip", "x-gzip", "deflate"):
+        return _inflated(blocks, deflate=coding == "deflate")
+    raise Failed(f"Content-Encoding {coding[:20]} was not asked for")
+
+
+def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
+    """gzip (any number of members) or deflate (with its zlib frame or without), never more than a block at once."""
+    member: Any = None
+    begun = False
+    for block in blocks:
+        while block or member:
+            if member is None:
+                if begun and (deflate or block[0] != 0x1F):  # padding behind the end
+                    return
+                begun, member = True, zlib.decompressobj(31 if not deflate else 15 if block[0] & 15 == 8 else -15)
+            try:
+                unpacked = member.decompress(block, BLOCK)
+            except zlib.error:
+                raise Failed("bad compressed data") from None
+            if unpacked:
+                yield unpacked
+            if member.eof:
+                block, member = member.unused_data, None
+            else:
+                block = member.unconsumed_tail
+                if not block and len(unpacked) < BLOCK:
+                    break
+    if member is not None:
+        raise Failed("answer was cut off", again=True)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what sockets, TLS and http.client raise into a `Failed`."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        raise _failure(error) from None
+
+
+def _failure(error: Exception) -> Failed:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return Failed(f"certificate not trusted: {error.verify_message}")
+        case ssl.SSLError():
+            return Failed(f"TLS failed: {getattr(error, 'reason', None) or error}", again=True)
+        case socket.gaierror():
+            return Failed("no such host", again=error.errno == socket.EAI_AGAIN, unreached=True)
+        case TimeoutError():
+            return Failed("timed out", again=True)
+        case http.client.RemoteDisconnected() | http.client.IncompleteRead():
+            return Failed("answer was cut off", again=True)
+        case http.client.HTTPException():
+            return Failed("garbage instead of HTTP")
+        case OSError():
+            return Failed((error.strerror or str(error)).lower(), again=True, unreached=error.errno in UNREACHED)
+    return Failed("bad address")
+
+
+def _wait(after: str | None) -> float | None:
+    """Retry-After in seconds: a number, or a date."""
+    if not after:
+        return None
+    if after.strip().isdecimal():
+        return float(after)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(after).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None

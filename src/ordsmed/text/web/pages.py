@@ -1,0 +1,309 @@
+"""A folder of downloaded pages: WARC parts, a log of what became of every address, and its pages in a list's order.
+
+    a page, or why there is none -> pages-00000.warc.gz   one gzip member a page: any tool for WARC reads them
+                                    outcomes.jsonl        one line an address, by itself or another time tried:
+                                        {"url": "...", "tries": 1, "when": "...", "status": 200, "place": [0, 0, 5120]}
+                                        {"url": "...", "tries": 3, "when": "...", "reason": "HTTP 503", "again": true}
+    a list of addresses          -> order-NAME.bin        where the page of each stands, in 16 bytes
+
+`final` in a line is where redirects led. What the rules of a corpus leave out there has no page in its order; another
+corpus with other rules is not bound by that.
+
+A line follows its page. So what a kill leaves behind the last page that the log knows is cut off, and whatever the log
+knows stays. A part is never gone on with. About 40 bytes of an address are held in memory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import threading
+import uuid
+import zlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, TypedDict
+
+import numpy as np
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.files import survive_disk, sync, writing
+from ordsmed.base.say import say
+from ordsmed.text import read
+from ordsmed.text.web.urls import number
+
+LOG = "outcomes.jsonl"
+PART = 1 << 30  # bytes of a part, and its last page
+BATCH = 1 << 16
+NEVER = ("not downloaded", True)
+SLOT = np.dtype([("byte", "<u8"), ("part", "<u4"), ("length", "<u4")])  # length 0: there is no page
+ROW = np.dtype([("number", "<u8"), *SLOT.descr, ("why", "<u2"), ("tries", "<u2")])
+
+
+@dataclass(frozen=True)
+class Page:
+    """What an address answered."""
+
+    url: str
+    content_type: str
+    body: bytes
+    final: str = ""  # where redirects led to
+
+
+class Outcomes:
+    """What the log says of each address: where its page is, or why it has none and how often it was tried."""
+
+    def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
+        self.folder, self.fault_of = folder, fault_of
+        self.reasons = [NEVER]  # why, and whether another try may change it: `rows` holds the place here
+        self.sizes = {int(path.name[6:11]): path.stat().st_size for path in folder.glob("pages-*.warc.gz")}
+        self.ends = dict.fromkeys(self.sizes, 0)  # of the last whole page
+        self.log_end = self.lost = 0
+        nobody = (2**64 - 1, 0, 0, 0, 0, 0)  # so that every search ends on a row
+        batches = [np.array(batch, ROW) for batch in _batches(self._rows(), BATCH)]
+        rows = np.concatenate([np.array([nobody], ROW), *batches])[::-1]
+        self.rows = rows[np.unique(rows["number"], return_index=True)[1]]  # of several the last that was logged
+        self._numbers = memoryview(np.ascontiguousarray(self.rows["number"]).data)
+
+    def tries(self, url: str, most: int) -> int | None:
+        """How often an address was tried; None: no more, for there is its page or no hope."""
+        key = number(url)
+        at = bisect_left(self._numbers, key)
+        if self._numbers[at] != key:
+            return 0
+        row = self.rows[at]
+        may_pass = not row["length"] and self.reasons[row["why"]][1] and row["tries"] < most
+        return int(row["tries"]) if may_pass else None
+
+    def find(self, urls: list[str]) -> tuple[Any, Any]:
+        """A slot for each address, and the place in `reasons` of why it is empty."""
+        numbers = np.array([number(url) for url in urls], np.uint64)
+        rows = self.rows[np.searchsorted(self.rows["number"], numbers)]
+        rows[rows["number"] != numbers] = 0
+        return np.array(rows[list(SLOT.names or ())], SLOT), rows["why"]
+
+    def _rows(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        import msgspec
+
+        decode, codes = msgspec.json.Decoder(_Line).decode, {NEVER: 0}
+        for place, line in _lines(self.folder / LOG):
+            self.log_end += len(line)
+            try:
+                text = decode(line)
+                key, tries = number(text["url"]), min(text["tries"], 65535)
+            except (msgspec.DecodeError, KeyError, RecursionError) as error:
+                remedy = "remove that line: its address is tried again"
+                raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
+            part, byte, length = text.get("place", (0, 0, 0))
+            why = (text.get("reason", ""), text.get("again", False))
+            final = text.get("final", "") if self.fault_of else ""
+            fault = self.fault_of(final) if self.fault_of and final else ""
+            if length and byte + length > self.sizes.get(part, 0):
+                self.ends.setdefault(part, 0)
+                self.lost += 1
+            elif length:
+                self.ends[part] = max(self.ends[part], byte + length)
+                if not fault:
+                    yield key, byte, part, length, 0, tries
+            elif final and not fault:  # other rules than today's left it out
+                yield key, 0, 0, 0, 0, 0
+                continue
+            if fault or not length:
+                why = (behind(fault), False) if fault else why
+                if why not in codes:
+                    codes[why] = len(self.reasons)
+                    self.reasons.append(why)
+                yield key, 0, 0, 0, codes[why], tries
+
+
+class Pages:
+    """The folder while threads write to it. Only one process may."""
+
+    def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
+        with survive_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self.folder, self.outcomes = folder, Outcomes(folder, fault_of)
+            self._mend()
+            self._log = (folder / LOG).open("ab", buffering=0)
+        self._lock = threading.Lock()
+        self._part: IO[bytes] | None = None
+        self._number, self._at = max(self.outcomes.ends, default=-1), 0
+
+    def __enter__(self) -> Pages:
+        return self
+
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        with self._lock:
+            self._close()
+
+    def keep(self, page: Page, tries: int) -> None:
+        """A page, then its line in the log."""
+        member = gzip.compress(_record(page), 6, mtime=0)
+        final = {"final": page.final} if page.final not in ("", page.url) else {}
+        self._append(member, {"url": page.url, "tries": tries, "when": _now(), "status": 200, **final})
+
+    def miss(self, url: str, tries: int, reason: str, again: bool, final: str = "") -> None:
+        """Why an address has no page, and whether another try may change that; `final` was not gone to by the rules."""
+        led = {"final": final} if final else {}
+        self._append(b"", {"url": url, "tries": tries, "when": _now(), "reason": reason, "again": again, **led})
+
+    def _append(self, member: bytes, line: dict[str, Any]) -> None:
+        import msgspec
+
+        with self._lock:
+            if self._log.closed:  # it was given up while this page was on its way
+                return
+            try:
+                with survive_disk(self.folder):
+                    if member:
+                        line["place"] = self._store(member)
+                    _write(self._log, msgspec.json.encode(line) + b"\n")
+            except BaseException:
+                self._log.close()
+                raise
+
+    def _store(self, member: bytes) -> tuple[int, int, int]:
+        if self._part is None or self._at >= PART:
+            self._close_part()
+            self._number, self._at = self._number + 1, 0
+            self._part = part_path(self.folder, self._number).open("xb", buffering=0)
+        _write(self._part, member)
+        self._at += len(member)
+        return self._number, self._at - len(member), len(member)
+
+    def _mend(self) -> None:
+        """Cut off what a kill left half written."""
+        log, outcomes = self.folder / LOG, self.outcomes
+        if log.exists() and log.stat().st_size > outcomes.log_end:
+            say(f"{log}: its last line is not whole, cut off")
+            _cut(log, outcomes.log_end)
+        for number_, size in outcomes.sizes.items():
+            path, end = part_path(self.folder, number_), outcomes.ends[number_]
+            if size > end:
+                say(f"{path}: {size - end:,} bytes of a page that is not whole or not in the log, cut off")
+                _cut(path, end)
+        if outcomes.lost:
+            say(f"{self.folder}: {outcomes.lost:,} pages of the log are gone; they are downloaded again")
+
+    def _close_part(self) -> None:
+        if self._part is not None:
+            self._part.close()
+            sync(part_path(self.folder, self._number))
+
+    def _close(self) -> None:
+        if not self._log.closed:
+            self._close_part()
+            self._log.close()
+            sync(self.folder / LOG)
+        elif self._part is not None:
+            self._part.close()
+
+
+def behind(why: str) -> str:
+    """Why there is no page: the rules leave out where redirects lead."""
+    return f"{why} behind a redirect"
+
+
+def lay_out(
+    urls: Iterable[str], folder: Path, order: Path, fault_of: Callable[[str], str] | None = None
+) -> Counter[str]:
+    """Write where the page of each address stands, in the order of the addresses; returns why others have none."""
+    outcomes, missing = Outcomes(folder, fault_of), Counter[str]()
+    with writing(order) as file:
+        for batch in _batches(urls, BATCH):
+            slots, why = outcomes.find(batch)
+            file.write(slots.tobytes())
+            for code, count in zip(*np.unique(why[slots["length"] == 0], return_counts=True), strict=True):
+                missing[outcomes.reasons[code][0]] += int(count)
+    return missing
+
+
+def laid_out(order: Path, start: int = 0, stop: int | None = None) -> Iterator[Page]:
+    """The pages of some slots of an order, which stands in the folder of the pages."""
+    count = -1 if stop is None else (stop - start) // SLOT.itemsize
+    for byte, part, length in np.fromfile(order, SLOT, count, offset=start).tolist():
+        if length:
+            read.tally().bytes += length
+            yield _page(part_path(order.parent, part), byte, length)
+
+
+def bytes_laid_out(order: Path, start: int = 0, stop: int | None = None) -> int:
+    """Of the pages in a stretch of it, as they are packed."""
+    count = -1 if stop is None else (stop - start) // SLOT.itemsize
+    return int(np.fromfile(order, SLOT, count, offset=start)["length"].sum(dtype=np.int64))
+
+
+def part_path(folder: Path, part: int) -> Path:
+    """A part by its number."""
+    return folder / f"pages-{part:05d}.warc.gz"
+
+
+class _Line(TypedDict, total=False):
+    url: str
+    tries: int
+    place: tuple[int, int, int]
+    reason: str
+    again: bool
+    final: str
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The whole lines of the log with their places."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from ((f"{path}:{row}", line) for row, line in enumerate(file, 1) if line.endswith(b"\n"))
+
+
+def _batches(things: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    iterator = iter(things)
+    while batch := list(islice(iterator, count)):
+        yield batch
+
+
+def _record(page: Page) -> bytes:
+    kind = " ".join(page.content_type.split())
+    answer = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(page.body)}\r\n\r\n"
+    block = answer.encode("latin-1", "replace") + page.body
+    head = (
+        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {page.url}\r\nWARC-Date: {_now()}\r\n"
+        f"WARC-Record-ID: <{uuid.uuid4().urn}>\r\nContent-Type: application/http; msgtype=response\r\n"
+        f"Content-Length: {len(block)}\r\n\r\n"
+    )
+    return head.encode() + block + b"\r\n\r\n"
+
+
+def _page(path: Path, byte: int, length: int) -> Page:
+    try:
+        with path.open("rb") as file:
+            file.seek(byte)
+            head, answer, body = gzip.decompress(file.read(length)).split(b"\r\n\r\n", 2)
+        return Page(_value(head, "WARC-Target-URI"), _value(answer, "Content-Type"), body[:-4])
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        remedy = f"remove {path.name}: its pages are downloaded again"
+        raise DataError(path, f"byte {byte:,}: no whole page ({error})", "", remedy) from None
+
+
+def _value(head: bytes, name: str) -> str:
+    return head.decode("utf-8", "replace").partition(f"\r\n{name}: ")[2].partition("\r\n")[0]
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    """All of it, unbuffered: after an error nothing waits to be written behind what is torn."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _cut(path: Path, end: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(end)
+    if not end and path.name != LOG:
+        path.unlink()
+
+
+def _now() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"

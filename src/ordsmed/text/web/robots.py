@@ -1,0 +1,124 @@
+"""What a host wants left alone, by RFC 9309: groups of one name are one, `*` and `$`, the longest rule decides.
+
+answer to /robots.txt -> 2xx: its rules | 3xx, 4xx: none, all may be asked for | 429, 5xx: `Failed`, nothing may
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+from ordsmed.text.web.http import Reply
+
+NAME = "ordsmed"  # in a robots.txt
+LARGEST = 500 * 1024  # bytes that are heeded: the least that the RFC wants
+AGENT = ("user-agent", "useragent", "user agent")
+ALLOW, DELAY = "allow", "crawl-delay"
+RULES = (ALLOW, DELAY, "disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")  # as hosts write it
+RECORD, TOKEN = re.compile(r"([^:#]*):([^#]*)"), re.compile(r"\*(?!\S)|[a-z_-]*")
+RESERVED = ":/?#[]@!$&'()*+,;=~"  # octets that count as one in the length of a rule
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The beginning of a path, or with `$` the whole; compared as octets, whichever of them were escaped."""
+
+    parts: tuple[bytes, ...]
+    whole: bool
+    octets: int
+
+    @classmethod
+    def of(cls, text: str) -> Pattern:
+        parts = tuple(map(unquote_to_bytes, re.split(r"\*+", text.removesuffix("$"))))
+        octets = text.count("*") + text.endswith("$") + sum(len(quote(part, RESERVED)) for part in parts)
+        return cls(parts, text.endswith("$"), octets)
+
+    def match(self, path: bytes) -> bool:
+        """Does it fit a path with its query?"""
+        first, *others = self.parts
+        if not path.startswith(first):
+            return False
+        at, end = len(first), len(path)
+        if self.whole and others:
+            last = others.pop()
+            end -= len(last)
+            if not path.endswith(last):
+                return False
+        elif self.whole:
+            return at == end
+        for part in others:
+            start = path.find(part, at)
+            if start < 0:
+                return False
+            at = start + len(part)
+        return at <= end
+
+
+@dataclass
+class RobotRules:
+    """What one crawler may ask a host for, and how often."""
+
+    patterns: list[tuple[Pattern, bool]] = field(default_factory=list)
+    "and whether it allows; the first that fits decides"
+    delay: float = 0.0
+    "seconds between two requests"
+
+    def allow(self, url: str) -> bool:
+        """May this address be asked for?"""
+        parts = urlsplit(url)
+        path = unquote_to_bytes((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+        return next((allowed for pattern, allowed in self.patterns if pattern.match(path)), True)
+
+
+def read_rules(reply: Reply, seconds: float) -> RobotRules:
+    """The rules that an answer tells us, read in so many seconds."""
+    if 300 <= reply.status < 500 and reply.status != 429:
+        return RobotRules()
+    if not 200 <= reply.status < 300:
+        raise reply.failure()
+    text = b""
+    for block in reply.blocks(seconds=seconds):
+        text += block
+        if len(text) > LARGEST:
+            text = text[: max(text.rfind(b"\n"), text.rfind(b"\r"))]  # half a line may allow more than the whole
+            break
+    return parse(text.decode("utf-8", "replace"))
+
+
+def parse(text: str, name: str = NAME) -> RobotRules:
+    """The rules of a robots.txt for the crawler of this name, or else for all."""
+    groups = defaultdict[str, RobotRules](RobotRules)
+    agents, begun = list[str](), True  # begun: rules came, so that a name begins another group
+    for key, value in _records(text):
+        if key in AGENT:
+            agents = [*([] if begun else agents), TOKEN.match(value.lower())[0]]  # type: ignore[index]  # "" fits
+            groups[agents[-1]]  # one without a rule allows all
+            begun = False
+        elif key in RULES:
+            begun = True
+            for agent in agents:
+                _add(groups[agent], key, value)
+    rules = groups[name if name in groups else "*"]
+    rules.patterns.sort(key=lambda rule: (rule[0].octets, rule[1]), reverse=True)
+    return rules
+
+
+def _add(rules: RobotRules, key: str, value: str) -> None:
+    if key == DELAY:
+        with contextlib.suppress(ValueError):
+            if 0 <= (delay := float(value)) < math.inf:
+                rules.delay = delay
+    elif value:
+        rules.patterns.append((Pattern.of(value), key == ALLOW))
+
+
+def _records(text: str) -> Iterator[tuple[str, str]]:
+    """Keys and values of lines; what is neither is passed over."""
+    for line in re.split(r"[\r\n]+", text.removeprefix("\ufeff")):
+        if record := RECORD.match(line):
+            yield record[1].strip().lower(), record[2].strip()

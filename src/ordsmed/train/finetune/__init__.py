@@ -1,0 +1,1 @@
+"""Machine: fine-tuning of a pretrained network for a task, and trials."""

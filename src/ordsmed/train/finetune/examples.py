@@ -1,0 +1,149 @@
+"""Examples: the data of a fine-tuning, read from a task's files, as features that are kept on disk, and validated."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.keys import value_key
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import first_alone
+from ordsmed.base.say import say
+from ordsmed.data.features import ExampleRows, Features, Packing
+from ordsmed.data.rows import Rows
+from ordsmed.learn.inference import predict_all
+from ordsmed.learn.task import Task, TaskSettings, packing, reader
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text import read
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.job import Job
+from ordsmed.train.mesh.precision import autocast
+
+UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
+FORMAT = 2  # of features: another where they are made otherwise
+
+
+@dataclass(frozen=True)
+class TaskSplit:
+    """One split of a task: what its files hold, and what the network reads of it."""
+
+    records: Sized
+    features: Features
+
+
+@dataclass
+class TaskData:
+    """What a fine-tuning reads and is judged by."""
+
+    task: TaskSettings  # its settings, settled
+    tokenizer: Tokenizer
+    packing: Packing
+    seed: int
+    train: TaskSplit
+    dev: TaskSplit | None
+
+    @staticmethod
+    def of(task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, seed: int, cache: str) -> TaskData:
+        """Read the files of a task; its labels are those of the training data where the recipe names none."""
+        task, learning, judging = records_of(task)
+        make = functools.partial(_split, task, network, tokenizer, cache)
+        train = make("train", learning)
+        dev = None if judging is None else make("dev", judging)
+        if not len(train.features):
+            raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
+        return TaskData(task, tokenizer, packing(tokenizer, network), seed, train, dev)
+
+    def rows(self, index: int, before: int = 0) -> Rows:
+        return ExampleRows(self.train.features, self.packing, self.seed, index + before)
+
+    def row_length(self, index: int) -> int:
+        return max(1, round(float(self.train.features.sizes.mean())))
+
+    def validate(self, job: Job, index: int) -> dict[str, float]:
+        if self.dev is None:
+            return {}
+        dev, task, objective, recipe = self.dev, self.task, job.objective, job.recipe
+        assert isinstance(objective, Task)
+        assert isinstance(recipe, Finetuning)
+        within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
+        answers, means = predict_all(
+            objective, dev.features, self.packing, job.ranks, within=within,
+            each=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
+        )  # fmt: skip
+        loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
+
+        def scored() -> dict[str, float]:
+            found: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
+            self._check(found, recipe.score)
+            return found
+
+        return {"validation": loss, **first_alone(job.ranks, scored)}
+
+    def check(self, score: str) -> None:
+        """Refuse dev files that tell nothing, and a score that they do not tell, as far as guesses show it."""
+        if self.dev is None:
+            return
+        guessed = self.task.guesses(self.train.records, self.dev.records)
+        if guessed is not None:
+            self._check(self.task.score(self.dev.records, guessed), score)
+        elif self.dev.features.labels is None:
+            self._check({}, score)
+
+    def _check(self, found: dict[str, float], score: str) -> None:
+        if not found:
+            raise DataError(", ".join(self.task.paths("dev")), "hold no right answers", "files to validate on",
+                            "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
+        better = [name for name in found if not name.endswith(UNCOMPARED)]
+        if score not in better:
+            raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
+
+    def describe(self, job: Job, found: dict[str, float]) -> str:
+        scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
+        first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
+        listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])
+        return f"dev loss {found['validation']:.4f} ({listed})"
+
+    def facts(self) -> dict[str, Any]:
+        splits = {"train": self.train, "dev": self.dev}
+        same = self.task.paths("train") == self.task.paths("dev")  # a column tells rows apart
+        return {
+            ", ".join(self.task.paths(name)) + (f" ({name})" if same else ""): {
+                "split": name, "records": len(split.records), "examples": len(split.features),
+                "tokens": len(split.features.ids), "longest": int(split.features.sizes.max(initial=0)),
+            }
+            for name, split in splits.items() if split is not None
+        }  # fmt: skip
+
+
+def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
+    """A task settled by what it learns from, that, and what it is validated on."""
+    learning = task.records(task.paths("train"), learning=True)
+    task = task.settled(learning)
+    return task, learning, task.records(task.paths("dev")) if task.paths("dev") else None
+
+
+def _split(
+    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, name: str, records: Sized
+) -> TaskSplit:
+    """Features from the cache, or made and put there."""
+    if not cache:
+        return TaskSplit(records, task.features(records, reader(tokenizer, network)))
+    essence = {k: v for k, v in settings.plain(task, essence=True).items() if k not in task.UNREAD}
+    stamps = read.stamp(read.files(task.paths(name)))
+    features = reader(tokenizer, network)
+    described = [FORMAT, name, essence, stamps, tokenizer.fingerprint, features.types, features.causal]
+    key = value_key(described, 16)
+    folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
+    if folder.is_dir():
+        say(f"{folder}: features stand, reused")
+    else:
+        with run.locked(folder):
+            if not folder.is_dir():  # another process made them meanwhile
+                task.features(records, features).save(folder)
+    return TaskSplit(records, Features.open(folder))

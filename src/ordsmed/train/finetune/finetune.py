@@ -1,0 +1,84 @@
+"""The verb `finetune`: a pretrained network learns a task; its best checkpoint, predictions and scores are left.
+
+init -> network, tokenizer, weights; the task's files -> examples -> loop -> the best check -> weights/, predictions/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack
+
+from ordsmed.base import run
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch.site import absolute
+from ordsmed.base.run import at_home, nothing_made, read_recipe
+from ordsmed.base.say import say
+from ordsmed.train import session
+from ordsmed.train.finetune import trials
+from ordsmed.train.finetune.plan import FinetuningPlan, no_deadline
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.session import SessionOptions
+
+
+def finetune(
+    name: str, overrides: Sequence[str] = (), *, part: str | None = None, **how: Unpack[SessionOptions]
+) -> Path:
+    """Start the run or the trials that a recipe describes, or go on; every process of a launch calls this.
+
+    `how` as in session.perform; `part`, of trials: 2/8, the second eighth of them.
+    """
+    _check(how, part)
+    with at_home(name) as own:
+        several, share = _meant(own, overrides, how, part)
+        if several and share:
+            return trials.perform_part(*several, own, share)
+        if several:
+            return trials.perform(*several, own, anew=bool(how.get("anew")))
+        if _is_put_away(own, how):
+            return Path(own)
+        return session.perform(FinetuningPlan, own, overrides, **how)
+
+
+def rehearse(
+    name: str, overrides: Sequence[str] = (), *, part: str | None = None, devices: int = 0,
+    **how: Unpack[SessionOptions],
+) -> tuple[Finetuning, list[str]]:  # fmt: skip
+    """The recipe that `finetune` would train by, and its plan in lines; what that refuses is refused, nothing made."""
+    _check(how, part)
+    with nothing_made(), at_home(name) as own:
+        several = _meant(own, overrides, how, part, devices)[0]
+        if several:
+            return several[1], trials.rehearse(*several, own, anew=bool(how.get("anew")))
+        if _is_put_away(own, how):
+            return read_recipe(Finetuning, Path(own)), []
+        plan = session.rehearse(FinetuningPlan, own, overrides, devices=devices, **how)
+        return plan.recipe, plan.lines()
+
+
+def _check(how: SessionOptions, part: str | None) -> None:
+    """Refuse flags that do not go together, before anything is deleted to begin anew."""
+    if part and how.get("anew"):
+        raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
+    if how.get("deadline"):
+        raise no_deadline()
+    how["site"] = absolute(how.get("site", ""))
+
+
+def _meant(
+    name: str, overrides: Sequence[str], how: SessionOptions, part: str | None, devices: int = 0
+) -> tuple[tuple[Path, Finetuning] | None, tuple[int, int] | None]:
+    """The trials that are meant, if it is not one run; and which part of them."""
+    several = trials.asked(name, overrides, devices=devices, **how)
+    share = run.part(part) if part else None
+    if part and not several:
+        raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
+    return several, share
+
+
+def _is_put_away(name: str, how: SessionOptions) -> bool:
+    """Is it a trial that is done, of which only its weights are left?"""
+    away = not how.get("anew") and trials.is_put_away(Path(name))
+    if away:
+        say(f"{name}: all is done; its weights stand")
+    return away

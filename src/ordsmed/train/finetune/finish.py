@@ -1,0 +1,100 @@
+"""What a finished fine-tuning leaves: the weights of its best check, what they predict of the dev files, scores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
+from ordsmed.learn.inference import predict_all
+from ordsmed.learn.task import Task
+from ordsmed.nn import adapters, products
+from ordsmed.train import average, checkpoint, picture
+from ordsmed.train.finetune.examples import TaskData, TaskSplit
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.job import Job
+from ordsmed.train.session import leave_weights
+from ordsmed.weights import boxes, weights
+
+
+def finish(job: Job, folder: Path) -> dict[str, Any]:
+    """The weights of the best check, what they predict of the dev files, and the scores."""
+    recipe, data = job.recipe, job.data
+    assert isinstance(recipe, Finetuning)
+    assert isinstance(data, TaskData)
+    step, path = _chosen(job, recipe, folder / "checkpoints")
+    tensors = boxes.read_weights(path)
+    if recipe.average:
+        tensors |= average.read(path)
+    if recipe.adapters:
+        tensors = adapters.merged(tensors, recipe.adapters)
+    network = job.objective.model_settings
+    task = recipe.task.build(network, data.tokenizer)
+    weights.load_into(task, tensors, path)
+    products.take(task)
+    facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
+    if data.dev is not None:
+        facts |= _scored(job, task.to(job.ranks.device), data, data.dev, folder / "predictions")
+    picture.draw(folder, folder.name)
+    fitted = dataclasses.replace(recipe, task=data.task)
+    leave_weights(dataclasses.replace(job, recipe=fitted), folder / "weights", tensors)
+    files.write_json(folder / "scores.json", facts)
+    return facts
+
+
+def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
+    """The checkpoint of the best check, or the last one of all; of those that stand with all that is read of them."""
+    judged, last = [line for line in job.state.validations if recipe.score in line], checkpoint.steps(folder)[-1]
+    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
+    while True:
+        step = recipe.best_of(judged) or last
+        path = checkpoint.path_of(folder, step)
+        wrong = checkpoint.damage(path, kinds)
+        if not wrong:
+            return step, path
+        if not judged:
+            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
+        say(f"{path}: {wrong}; the next best check is taken")
+        judged = [line for line in judged if line["step"] != step]
+
+
+def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
+    """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
+    alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
+    answers, means = predict_all(task, dev.features, data.packing, alone)  # in full precision, as `evaluate` does
+    asked, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
+    for field in dataclasses.fields(fitted):
+        if (value := getattr(fitted, field.name)) != getattr(asked, field.name):
+            say(
+                f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
+            )
+    data.task = fitted
+    predictions = fitted.predictions(dev.records, dev.features, answers)
+    with files.making(out) as beside:
+        fitted.write(beside, dev.records, predictions)
+    guessed = fitted.guesses(data.train.records, dev.records)
+    scores: dict[str, Any] = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
+    scores |= fitted.score(dev.records, predictions)
+    if guessed is not None:
+        scores["guessing"] = fitted.score(dev.records, guessed)
+    return scores
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """What a finished fine-tuning found: its scores, and under `guessing` those of who only knows what is frequent."""
+    facts = files.read_table(folder / "scores.json")
+    if not isinstance(facts.get("guessing", {}), dict):
+        found = f"`guessing` is {facts['guessing']!r}, no table of scores"
+        raise DataError(
+            folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` computes them again"
+        )
+    return facts
+
+
+def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The scores among what a fine-tuning found."""
+    return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}

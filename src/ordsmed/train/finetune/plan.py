@@ -1,0 +1,261 @@
+"""The plan of a fine-tuning: what it starts from, which files there are, how many examples, how much learns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ordsmed.base import hub, run, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.say import in_words, many, say, size
+from ordsmed.data.tokenizer_training import is_tokenizer
+from ordsmed.learn.objective import Objective, built, fresh
+from ordsmed.learn.task import Task
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text import read
+from ordsmed.train.finetune.examples import TaskData, records_of
+from ordsmed.train.finetune.finish import finish
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.start import Begun, Start, prepared, start
+from ordsmed.train.job import Job, assemble
+from ordsmed.train.mesh.layout import memory
+from ordsmed.train.mesh.parallel import held_by_rank
+from ordsmed.train.plan import Plan
+from ordsmed.train.training import Training
+from ordsmed.weights.origin import Origin
+
+SPLITS = ("train", "dev")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuningPlan(Plan):
+    """What a fine-tuning would do."""
+
+    recipe: Finetuning
+    begun: Start | None = None  # what it starts from; None: it does not stand
+    data: TaskData | None = None
+
+    recipes: ClassVar[type[Finetuning]] = Finetuning
+
+    @classmethod
+    def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+        assert isinstance(recipe, Finetuning)
+        if recipe.several:  # the first of its trials stands for them
+            recipe = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
+        begun, notes = _start(recipe, folder)
+        return cls(recipe=recipe, ranks=ranks, folder=folder, notes=tuple(notes))._from(begun)
+
+    def _from(self, begun: Start | None) -> Self:
+        """With what it starts from."""
+        if begun is None:
+            if self.recipe.init is None:  # the network is the recipe's own, whatever tokenizer will be made
+                check(self.recipe, self.recipe.model, self.ranks)
+            return self
+        check(self.recipe, begun.network, self.ranks)
+        return dataclasses.replace(self, begun=begun, network=begun.network, tokenizer=begun.tokenizer)
+
+    def _started(self) -> Self:
+        """With what it starts from, which is made where it is missing."""
+        try:
+            return self._from(start(self.recipe, self.folder))
+        except run.NotMade:
+            return self
+
+    def completed(self, *, make: bool, here: bool = True) -> Self:
+        if make and not self.begun:
+            records_of(self.recipe.task)  # refuses them before a tokenizer is made
+        plan = self._started() if make and not self.begun else self
+        recipe = plan.recipe
+        if plan.begun is None:
+            return dataclasses.replace(plan, notes=(*plan.notes, *_files(recipe)))
+        filled = [] if recipe.settled else [_filled_in(recipe, plan.network)]
+        recipe = recipe.fill_defaults(plan.network)
+        if recipe.layout.tensor > 1 and recipe.layout.sequence:
+            say("layout.sequence = false: rows of examples are of any length, which tensor ranks could not split")
+            recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
+        plan = dataclasses.replace(plan, recipe=recipe, notes=(*plan.notes, *filled, *_files(recipe)))
+        if make or (not recipe.examples and all(there(path) for split in SPLITS for path in recipe.task.paths(split))):
+            plan = plan._read(recipe.features if make and not run.only_checks() else "")
+        plan.fits(lambda model: model.build(plan.tokenizer.vocabulary), here=here)
+        return plan
+
+    def _read(self, cache: str) -> Self:
+        """With the examples of its files, read and checked."""
+        recipe = self.recipe
+        self.network.fits(self.tokenizer)
+        return self._with(TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache))
+
+    def _with(self, data: TaskData) -> Self:
+        """With examples that are read, of which the recipe's steps and score are refused or right."""
+        recipe = self.recipe
+        records = len(data.train.records) if recipe.epoch_steps == "records" else 0
+        counts = {"examples": len(data.train.features), "records": records}
+        counted = dataclasses.replace(recipe, task=data.task, **counts, warmup=None)  # type: ignore[arg-type]
+        if (recipe.warmup or 0.0) > (longest := counted.laid().span(counted.updates)):
+            raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {longest} steps")
+        counted = dataclasses.replace(counted, warmup=recipe.warmup)
+        data.check(counted.score)
+        sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples
+        dev = f"; {len(data.dev.features):,} to validate on" if data.dev is not None else ""
+        notes = (
+            f"examples: {len(sizes):,} of {sizes.mean():.1f} tokens (the longest has {int(sizes.max()):,}){dev}",
+            f"{many(counted.examples, 'example')} to learn from: {many(counted.updates, 'step')} of {counted.batch}, "
+            f"{often:.3g} epochs",
+        )
+        return dataclasses.replace(self, recipe=counted, data=data, notes=(*self.notes, *notes))
+
+    def check(self, recipe: Finetuning) -> None:
+        """Refuse what is wrong in another recipe that starts from the same and reads the same."""
+        plan = dataclasses.replace(self, recipe=recipe)._from(self.begun)
+        if self.data is not None:
+            plan.by(recipe.fill_defaults(self.network))._with(self.data)
+
+    @functools.cached_property
+    def task(self) -> Task:
+        """The network with its head, without their numbers."""
+        with torch.device("meta"):
+            return prepared(built(self.recipe.task, self.network, self.tokenizer), self.recipe)
+
+    def sizes(self) -> list[str]:
+        if self.begun is None:
+            return []
+        if not self.recipe.examples:  # what the head tells apart is known by the data
+            with torch.device("meta"):
+                body = self.network.build(self.tokenizer.vocabulary)
+            return [f"network: {sum(t.numel() for t in body.parameters()):,} parameters without a head"]
+        count, learned = self._counts()
+        some = f", of which {learned:,} learn" if learned < count else ""
+        return [f"network: {count:,} parameters with its head{some}"]
+
+    def _counts(self) -> tuple[int, int]:
+        """Parameters, and those that learn."""
+        sizes = [(tensor.numel(), tensor.requires_grad) for tensor in self.task.parameters()]
+        return sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
+
+    def held(self) -> int:
+        if self.begun is None or not self.recipe.examples:
+            return 0
+        count, learned = self._counts()
+        beside = 1 + self.recipe.optimizer.moments + (self.recipe.average > 0)
+        return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + beside * learned / count))
+
+    def flops(self, index: int) -> float:
+        return self.task.flops(self.recipe.batch, self.row_length(index)) if self.data else 0.0
+
+    def judged(self) -> int:
+        return len(self.data.dev.features) if self.data and self.data.dev is not None else 0
+
+    def memory(self) -> list[str]:
+        if self.begun is None or not self.recipe.examples:
+            return []
+        held = 4 * held_by_rank(self.task, self.recipe.layout)
+        moments = self.recipe.optimizer.moments + (self.recipe.average > 0)
+        count, learned = self._counts()
+        if learned == count:
+            return [memory(held, moments)]
+        beside = size(held * learned / count * (1 + moments))
+        return [f"memory a rank: weights {size(held)}, gradients and moments {beside}, and activations"]
+
+    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
+        begun, recipe = self.begun, self.recipe
+        assert begun is not None
+        assert self.data is not None
+        facts: dict[str, Any] = {}
+
+        def networks() -> Objective:
+            task = fresh(recipe.task, begun.network, begun.tokenizer, recipe.seed)
+            assert isinstance(task, Task)
+            with_these = begun.fill(task, recipe.task) if gone_on is None else Begun()
+            if with_these.note:
+                say(with_these.note)
+            facts.update(with_these.facts)
+            return prepared(task, recipe)
+
+        job = assemble(recipe, self.ranks, self.data, networks, new=gone_on is None)
+        return dataclasses.replace(job, began_as=facts)
+
+    def fitted(self, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
+        raise no_deadline()
+
+    def verify(self) -> None:
+        """Its files were read and checked when it was completed."""
+
+    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
+        return finish(job, folder)
+
+
+def no_deadline() -> RecipeError:
+    """Fine-tunings have none."""
+    return RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
+
+
+def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
+    """Refuse what this network or layout cannot take."""
+    if recipe.task.length > network.longest():
+        found = f"found {recipe.task.length}, more than the model's {network.longest()} positions"
+        raise RecipeError("task.length", found, "", f"use task.length={network.longest()}")
+    if recipe.adapters and recipe.layout.tensor > 1:
+        raise RecipeError("layout.tensor", f"found {recipe.layout.tensor} with adapters", "1", "use shard")
+    if recipe.adapters and recipe.freeze:
+        raise RecipeError("freeze", "found true with adapters, which learn inside the network", "one of the two")
+    recipe.layout.check(network, [], ranks.world)
+    try:
+        recipe.layout.share(recipe.phases[0], 1, ranks.device.type, 0, ranks.data_world)
+    except RecipeError as error:
+        raise RecipeError(error.place.removeprefix("phase[1]."), error.found, error.wanted, error.remedy) from None
+
+
+def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[str]]:
+    """What it starts from, if that stands, and that in words; nothing is made."""
+    if folder and (folder / "tokenizer").is_dir() and recipe.examples:
+        return start(recipe, folder), []
+    if recipe.init is not None and Origin.find(recipe.init, key="init") is None:
+        hint = hub.remedy(recipe.init)
+        left = "what its family fills in and its size are told when it stands"
+        return None, [f"init: {recipe.init} does not stand here{f' ({hint})' if hint else ''}; {left}"]
+    if recipe.tokenizer and not is_tokenizer(recipe.tokenizer):
+        return None, [f"tokenizer: {recipe.tokenizer} does not stand yet; it will be made when it is needed"]
+    begun = start(recipe)
+    weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
+    head = f"; its {begun.head} head goes on" if begun.head == recipe.task.role else ""
+    pieces = many(begun.tokenizer.vocabulary, "piece")
+    return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {pieces}{head}"]
+
+
+def _filled_in(recipe: Finetuning, network: ModelSettings) -> str:
+    """What the recipe leaves to the family."""
+    left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
+    usual = settings.plain(recipe.fill_defaults(network))
+    listed = ", ".join(f"{key} {in_words(usual[key])}" for key in left)
+    return f"left to the family, as {kind_of(network)} is usually fine-tuned: {listed}"
+
+
+def there(path: str) -> list[Path]:
+    """The files of a task's path, none where there are none."""
+    with contextlib.suppress(OrdsmedError, OSError):
+        return read.files(path)
+    return []
+
+
+def _files(recipe: Finetuning) -> list[str]:
+    """The task's files: how large, or that they lack."""
+    lines = []
+    for split in SPLITS:
+        for path in recipe.task.paths(split):
+            if found := there(path):
+                count = f"{many(len(found), 'file')}, " if len(found) > 1 else ""
+                lines.append(f"task.{split}: {path}, {count}{size(read.size(found))}")
+                continue
+            get = read.fetching(path)
+            lines.append(f"task.{split}: {path} is not there{'; ' + get if get else ''}")
+    if not recipe.task.paths("dev"):
+        lines.append("task.dev: none, so the last checkpoint is left, and no score is told")
+    return lines

@@ -1,0 +1,146 @@
+"""What a fine-tuning starts from: a run, an import, a Hugging Face folder or random weights, with or without a head."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import chance
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import FolderKind
+from ordsmed.base.menu import load
+from ordsmed.base.say import say
+from ordsmed.data.tokenizer_training import read_tokenizer
+from ordsmed.learn.kept import KeptHead, head_of, keep
+from ordsmed.learn.task import Task, TaskSettings
+from ordsmed.nn import adapters
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.start import check_same
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.trained import Trained, open_model
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a fine-tuning starts from."""
+
+    network: ModelSettings  # its settings
+    tokenizer: Tokenizer
+    fill: Callable[[Task, TaskSettings], Begun]  # puts the weights under a task's head, and into it what goes on
+    head: str = ""  # the role of a head that they learned
+
+
+@dataclass(frozen=True)
+class Begun:
+    """With which weights a task begins."""
+
+    note: str = ""  # whose they are, and what is random; empty: all of them are
+    labels: tuple[str, ...] = ()  # of a head that goes on, those that it knows
+    head: bool = False  # does one go on?
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the run's record."""
+        return {"head_kept": list(self.labels) or True} if self.head else {}
+
+
+def start(recipe: Finetuning, folder: Path | None = None) -> Start:
+    """The network and tokenizer of a recipe; of a run that goes on (`folder`), its own."""
+    kept = folder / "tokenizer" if folder else None
+    if kept and kept.is_dir() and recipe.examples:
+        again = recipe.init and not recipe.fresh  # asked for where it never came to a checkpoint
+        return Start(
+            recipe.model, Tokenizer.load(kept),
+            lambda task, its: _pretrained(recipe).fill(task, its) if again else Begun(),
+        )  # fmt: skip
+    if recipe.init is None:
+        assert recipe.tokenizer is not None
+        return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task, its: Begun())
+    found = _pretrained(recipe)
+    tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else found.tokenizer
+    if tokenizer.fingerprint != found.tokenizer.fingerprint and not recipe.fresh:
+        raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
+    check_same(recipe.model, found.network, recipe.init)
+    fill = (lambda task, its: Begun()) if recipe.fresh else found.fill
+    head = "" if recipe.fresh or recipe.fresh_head else found.head
+    return Start(recipe.model or found.network, tokenizer, fill, head)
+
+
+def _pretrained(recipe: Finetuning) -> Start:
+    """A run of ours, a run's weights, an import, or a Hugging Face folder."""
+    assert recipe.step != "all", "each trial has a step of its own"
+    origin = Origin.of(str(recipe.init), key="init").owner
+    origin.one_step(recipe.step, "step")
+    if origin.kind is not FolderKind.HUGGING_FACE:
+        trained = open_model(origin, recipe.step)
+        head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
+        network = _as_read(trained.settings, shifted=trained.objective.shifted)
+        return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
+    folder, tokenizer = origin.folder, origin.tokenizer()
+    network = _as_read(origin.network(), shifted=load("formats", foreign.FORMAT)().is_shifted(folder))
+    head = str((_task_of(folder) or [""])[0])
+    return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
+
+
+def _as_read(network: ModelSettings, *, shifted: bool) -> ModelSettings:
+    """A hybrid is fine-tuned as it fills gaps: its tokens see both sides."""
+    return dataclasses.replace(network, causal=False) if shifted and network.capabilities.causal else network
+
+
+def _adopt(task: Task, its: TaskSettings, recipe: Finetuning, trained: Trained) -> Begun:
+    held = trained.objective.networks()[""].tensors()
+    left = weights.adopt(task.networks()[""].tensors(), held, trained.settings.begins, trained.folder)
+    return _go_on(task, its, recipe, trained, left)
+
+
+def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
+    """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
+    left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
+    if not recipe.fresh_head and (_task_of(folder) or [head_of(task)])[0] == head_of(task):
+        try:
+            trained = open_model(folder)
+        except DataError as error:
+            say(f"{error}; so its head stays behind")
+    return _go_on(task, its, recipe, trained, left)
+
+
+def _task_of(folder: Path) -> Sequence[Any] | None:
+    """What a Hugging Face folder was fine-tuned for; None where its labels cannot be read: who opens it is told so."""
+    with contextlib.suppress(DataError):
+        return foreign.task_of(folder) or [""]
+    return None
+
+
+def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
+    """With the head of what has learned a task of the same kind; `left`: what is random else."""
+    found = KeptHead()
+    if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
+        scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
+        found = keep(task, trained.objective, scales)
+    roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in found.names)
+    note = f"weights from {recipe.init}"
+    if found.names:
+        return Begun(f"{note} {found.note}", found.labels, head=True)
+    random = f"; random to begin with: {', '.join(roles)}" if roles else ""
+    return Begun(f"{note}{random}{f' ({found.note})' if found.note else ''}")
+
+
+def prepared(task: Task, recipe: Finetuning) -> Task:
+    """A task whose network learns as the recipe says: in full, not at all, or by adapters."""
+    if recipe.freeze:
+        task.freeze()
+    if recipe.adapters:
+        torch.manual_seed(chance.key("adapters", recipe.seed) >> 1)
+        adapters.put_in(task.model, recipe.adapters)
+        number_layers(task)
+    return task

@@ -1,0 +1,53 @@
+"""Which way a network's attention takes on a device, in a line: the kernels, and why faster ones do not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ordsmed.nn.attention import FAR
+from ordsmed.nn.cpu_attention import QUERIES
+from ordsmed.nn.model import ModelSettings
+from ordsmed.nn.varlen import why_not
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.precision import DTYPES
+
+FLASH = "flash kernels for texts of any length"
+
+
+def way(
+    network: ModelSettings, layout: Layout, device: torch.device, lengths: Sequence[int], *, mixed: bool = False
+) -> list[str]:
+    """Of rows of these lengths, in one line; none for a network without attention.
+
+    `mixed`: some rows are read from left to right and some both ways.
+    """
+    heads, dropout, reach = (getattr(network, name, None) for name in ("heads", "attention_dropout", "reach"))
+    if heads is None or dropout is None:
+        return []
+    dtype = DTYPES[layout.precision] if layout.half else torch.float32
+    lack = why_not(device, dtype, network.width // heads)
+    if device.type == "cpu":
+        return [f"attention: {_on_a_cpu(network, layout, lengths, reach, dropout)}"]
+    if not lack and not mixed:
+        how = "; dropout by torch's operator below them" if dropout else ""
+        return [f"attention: {FLASH}, no mask{how}"]
+    wanted = f"want {lack}" if lack else "want rows that are all read one way"
+    local = ", and where layers are local" if reach is not None else ""
+    masked = f"a mask where rows hold several texts or padding{local}"
+    return [f"attention: torch's kernel; {masked} ({FLASH} {wanted})"]
+
+
+def _on_a_cpu(network: ModelSettings, layout: Layout, lengths: Sequence[int], reach: int | None, dropout: float) -> str:
+    products = "products by hand, for with dropout torch's kernel is slower" if dropout else "torch's kernel"
+    if layout.precision == "bf16" and not dropout and not layout.compile:
+        long = network.capabilities.causal and max(lengths) > QUERIES
+        products += f", slopes by products, which are faster in bf16{f' to {QUERIES} tokens' if long else ''}"
+    if layout.compile:
+        return f"{products}; masks, for blocks are compiled"
+    parts = [products, "texts one by one where that costs less than a mask"]
+    if reach is not None:
+        near = [f"{length:,}" for length in lengths if 0 < FAR * reach <= length]
+        parts.append(f"local layers by neighbors at length {' and '.join(near)}" if near else "local layers by masks")
+    return "; ".join(parts)

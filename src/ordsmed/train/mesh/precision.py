@@ -1,0 +1,205 @@
+"""Precision: in which numbers products are made, what stays exact, and how fp16 keeps small gradients.
+
+16 bits: torch's autocast casts the inputs of products; weights, gradients and moments are fp32 throughout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+from ordsmed.base.errors import RecipeError, Trouble
+from ordsmed.nn.fp8 import lacks_fp8
+from ordsmed.nn.residual import exact_norm, half_norm
+from ordsmed.train.mesh.layout import Layout
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+UNITS = {"AMX": "_is_amx_tile_supported", "AVX512_BF16": "_is_avx512_bf16_supported"}  # for bf16: how torch is asked
+HALVES = (7, 0)  # NVIDIA's from which on there are units for products of 16 bits
+LEAST_SCALE = 1.0
+
+
+def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """The context in which forward passes are made."""
+    if layout.half:
+        return torch.autocast(device.type, DTYPES[layout.precision])
+    return contextlib.nullcontext()
+
+
+def set_up(layout: Layout, device: torch.device) -> str:
+    """Refuse what the device cannot do, switch TF32; returns what is used and why a faster way is not, in a line."""
+    assert layout.precision != "auto", "a precision is chosen before anything is built"
+    cuda = device.type == "cuda"
+    arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
+    name = torch.cuda.get_device_name(device) if cuda else "a CPU"
+    if layout.precision == "tf32" and not has_tf32(arch):
+        raise RecipeError("layout.precision", f"found tf32, which {name} does not have", "", "use fp32 or fp16")
+    if layout.precision == "bf16" and cuda and arch < (8, 0):
+        raise RecipeError("layout.precision", f"found bf16, which {name} does not have", "", "use fp16")
+    if layout.fp8 and (lacks := lacks_fp8(device)):
+        raise RecipeError("layout.fp8", f"found true, which {lacks}", "false")
+    with warnings.catch_warnings():
+        # torch 2.9 and later ask for `fp32_precision` here; after that alone, what still reads `allow_tf32` fails
+        warnings.simplefilter("ignore", UserWarning)
+        torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
+    return _describe(layout, cuda, arch, name)
+
+
+def best_on(device: torch.device) -> str:
+    """The 16 bits that a GPU has units for; fp32 where it has none (P100)."""
+    arch = torch.cuda.get_device_capability(device)
+    return "bf16" if arch >= (8, 0) else "fp16" if arch >= HALVES else "fp32"
+
+
+def likely(layout: Layout, device: torch.device) -> Layout:
+    """As `auto` will settle it, as far as the device alone tells: on a CPU with fp32, before steps are timed."""
+    if layout.precision != "auto" or device.type != "cuda":
+        return layout.settled("fp32")
+    return layout.settled(best_on(device) if torch.cuda.is_available() else "bf16")
+
+
+def has_tf32(arch: tuple[int, int]) -> bool:
+    """NVIDIA's since Ampere; AMD's GPUs tell numbers as high and would stay with fp32 in silence."""
+    return arch >= (8, 0) and torch.version.hip is None
+
+
+def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
+    less = ", of 8 bits in the blocks' linear layers" if layout.fp8 else ""
+    fixed = "" if layout.scale_window else " throughout"
+    said = {
+        "fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": f"bf16 products{less}, fp32 weights",
+        "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}{fixed}",
+    }[layout.precision]  # fmt: skip
+    if layout.half:
+        exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
+        said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
+    if cuda and layout.precision == "fp32" and arch < HALVES:
+        return f"precision: {said} ({name} has no units for 16 bits)"
+    if cuda and layout.precision == "fp32":
+        faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
+        return f"precision: {said} (the recipe asks for it; {faster} is faster on {name})"
+    if cuda and layout.precision == "tf32":
+        return f"precision: {said} (the recipe asks for it; bf16 is faster on {name})"
+    if cuda and layout.precision == "fp16" and arch >= (8, 0):
+        return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
+    if not cuda and layout.precision == "fp32":
+        units = next((name for name, asked in UNITS.items() if getattr(torch.cpu, asked, bool)()), "")
+        why = (
+            f"named, or bf16 was not a fifth faster: this CPU has {units}"
+            if units
+            else "16 bits are slower on most CPUs"
+        )
+        return f"precision: {said} ({why})"
+    return f"precision: {said}"
+
+
+def keep_in_half(objective: nn.Module, layout: Layout) -> None:
+    """With 16-bit products: let embeddings and norms give 16 bits too, except where the layout wants them exact."""
+    if not layout.half:
+        return
+    dtype = DTYPES[layout.precision]
+    for name, module in objective.named_modules():
+        if isinstance(module, nn.Embedding):
+            use = "types" if name.rpartition(".")[2] == "types" else "embeddings"
+            if use not in layout.exact:
+                module.register_forward_hook(lambda _, __, out: out.to(dtype))
+        elif isinstance(module, nn.LayerNorm):
+            module.forward = types.MethodType(exact_norm if "norms" in layout.exact else half_norm, module)  # type: ignore[method-assign]
+
+
+class _InHalf(torch.autograd.Function):
+    """Many weights in 16 bits, by one kernel; and what they learned in fp32, by one."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, dtype: torch.dtype, *whole: Tensor) -> tuple[Tensor, ...]:
+        halves = [torch.empty_like(weight, dtype=dtype) for weight in whole]
+        torch._foreach_copy_(halves, list(whole))
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(
+            *(half for half, weight in zip(halves, whole, strict=True) if not weight.requires_grad)
+        )
+        return tuple(halves)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
+        there = [slope for slope in slopes if slope is not None]
+        exact = [torch.empty_like(slope, dtype=torch.float32) for slope in there]
+        if there:
+            torch._foreach_copy_(exact, there)
+        whole = iter(exact)
+        return None, *(None if slope is None else next(whole) for slope in slopes)
+
+
+def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
+    """Let a block cast the weights of its layers together, where autocast would start a kernel for each, twice."""
+    layers = [m for m in block.modules() if type(m) is nn.Linear or (norms and type(m) is nn.LayerNorm)]
+    places = [(layer, name) for layer in layers for name, weight in layer._parameters.items() if weight is not None]
+    inner: Callable[..., Tensor] = block.forward
+
+    def forward(*inputs: object, **more: object) -> Tensor:
+        whole = [layer._parameters[name] for layer, name in places]
+        if not torch.is_autocast_enabled(whole[0].device.type):  # type: ignore[union-attr]
+            return inner(*inputs, **more)
+        halves = _InHalf.apply(dtype, *whole)  # type: ignore[no-untyped-call]
+        try:
+            for (layer, name), half in zip(places, halves, strict=True):
+                layer._parameters[name] = half
+            return inner(*inputs, **more)
+        finally:
+            for (layer, name), weight in zip(places, whole, strict=True):
+                layer._parameters[name] = weight
+
+    if places:
+        block.forward = forward
+
+
+@dataclass
+class Scaler:
+    """fp16's factor of the loss: halved, and the step left out, when a gradient runs over; doubled when all is well."""
+
+    factor: float = 1.0
+    window: int = -1  # 0: the factor stays; -1: there is none
+    good: int = 0
+
+    @staticmethod
+    def of(layout: Layout) -> Scaler:
+        """The scaler a layout asks for."""
+        return Scaler(layout.scale, layout.scale_window) if layout.precision == "fp16" else Scaler()
+
+    def accept(self, norm: Tensor, place: str) -> bool:
+        """Was the step's gradient a number? Adjusts the factor; a factor that cannot get smaller is trouble."""
+        if self.window < 0:
+            return True
+        if torch.isfinite(norm):
+            self.good += 1
+            if self.window and self.good % self.window == 0:
+                self.factor *= 2
+            return True
+        if not self.window:
+            problem = f"gradients are no numbers at the fixed scale {self.factor:g}"
+            raise Trouble(place, problem, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
+        if self.factor <= LEAST_SCALE:
+            raise Trouble(place, "gradients are no numbers at the smallest scale", "finite ones")
+        self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
+        return False
+
+    def describe(self) -> dict[str, float]:
+        """For the step's line in the metrics."""
+        return {"scale": self.factor} if self.window >= 0 else {}
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"factor": self.factor, "good": self.good} if self.window >= 0 else {}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on with a checkpoint's factor, where it may change."""
+        if self.window > 0 and state:
+            self.factor, self.good = float(state["factor"]), int(state["good"])

@@ -1,0 +1,102 @@
+"""Replicas: gradients summed over the ranks that hold copies, in fixed buckets, while the backward pass goes on.
+
+Buckets are the parameters in reverse order, cut by size, and never change. torch's DDP orders its buckets anew after
+the first step, so with three ranks or more the first step after a restart would add in another order: other bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from ordsmed.nn.shards import LocalParameter
+from ordsmed.train.mesh.precision import DTYPES
+
+BUCKET_BYTES = 25 << 20
+
+
+class Bucket:
+    """Parameters whose gradients travel together."""
+
+    def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, dtype: torch.dtype) -> None:
+        self.parts, self.group, self.dtype = parts, group, dtype
+        self.ready = 0
+        self.flat: Tensor | None = None
+        self.work: torch.distributed.Work | None = None
+
+    def launch(self) -> None:
+        """Begin to sum."""
+        grads = [_grad(part.local).flatten() for part in self.parts]
+        self.flat = torch.cat(grads).to(self.dtype)
+        self.work = torch.distributed.all_reduce(self.flat, group=self.group, async_op=True)
+
+    def sum_gradients(self) -> None:
+        """Wait for the sums and put them into the gradients."""
+        assert self.flat is not None
+        assert self.work is not None
+        self.work.wait()
+        sums = self.flat.split([part.local.numel() for part in self.parts])
+        torch._foreach_copy_([_grad(part.local) for part in self.parts],
+                             [s.view_as(part.local) for s, part in zip(sums, self.parts, strict=True)])  # fmt: skip
+        self.flat, self.work, self.ready = None, None, 0
+
+
+class Replicas:
+    """Sums gradients over a group of ranks that hold copies of the same parts."""
+
+    def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, *, overlap: bool, reduce: str) -> None:
+        self.buckets: list[Bucket] = []
+        self.listening, self.launched = False, 0
+        for some in _cut(list(reversed(parts))):
+            self.buckets.append(Bucket(some, group, DTYPES[reduce]))
+        if overlap:
+            for bucket in self.buckets:
+                for part in bucket.parts:
+                    part.local.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._hear(bucket))
+
+    def before_micro_batch(self, last: bool) -> None:
+        """Only the last micro-batch's backward pass completes the gradients."""
+        self.listening = last
+
+    def sum_gradients(self) -> None:
+        """Launch what nobody announced, wait for all."""
+        self.listening = False
+        for bucket in self.buckets[self.launched :]:
+            bucket.launch()
+        for bucket in self.buckets:
+            bucket.sum_gradients()
+        self.launched = 0
+
+    def _hear(self, bucket: Bucket) -> None:
+        """One gradient is complete; buckets leave in their own order, which is the same on every rank."""
+        if not self.listening:
+            return
+        bucket.ready += 1
+        while self.launched < len(self.buckets):
+            following = self.buckets[self.launched]
+            if following.ready < len(following.parts):
+                return
+            following.launch()
+            self.launched += 1
+
+
+def _grad(parameter: Tensor) -> Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _cut(parts: list[LocalParameter]) -> list[list[LocalParameter]]:
+    """Buckets of about equal size; tensors of one kind of number each."""
+    found: list[list[LocalParameter]] = []
+    size = 0
+    for part in parts:
+        if not found or size >= BUCKET_BYTES or part.local.dtype != found[-1][-1].local.dtype:
+            found.append([])
+            size = 0
+        found[-1].append(part)
+        size += part.local.numel() * part.local.element_size()
+    return found

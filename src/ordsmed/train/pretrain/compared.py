@@ -1,0 +1,52 @@
+"""Compared: the loss on held-out rows before the first step, of a moved vocabulary and of word tables drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordsmed.base.say import say
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.shards import box_of, local
+from ordsmed.train.job import Job
+from ordsmed.train.mesh import parallel
+from ordsmed.weights.transplant import Beginning
+
+
+def compared(job: Job, start: Beginning) -> dict[str, Any]:
+    """The kinds of pieces and both losses, for the run's record; the job is left as it was."""
+    assert start.descent is not None
+    facts: dict[str, Any] = start.descent.counts()
+    if not start.fresh or not (moved := _loss(job)):
+        return facts
+    own = own_tensors(job.objective)
+    kept = {name: local(own[name]).detach().clone() for name in start.fresh}
+    with torch.no_grad():
+        _put(own, start.fresh)
+        parallel.let_go(job.objective)
+        fresh = _loss(job)
+        for name, tensor in kept.items():
+            local(own[name]).copy_(tensor)
+        parallel.let_go(job.objective)
+    say(f"before the first step: validation loss {moved:.4f}; with word tables from random numbers {fresh:.4f}")
+    return {**facts, "validation": moved, "validation_of_random": fresh}
+
+
+def _loss(job: Job) -> float:
+    """Of the first phase's held-out rows; 0 where nothing is held out."""
+    job.carry(0)  # as the loop will again
+    return job.data.validate(job, 0).get("validation", 0.0)
+
+
+def _put(own: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
+    """Whole tables into what of them lies here; rows of padding behind them stay as they are."""
+    for name, table in tables.items():
+        box = box_of(own[name])
+        rows = max(min(box.start[0] + box.size[0], len(table)) - box.start[0], 0)
+        part = table[box.start[0] : box.start[0] + rows]
+        for dimension in range(1, part.ndim):
+            part = part.narrow(dimension, box.start[dimension], box.size[dimension])
+        local(own[name])[:rows].copy_(part)

@@ -1,0 +1,70 @@
+"""What a finished pretraining leaves: weights, picture, scores, and how it compares with guessing by frequency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run
+from ordsmed.base.say import say
+from ordsmed.learn.phases import locate, total
+from ordsmed.learn.score.metrics import below
+from ordsmed.train import average, checkpoint, picture
+from ordsmed.train.job import Job
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.texts import TextData
+from ordsmed.train.session import leave_weights
+from ordsmed.weights import boxes
+
+
+def finish(job: Job, folder: Path) -> dict[str, Any]:
+    """What a finished run leaves: weights, picture, scores, and how it compares with guessing by frequency."""
+    last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
+    leave_weights(job, folder / "weights", boxes.read_weights(last))
+    if job.recipe.average:
+        leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
+    picture.draw(folder, folder.name)
+    lines = read(folder / "metrics.jsonl")
+    training = [line for line in lines if "validation" not in line]
+    judged = [line for line in lines if "validation" in line]
+    facts: dict[str, Any] = {
+        "step": total(job.phases), "tokens": sum(line["tokens"] for line in training),
+        "training_seconds": round(sum(line["seconds"] for line in training), 1),
+        "loss": training[-1]["loss"] if training else None,
+    }  # fmt: skip
+    if judged:
+        facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
+        guesses = job.objective.guesses
+        if guesses in facts:
+            assert isinstance(job.data, TextData)
+            facts["unigram"], right = job.data.unigram(len(job.phases) - 1)
+            facts["guessing"] = job.objective.guessing(facts, facts["unigram"], right)
+            share = below(facts[guesses], facts["unigram"])
+            side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
+            whole = guesses == "validation" or len(job.objective.weights) == 1
+            of = "validation loss" if whole else f"loss of {guesses}"
+            say(f"{of} {facts[guesses]:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency")
+            for term in job.objective.weights:
+                if not whole and (line := beside(term, facts)):
+                    say(line)
+    files.write_json(folder / "scores.json", facts)
+    return facts
+
+
+def beside(term: str, facts: dict[str, Any]) -> str:
+    """What was found of a term beside what guessing by frequency gets; empty where nothing is known of that."""
+    guessed, name = facts["guessing"], f"{term}_right"
+    if name not in guessed or name not in facts:
+        return ""
+    return (f"{term}: {facts[name]:.1%} right, {guessed[name]:.1%} by guessing; loss {facts[term]:.4f}, "
+            f"{guessed[term]:.4f} by guessing")  # fmt: skip
+
+
+def where(folder: Path) -> str:
+    """`step 500 of 1,000, phase 1`, for a line of a person's."""
+    recipe, found = run.read_recipe(Pretraining, folder), checkpoint.steps(folder / "checkpoints")
+    step = found[-1] if found else 0
+    return (
+        f"step {step:,} of {total(recipe.phase):,}, phase {min(locate(recipe.phase, step)[0] + 1, len(recipe.phase))}"
+    )

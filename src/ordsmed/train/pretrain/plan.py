@@ -1,0 +1,312 @@
+"""The plan of a pretraining: which data stand, how large the networks are, what a step costs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self, cast
+
+import torch
+
+from ordsmed.base import run
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.say import many, operations, say
+from ordsmed.base.screen import command
+from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
+from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
+from ordsmed.learn.objective import Objective, built, fresh
+from ordsmed.learn.phases import MOST_ROWS, total
+from ordsmed.nn.model import ModelSettings, own_tensors
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train import checkpoint
+from ordsmed.train.job import Job, assemble
+from ordsmed.train.mesh.layout import memory
+from ordsmed.train.mesh.parallel import held_by_rank
+from ordsmed.train.plan import Plan
+from ordsmed.train.pretrain.compared import compared
+from ordsmed.train.pretrain.deadline import fit
+from ordsmed.train.pretrain.finish import finish
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.texts import TextData
+from ordsmed.train.start import check_same
+from ordsmed.train.training import Training
+from ordsmed.weights.origin import Origin, standing
+from ordsmed.weights.transplant import Beginning, begin
+
+WORDS = "wordlevel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingPlan(Plan):
+    """What a pretraining would do."""
+
+    recipe: Pretraining
+    data: TextData | None = None
+
+    recipes: ClassVar[type[Pretraining]] = Pretraining
+
+    @classmethod
+    def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+        assert isinstance(recipe, Pretraining)
+        begun = folder is not None and bool(checkpoint.steps(folder / "checkpoints"))
+        if recipe.init and here and not begun:
+            Origin.of(recipe.init, key="init")  # before the data are made, which may take hours
+        network = network_of(recipe)
+        check(recipe, network, ranks)
+        return cls(recipe=recipe, ranks=ranks, folder=folder, network=network)
+
+    def completed(self, *, make: bool, here: bool = True) -> Self:
+        if make:
+            self._check_network(here=here)
+        notes, tokenizer, data = _inputs(self.recipe, make=make)
+        plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
+        if data:
+            check_data(data, self.network)
+            plan = plan.by(counted(data))
+        if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
+            notes.append(f"init: {left}")
+        plan = dataclasses.replace(plan, notes=tuple(notes))
+        plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
+        return plan
+
+    def makes(self) -> bool:
+        return not all(run.finished(standing(name), "encode") for name in self.recipe.sources)
+
+    def _check_network(self, *, here: bool) -> None:
+        """Refuse a network that cannot learn this before data are made, which may take hours."""
+        if not self.makes():
+            return
+        if named := self.recipe.tokenizer:
+            with run.nothing_made():
+                run.checked(lambda: read_tokenizer(named))
+        try:
+            tokenizer = _inputs(self.recipe, make=False)[1]
+        except OrdsmedError:  # what making them will tell
+            return
+        if hasattr(tokenizer, "kind"):  # one of somebody's own that is not made yet may be of any
+            with contextlib.suppress(AttributeError):  # and a family may ask for what only a made one tells
+                self.network.fits(tokenizer)
+            if tokenizer.kind == WORDS:
+                check_words(self.network, next(iter(self.recipe.sources)))
+        try:
+            plan = dataclasses.replace(self, tokenizer=tokenizer)
+            plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
+            _ = plan.objective
+        except RecipeError as error:
+            if error.place.startswith(("objective", "model")):  # not what a tokenizer has that is not made yet
+                raise
+
+    def by(self, recipe: Training) -> Self:
+        assert isinstance(recipe, Pretraining)
+        data = dataclasses.replace(self.data, recipe=recipe) if self.data else None
+        return dataclasses.replace(self, recipe=recipe, data=data, network=recipe.model or self.network)
+
+    @functools.cached_property
+    def objective(self) -> Objective:
+        """The networks without their numbers."""
+        with torch.device("meta"):
+            networks: Objective = built(self.recipe.objective, self.network, self.tokenizer)
+        return networks
+
+    def sizes(self) -> list[str]:
+        counts = {name: tensor.numel() for name, tensor in own_tensors(self.objective).items()}
+        whole, body = sum(counts.values()), sum(n for name, n in counts.items() if name.startswith("model."))
+        lines = [f"network: {whole:,} parameters, {body:,} without heads; vocabulary {self.tokenizer.vocabulary:,}"]
+        flops = tokens = 0.0
+        for number, phase in enumerate(self.recipe.phase, 1):
+            step = self.flops(number - 1)
+            flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
+            lines.append(f"phase {number}: {operations(step)} a step")
+        if all(phase.steps for phase in self.recipe.phase):
+            whole_run = many(total(self.recipe.phase), "step")
+            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}"]
+        return [*lines, "in all: how many steps epochs are is known when the data stand"]
+
+    def spread(self) -> list[str]:
+        first, *batches = super().spread()
+        return [first, *self.objective.describe(self.ranks.device.type, self.recipe.layout.precision), *batches]
+
+    def attention(self, *, mixed: bool = False) -> list[str]:
+        return super().attention(mixed=mixed or self.objective.shifted)
+
+    def held(self) -> int:
+        weights = 4 * held_by_rank(self.objective, self.recipe.layout)
+        return int(weights * (2 + self.recipe.optimizer.moments + (self.recipe.average > 0)))
+
+    def flops(self, index: int) -> float:
+        return self.objective.flops(self.recipe.phase[index].batch, self.row_length(index))
+
+    def judged(self) -> int:
+        return self.recipe.validation_rows
+
+    def memory(self) -> list[str]:
+        held = 4 * held_by_rank(self.objective, self.recipe.layout)
+        return [memory(held, self.recipe.optimizer.moments + (self.recipe.average > 0))]
+
+    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
+        """What `init` names is not needed any more where a checkpoint will be put in."""
+        recipe, data = self.recipe, self.data
+        assert data is not None
+        start = Beginning()
+
+        def networks() -> Objective:
+            nonlocal start
+            objective = fresh(recipe.objective, self.network, data.tokenizer, recipe.seed)
+            if recipe.init and gone_on is None:
+                start = _start_from(recipe, self.network, objective, data.tokenizer)
+            return objective
+
+        job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
+        if gone_on:
+            return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
+        if start.descent:
+            return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
+        if start.checkpoint:
+            place, state = start.checkpoint
+            checkpoint.restore_moments(place, job.optimizer, job.parts)
+            return dataclasses.replace(job, phases_before=int(state["phases"]))
+        return job
+
+    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
+        return fit(self, seconds)
+
+    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
+        return finish(job, folder)
+
+    def verify(self) -> None:
+        assert self.data is not None
+        for encoded in self.data.encoded:
+            encoded.check()
+
+
+def counted(data: TextData) -> Pretraining:
+    """The recipe of these data with steps in place of epochs, by how many rows they have."""
+    recipe, phases = data.recipe, []
+    for index, phase in enumerate(recipe.phase):
+        if not phase.steps:
+            one = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
+            rows = dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=(one,))).rows(0, index)
+            if phase.epochs * len(rows) > MOST_ROWS:
+                raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
+            steps = max(1, round(phase.epochs * len(rows) / phase.batch))
+            line = f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}"
+            if 0 < phase.most_steps < steps:
+                steps, line = phase.most_steps, f"{line}, of which most_steps leaves {phase.most_steps:,}"
+            say(line)
+            if phase.warmup > (longest := phase.schedule.span(steps)):
+                raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {longest} steps")
+            phase = dataclasses.replace(phase, steps=steps, epochs=0.0, most_steps=0)
+        phases.append(phase)
+    return recipe.with_phases(phases)
+
+
+def network_of(recipe: Pretraining) -> ModelSettings:
+    """The network's settings: the recipe's, or those of what it starts from."""
+    own: ModelSettings | None = recipe.model
+    if recipe.init is None:
+        assert own is not None
+        return own
+    origin = Origin.find(recipe.init, key="init")
+    if origin is None and own is not None:
+        return own  # a run that goes on has no need of it any more
+    theirs: ModelSettings = (origin or Origin.of(recipe.init, key="init")).network()
+    check_same(own, theirs, recipe.init)
+    return own or theirs
+
+
+def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
+    """Refuse phases that this network or layout cannot take."""
+    for index, phase in enumerate(recipe.phase):
+        if phase.length > network.longest():
+            found = f"found {phase.length}, more than the model's {network.longest()} positions"
+            raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
+        recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
+    others = getattr(recipe.objective, "others", None)
+    networks = {"model": network, **(others(network) if others else {})}
+    for name, own in networks.items():
+        recipe.layout.check(own, [phase.length for phase in recipe.phase], ranks.world, whose=name)
+
+
+def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objective, tokenizer: Tokenizer) -> Beginning:
+    """Take weights over; with them goes the checkpoint whose moments go on too, if they stood in one."""
+    assert recipe.init is not None
+    origin = Origin.of(recipe.init, key="init")
+    if left := origin.unfinished():
+        say(left)
+    start = begin(objective, origin, recipe.objective, network, tokenizer, recipe.vocabulary, recipe.seed)
+    if start.checkpoint:
+        say(f"weights and moments from {start.checkpoint[0]}")
+    elif origin.is_run:
+        say(f"weights from {recipe.init}; moments begin anew, for the vocabulary is another")
+    else:
+        say(f"weights from {recipe.init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
+    return start
+
+
+def check_data(data: TextData, network: ModelSettings) -> None:
+    """Refuse data that this network cannot read."""
+    network.fits(data.tokenizer)
+    wordy = next((own.folder for own in data.encoded if own.train.lexicon is not None), None)
+    if wordy:
+        check_words(network, wordy)
+
+
+def check_words(network: ModelSettings, place: object) -> None:
+    """Refuse whole words where pieces of them are read."""
+    if not network.capabilities.state:
+        raise RecipeError(place, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
+
+
+def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
+    """What stands of the data, their tokenizer or what is expected of it, and themselves where all of them stand."""
+    lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
+    for name in recipe.sources:
+        folder = _made(name) if make else standing(name)
+        if run.finished(folder, "encode"):
+            stand.append(encoded := Encoded(folder))
+            tokens, documents = encoded.train.token_count, encoded.train.document_count
+            lines.append(f"data: {folder}, {tokens:,} tokens in {documents:,} documents")
+            tokenizers.append(encoded.tokenizer)
+        else:
+            lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
+            own = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
+            tokenizers.append(_expected(own.tokenizer))
+    return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
+
+
+def _made(name: str) -> Path:
+    """The folder of these data; where making is switched off, the one that they would have."""
+    try:
+        return run.obtain(Encoding, name)
+    except run.NotMade as missing:
+        return missing.folder
+
+
+def _expected(name: str) -> Tokenizer:
+    """A tokenizer that may not be made yet, as far as its recipe tells."""
+    if is_tokenizer(name):
+        return read_tokenizer(name)
+    if kind_of_folder(name).made:
+        recipe = run.read_recipe(TokenizerTraining, Path(name))
+    else:
+        recipe, title = run.load(TokenizerTraining, name)
+        folder = run.place(recipe, title)
+        if run.finished(folder, "tokenizer"):
+            return read_tokenizer(str(folder))
+    own: Tokenizer | None = recipe.tokenizer.load()
+    if own is not None:
+        return own
+    if not hasattr(recipe.tokenizer, "size"):  # one of somebody's own, which learns as many as it likes
+        raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
+                          f"`{command('tokenizer', name)}` makes it")  # fmt: skip
+    expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
+    if hasattr(recipe.tokenizer, "learns"):
+        expected.kind = recipe.tokenizer.learns
+    return cast(Tokenizer, expected)  # as much of one as sizes are told by

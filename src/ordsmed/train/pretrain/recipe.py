@@ -1,0 +1,107 @@
+"""The recipe of a pretraining: what is trained on what, in which phases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import Run, obtain
+from ordsmed.data.encode import Encoding
+from ordsmed.learn.phases import Phase
+from ordsmed.train.training import Training
+from ordsmed.weights.transplant import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretraining(Training):
+    """Train a network on encoded text."""
+
+    data: str | dict[str, float]
+    """folder or recipe of `encode`; several with their weights: { "work/encode/a" = 0.7, ... }"""
+    objective: Annotated[Any, Menu("objectives")]
+    """what is learned"""
+    phase: tuple[Phase, ...]
+    """one or more stretches of training"""
+    vocabulary: Vocabulary = "same"
+    """with `init`: is the data's vocabulary that of its model? transplant: another; pieces that both have keep their
+    vectors, others begin as the mean of those that spell them; fresh: another, whose vectors all begin anew"""
+    tokenizer: str | None = None
+    """folder, file or recipe; must be the one of the data, which is taken where none is named"""
+    save: int | float = 500
+    """steps between checkpoints; below 1: that share of all steps; 0: only at the end, or when asked to stop;
+    elsewhere save_steps, save_interval"""
+    revisions: int | tuple[int, ...] | Literal["powers"] = ()
+    """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
+    validate: int | float = 500
+    """steps between validations; below 1: that share of all steps; 0: only at the end; elsewhere eval_steps,
+    eval_interval"""
+    validation_rows: int = 512
+    """held-out rows a validation takes"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary",)
+    verb: ClassVar[str] = "pretrain"
+
+    def __post_init__(self) -> None:
+        if self.model is None and self.init is None:
+            raise ValueError("model: missing; wanted a [model], or `init` to start from")
+        if self.init is None and self.vocabulary != "same":
+            raise ValueError(
+                f"vocabulary: found {self.vocabulary} without init; wanted `init`, the model that has another"
+            )
+        if not self.phase:
+            raise ValueError("phase: missing; wanted one or more [[phase]]")
+        super().__post_init__()
+        if not self.sources or not all(0 <= weight < math.inf for weight in self.sources.values()):
+            raise ValueError(f"data: found {self.data}; wanted one or more, with weights of 0 or more")
+        for name in ("save", "validate"):
+            every = getattr(self, name)
+            if not 0 <= every < math.inf or (every > 1 and every % 1):
+                raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all below 1")
+        listed = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
+        if listed != "powers" and any(step < 1 for step in listed):
+            raise ValueError(f"revisions: found {self.revisions}; wanted steps from 1 on (step 0 needs no keeping)")
+        if self.validation_rows < 1:
+            raise ValueError(f"validation_rows: found {self.validation_rows}; wanted 1 or more")
+
+    @property
+    def sources(self) -> dict[str, float]:
+        """The data and their weights."""
+        return {self.data: 1.0} if isinstance(self.data, str) else self.data
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return self.phase
+
+    def with_phases(self, phases: Sequence[Phase]) -> Self:
+        return dataclasses.replace(self, phase=tuple(phases))
+
+    @property
+    def validation_interval(self) -> int:
+        return self._steps(self.validate)
+
+    def _steps(self, every: float) -> int:
+        """Of what may be a share of all, which are known once epochs are counted."""
+        steps = sum(phase.steps for phase in self.phase)
+        return max(1, math.ceil(every * steps - 1e-6)) if 0 < every < 1 else int(every)
+
+    def learned(self) -> dict[str, Any]:
+        return {"objective": self.objective}
+
+    def validates(self, step: int) -> bool:
+        return self.validate > 0 and step % self.validation_interval == 0
+
+    def is_saved(self, step: int) -> bool:
+        return (self.save > 0 and step % self._steps(self.save) == 0) or self.is_revision(step)
+
+    def is_revision(self, step: int) -> bool:
+        if self.revisions == "powers":
+            return step & (step - 1) == 0
+        return step % self.revisions == 0 if isinstance(self.revisions, int) else step in self.revisions
+
+    def stamp(self) -> list[Any]:
+        """The fingerprints of the data."""
+        return [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]

@@ -1,0 +1,157 @@
+"""Texts: what a pretraining reads and is validated on: encoded text, in part held out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.encode import Encoded
+from ordsmed.data.rows import Rows
+from ordsmed.data.store import Store
+from ordsmed.data.tokenizer_training import read_tokenizer
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.score.metrics import in_words, unigram_cross_entropy
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.job import Job
+from ordsmed.train.mesh.precision import autocast
+from ordsmed.train.pretrain.recipe import Pretraining
+
+VALIDATION_ROWS = 32  # rows of a validation batch
+
+
+@dataclass
+class TextData:
+    """Encoded text."""
+
+    recipe: Pretraining
+    encoded: list[Encoded]
+    tokenizer: Tokenizer
+    held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
+
+    @staticmethod
+    def of(recipe: Pretraining, encoded: list[Encoded]) -> TextData:
+        """The data that a recipe names, where all of them stand."""
+        return TextData(recipe, encoded, _tokenizer(recipe, encoded))
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The recipe's."""
+        return self.recipe.phase
+
+    def rows(self, index: int, before: int = 0) -> Rows:
+        stores = [encoded.train for encoded in self.encoded]
+        key, stretch = (self.recipe.seed, index + before), Stretch.of(self.phases, index)
+        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key, stretch=stretch)
+
+    def row_length(self, index: int) -> int:
+        return self.phases[index].length
+
+    def validation(self, index: int) -> Rows | None:
+        """The held-out rows of a phase; the same ones with the same masks every time."""
+        if index not in self.held_out:
+            self.held_out[index] = self._validation(index)
+        return self.held_out[index]
+
+    def validate(self, job: Job, index: int) -> dict[str, float]:
+        rows = self.validation(index)
+        return {} if rows is None else validate(job, rows, min(self.recipe.validation_rows, len(rows)))
+
+    def describe(self, job: Job, found: dict[str, float]) -> str:
+        right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in found.items() if k.endswith("_right")]
+        right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in job.objective.measures]
+        return f"validation loss {found['validation']:.4f}" + (f" ({', '.join(right)})" if right else "")
+
+    def facts(self) -> dict[str, Any]:
+        return {name: own.facts for name, own in zip(self.recipe.sources, self.encoded, strict=True)}
+
+    def unigram(self, index: int) -> tuple[float, float]:
+        """Who guesses the validation's targets by how often each token stands in the training split.
+
+        The cross-entropy, and how often the most frequent token is right.
+        """
+        rows = self.validation(index)
+        assert rows is not None
+        counts = np.asarray(sum(np.asarray(encoded.train.counts) for encoded in self.encoded))
+        batch = rows.batch(np.arange(min(self.recipe.validation_rows, len(rows))))
+        targets = batch.targets[batch.weights > 0].numpy()
+        if batch.words is not None:  # a sign ends every sentence, in each direction its own
+            start, stop = self.tokenizer.start, self.tokenizer.stop
+            counts[stop] += sum(encoded.train.sequence_count for encoded in self.encoded)
+            targets[targets == start] = stop
+        return unigram_cross_entropy(counts, targets), float((targets == counts.argmax()).mean())
+
+    def _validation(self, index: int) -> Rows | None:
+        pairs = [(e.validation, w) for e, w in zip(self.encoded, self.recipe.sources.values(), strict=True)]
+        held = [(store, w) for store, w in pairs if store is not None and store.token_count]
+        if not held:
+            return None
+        phase = dataclasses.replace(self.phases[index], batch=VALIDATION_ROWS)
+        return self._rows([s for s, _ in held], [w for _, w in held], phase, "validation")
+
+    def _rows(
+        self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object, stretch: Stretch = OVER
+    ) -> Rows:
+        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key, stretch=stretch)
+        return rows
+
+
+def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
+    """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
+    ranks = job.ranks
+    found: dict[str, Tensor] = {}
+    job.objective.eval()
+    with torch.no_grad(), autocast(job.recipe.layout, ranks.device):
+        for numbers, mine in _validation_batches(job, count):
+            batch = rows.batch(numbers)
+            counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
+            sums = job.objective.validate(batch.to(ranks.device))
+            for name, value in (*sums.items(), *counts.items()):
+                own = value.double() * mine  # stays where it is: the device is not waited for
+                found[name] = found[name] + own if name in found else own
+    job.objective.train()
+    totals = ranks.total(torch.stack([value.cpu() for value in found.values()])).tolist()
+    whole = dict(zip(found, totals, strict=True))
+    counts_of = {name.removesuffix("_count"): whole.pop(name) for name in list(whole) if name.endswith("_count")}
+    terms = job.objective.weights
+    means = {}
+    for name, value in whole.items():
+        of = counts_of[name.removesuffix("_right")]
+        if of or name in terms:  # what never came has no mean
+            means[name] = value / max(of, 1.0)
+    validation = sum(weight * means[term] for term, weight in terms.items())
+    return {"validation": validation, **means, **job.objective.derived(means)}
+
+
+def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
+    rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, VALIDATION_ROWS)
+    if job.objective.state:  # rows go on from those before them: each rank follows its own
+        own = np.array_split(np.arange(VALIDATION_ROWS), world)[rank]
+        for first in firsts:
+            yield first + (own if len(own) else np.zeros(1, np.int64)), len(own) > 0
+        return
+    for turn in range(rank, rank + len(firsts), world):
+        first = firsts[min(turn, len(firsts) - 1)]
+        yield np.arange(first, min(first + VALIDATION_ROWS, count)), turn < len(firsts)
+
+
+def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
+    tokenizer = data[0].tokenizer
+    for encoded in data[1:]:
+        if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
+            found = f"{encoded.folder} was encoded with another tokenizer"
+            raise RecipeError("data", found, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
+    if recipe.tokenizer is not None:
+        asked = read_tokenizer(recipe.tokenizer)
+        if asked.fingerprint != tokenizer.fingerprint:
+            found = f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}"
+            raise RecipeError(data[0].folder, found, "", "encode again or change `tokenizer`")
+    return tokenizer

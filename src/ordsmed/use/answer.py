@@ -1,0 +1,341 @@
+"""Answer: which part of a text answers a question, where it stands, how sure the model is, and what else it may be.
+
+    "What falls?", "It is wet, for rain falls."  ->  rain  92.1%, characters 15-19
+                                                       It is wet, for [rain] falls.
+
+Questions come from the command line, a file (SQuAD's JSON, JSON lines, or question<TAB>context) or one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import many, say
+from ordsmed.learn.inference import predict_all
+from ordsmed.learn.score.answers import Answered, AnswerSpan
+from ordsmed.text import read
+from ordsmed.text.labelled import questions
+from ordsmed.text.labelled.questions import Question
+from ordsmed.use.fill import lines
+from ordsmed.use.predict import Asked, asked_of, open_task
+from ordsmed.weights.trained import Trained
+
+AT_ONCE = 32  # questions of a file
+AROUND = 60  # characters shown before and after an answer
+INPUT = "standard input"
+LIKE_A_FILE = re.compile(r"\S+\.[a-z]{2,5}")  # a text that may be a mistyped name
+FORM = "SQuAD's JSON, JSON lines, or question<TAB>context a line"
+
+
+def answer_lines(
+    path: Trained | str | Path, words: Sequence[str], stream: IO[bytes], overrides: Sequence[str] = (), *,
+    file: str = "", best: int = 3, as_json: bool = False, **how: Any,
+) -> Iterator[str]:  # fmt: skip
+    """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
+    if best < 1:
+        raise RecipeError("--best", f"found {best}", "1 or more")
+    asked = widened(open_task(path, overrides, verb="answer", **how), best)
+    given = _given(words, file, stream, asked.settings.errors)
+    if isinstance(given, list) and all(each.wrong for each in given):
+        given[0].checked()
+    tell, left, total = as_line if as_json else describe, [], 0
+    for block in _blocks(given, AT_ONCE if isinstance(given, list) else 1):
+        whole = iter(answers(asked, [each.question for each in block if not each.wrong]))
+        total += len(block)
+        for each in block:
+            if each.wrong:
+                left.append(each)
+                yield from _unanswered(each, as_json=as_json)
+            else:
+                yield from tell(asked, each.question, next(whole), best)
+    if left:
+        found = f"{left[0].wrong}; {len(left):,} of {total:,} questions left unanswered"
+        raise DataError(left[0].place, found, left[0].wanted)
+
+
+def answer(trained: Trained, question: str, context: str, best: int = 3) -> Answered:
+    """What a model says to one question."""
+    given = _checked(Question("1", question, context, (), impossible=False), "answer").checked()
+    [found] = answers(widened(asked_of(trained, verb="answer"), best), [given.question])
+    return dataclasses.replace(found, n_best=found.n_best[:best])
+
+
+def widened(asked: Asked, best: int) -> Asked:
+    """With as many possible answers as are told."""
+    if best < 1:
+        raise RecipeError("--best", f"found {best}", "1 or more")
+    return dataclasses.replace(
+        asked, settings=dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
+    )
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question, and why it cannot be answered, if it cannot."""
+
+    question: Question
+    place: str
+    wrong: str = ""
+    wanted: str = ""
+
+    def checked(self) -> AskedQuestion:
+        """Refused where it cannot be answered."""
+        if self.wrong:
+            raise DataError(self.place, self.wrong, self.wanted)
+        return self
+
+
+def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
+    """What the model says to each of some questions."""
+    if not block:
+        return []
+    records = asked.settings.about(block)
+    features = asked.settings.features(records, asked.reader)
+    packing = asked.packing
+    if len(block) == 1:  # rows as long as its longest window: nothing is padded
+        packing = dataclasses.replace(packing, length=int(features.sizes.max()))
+    trained = asked.trained
+    found, _ = predict_all(asked.task, features, packing, trained.ranks, within=trained.within)
+    results: list[Answered] = asked.settings.predictions(records, features, found)
+    return results
+
+
+def describe(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+    """For a person: the question, the answer and where it stands, and what else it may be."""
+    spans = [found for found in answered.n_best if found.text]
+    odds = ""
+    if answered.null_odds is not None and spans:
+        odds = f" (null odds {answered.null_odds:.6g}, threshold {asked.settings.threshold})"
+    yield _flat(question.question)
+    if answered.text:
+        yield f"  {_line(spans[0])}{odds}"
+    else:
+        yield f"  no answer  {answered.probability:.1%}{odds}"
+    for number, found in enumerate(spans[:best], 1):
+        if number > 1 or not answered.text:
+            yield f"  {number}. {_line(found)}"
+        if number == 1:
+            before, text, after = map(_flat, around(question.context, found.start, found.end))
+            yield f"    {before}[{text}]{after}"
+
+
+def _unanswered(given: AskedQuestion, *, as_json: bool) -> Iterator[str]:
+    """In the place of an answer."""
+    if as_json:
+        yield json.dumps({"id": given.question.id, "question": given.question.question, "error": given.wrong})
+    else:
+        yield _flat(given.question.question.encode(errors="replace").decode())
+        yield f"  not answered: {given.wrong}"
+
+
+def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+    """One line of JSON."""
+    start, end = answered.span
+    line: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
+    line |= {"probability": answered.probability, **_places(start, end)}
+    if answered.text:
+        line["around"] = around(question.context, start, end)
+    if answered.null_odds is not None:
+        line |= {"null_odds": answered.null_odds, "threshold": asked.settings.threshold}
+    line["n_best"] = [
+        {"text": f.text, "probability": f.probability, "score": f.score, **_places(f.start, f.end)}
+        for f in answered.n_best[:best]
+    ]
+    yield json.dumps(line, ensure_ascii=False)
+
+
+def _places(start: int, end: int) -> dict[str, int | None]:
+    """Characters of the context; none where there is no answer."""
+    return {"from": start, "to": end} if start >= 0 else {"from": None, "to": None}
+
+
+def around(context: str, start: int, end: int) -> tuple[str, str, str]:
+    """What stands before an answer, the answer, and what follows; cut between words where there are some."""
+    before, after = context[max(0, start - AROUND) : start], context[end : end + AROUND]
+    if start > AROUND:
+        before = "... " + before.split(None, 1)[-1] if before.strip() else "..."
+    if end + AROUND < len(context):
+        after = after.rsplit(None, 1)[0] + " ..." if after.strip() else "..."
+    return before, context[start:end], after
+
+
+def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[AskedQuestion]:
+    """Questions about a context as a person types them; what is asked for stands on standard error."""
+    given, count = lines(stream), 0
+    while context := _context(given, errors):
+        say("question? (an empty line: another context)")
+        for text in given:
+            if not text.strip():
+                break
+            count += 1
+            yield _checked(Question(f"{count}", text, context, (), impossible=False), INPUT)
+            say("question?")
+        else:
+            break
+    if not count:
+        raise RecipeError(INPUT, "no question", "a context, an empty line, and questions about it")
+
+
+def _context(given: Iterator[str], errors: read.Errors) -> str:
+    """The next one; empty at the end of the input."""
+    say("context? (a text and an empty line after it, or the name of a file)")
+    first = next((text for text in given if text.strip()), "")
+    if _is_file(first.strip()):
+        return _of_text_file(first.strip(), errors)
+    return "\n".join([first, *itertools.takewhile(str.strip, given)]) if first else ""
+
+
+def _is_file(name: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):  # a text is no name
+        return bool(name) and Path(name).is_file()
+    return False
+
+
+def _of_text_file(name: str, errors: read.Errors) -> str:
+    with read.replacements_told(name):
+        text = "".join(read.texts(Path(name), errors))
+    say(f"{name}: {many(len(text.split()), 'word')}")
+    return text
+
+
+def _given(
+    words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors
+) -> list[AskedQuestion] | Iterator[AskedQuestion]:
+    """The questions; a list where all of them are there before the first is answered."""
+    if words and (file or len(words) > 2):
+        found = "--file beside a text" if file else f"{len(words)} texts"
+        raise RecipeError("answer", f"found {found}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
+    if words:
+        context = _context_of(words, stream, errors)
+        return [_checked(Question("1", words[0], context, (), impossible=False), "answer").checked()]
+    if file:
+        return _of_stream(lines(stream)) if file == "-" else _of_files(read.files(file), errors)
+    return conversation(stream, errors)
+
+
+def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) -> str:
+    """The second word, a text or the name of a file; where there is none it is asked for."""
+    if len(words) == 1:
+        if _is_file(words[0]):
+            raise RecipeError("answer", f"found the file {words[0]} and no question", "QUESTION CONTEXT")
+        if not (context := _context(lines(stream), errors)):
+            wanted = "QUESTION CONTEXT: a text to answer from, or the name of its file; or the text on standard input"
+            raise RecipeError("answer", "found a question without a context", wanted)
+        return context
+    context = words[1]
+    if _is_file(context):
+        return _of_text_file(context, errors)
+    if LIKE_A_FILE.fullmatch(context):
+        say(f"{context}: no such file, so it is read as a text")
+    return context
+
+
+def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[AskedQuestion]:
+    """Those of all files; of equal ids the later ones get their file's name."""
+    found: dict[str, AskedQuestion] = {}
+    for path in paths:
+        if _is_json(next(filter(str.strip, read.lines(path, "replace")), "")):
+            own = _all_checked(questions.read(str(path), repair=False, errors=errors)[0], str(path))
+        else:
+            with read.replacements_told(path):
+                own = list(_of_columns(enumerate(read.lines(path, errors), 1), str(path)))
+        if not own:
+            raise DataError(path, "is empty", FORM)
+        for each in own:
+            name = f"{path}:{each.question.id}" if each.question.id in found else each.question.id
+            found[name] = dataclasses.replace(each, question=dataclasses.replace(each.question, id=name))
+    return list(found.values())
+
+
+def _of_stream(given: Iterator[str]) -> list[AskedQuestion] | Iterator[AskedQuestion]:
+    """As the first line tells: JSON, or two columns, which are given as they come."""
+    numbered: Iterator[tuple[int, str]] = enumerate(given, 1)
+    first = next(((number, line) for number, line in numbered if line.strip()), None)
+    if first is None:
+        raise DataError(INPUT, "is empty", FORM)
+    numbered = itertools.chain([first], numbered)
+    if not _is_json(first[1]):
+        return _of_columns(numbered, INPUT)
+    return _all_checked(_of_json(line for _, line in numbered), INPUT)
+
+
+def _is_json(line: str) -> bool:
+    return line.lstrip("\ufeff \t")[:1] in ("{", "[")
+
+
+def _all_checked(found: Sequence[Question], place: str) -> list[AskedQuestion]:
+    return [_checked(question, f"{place}: {question.id}") for question in found]
+
+
+def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQuestion]:
+    sound = False  # is a line before this one as it should be? Else it is another kind of file
+    for number, line in given:
+        columns = line.lstrip("\ufeff").split("\t")
+        if not line.strip() or columns == ["question", "context"]:
+            continue
+        if len(columns) != 2 and not sound:
+            raise DataError(f"{name}:{number}", many(len(columns), "column"), FORM)
+        sound = True
+        question = Question(f"{number}", columns[0], "".join(columns[1:2]), (), impossible=False)
+        if len(columns) != 2:
+            yield AskedQuestion(question, f"{name}:{number}", many(len(columns), "column"), FORM)
+        else:
+            yield _checked(question, f"{name}:{number}")
+
+
+def _of_json(given: Iterable[str], name: str = INPUT) -> list[Question]:
+    """By way of a file, which is what is read as SQuAD is; complaints name where the text came from."""
+    with _written(given) as path:
+        try:
+            return questions.read(path, repair=False)[0]
+        except DataError as error:
+            place, found = (text.replace(path, name) for text in (error.place, error.found))
+            raise DataError(place, found, error.wanted, error.remedy) from None
+
+
+@contextlib.contextmanager
+def _written(given: Iterable[str]) -> Iterator[str]:
+    """Lines in a file, as long as it is needed."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
+        file.write("\n".join(given))
+        file.flush()
+        yield file.name
+
+
+def _checked(question: Question, place: str) -> AskedQuestion:
+    if not question.question.strip():
+        return AskedQuestion(question, place, "an empty question", "a question")
+    if not question.context.strip():
+        return AskedQuestion(question, place, "an empty context: there is nothing to answer from", "a text")
+    try:
+        (question.question + question.context).encode()
+    except UnicodeEncodeError as error:
+        return AskedQuestion(question, place, f"invalid UTF-8 ({error.reason})", "UTF-8 text")
+    return AskedQuestion(question, place)
+
+
+def _blocks(given: Iterable[AskedQuestion], count: int) -> Iterator[list[AskedQuestion]]:
+    given = iter(given)
+    while block := list(itertools.islice(given, count)):
+        yield block
+
+
+def _line(found: AnswerSpan) -> str:
+    return (
+        f"{_flat(found.text)}  {found.probability:.1%} (score {found.score:.2f}), characters {found.start}-{found.end}"
+    )
+
+
+def _flat(text: str) -> str:
+    """On one line."""
+    return re.sub(r"\s+", " ", text)

@@ -1,0 +1,299 @@
+"""Embed: a vector for every word, or one for every line, of a text of any length.
+
+    1,000 lines, sorted by length -> Reader -> layers chosen or mixed -> words | mean of a line -> Writer, in order
+
+One line is one entry, an empty one too; what is held in memory does not grow with the text (.npz lists its entries).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, RecipeError, meant
+from ordsmed.base.say import Progress, many, say
+from ordsmed.nn.mix import ScalarMix
+from ordsmed.text import read as texts
+from ordsmed.use import vectors
+from ordsmed.use.fill import lines
+from ordsmed.use.readers import EmbeddingReader, Floats, Read, TransformerReader, layers_of
+from ordsmed.weights.trained import Trained, opened
+
+Source = str | Path | IO[bytes]
+HELD_LINES = 1_000
+HELD_BYTES = 256 << 20  # of vectors that wait for their turn
+CHOICES = {
+    "of": ("words", "sentences"), "pieces": ("mean", "first", "last"), "pool": ("mean", "first"),
+    "dtype": ("float32", "float16"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is made of a line."""
+
+    of: str = "words"  # words [T, D] | sentences [D]
+    layers: str = ""  # top | all | mean | numbers; several: an axis more, in front; "": top, of an ELMo all
+    mix: str = ""  # a JSON file with the weights of all layers
+    pieces: str = "mean"  # of a word: mean | first | last
+    pool: str = "mean"  # of a sentence: mean of its words | first, the sign before them
+    dtype: str = "float32"
+    batch: int = 64  # lines the network reads at once
+    carry: bool = False  # an ELMo goes on from the line before
+    cut: bool = False  # an ELMo's words are those of its tokenizer, not what stands between white space
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                found = str(getattr(self, name))
+                raise RecipeError(f"--{name}", f"found {found}", " or ".join(known), meant(found, known))
+        if self.batch < 1:
+            raise RecipeError("--batch", f"found {self.batch}", "1 or more")
+        if self.mix and self.layers:
+            raise RecipeError("--mix", "mixes all layers, but --layers chooses some", "one of the two")
+        if self.pool != "mean" and self.of != "sentences":
+            raise RecipeError("--pool", f"found {self.pool} with --of {self.of}", "--of sentences")
+
+    @property
+    def mixed(self) -> bool:
+        """Does one vector come of all layers?"""
+        return bool(self.mix) or self.layers == "mean"
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A text's vectors."""
+
+    text: str
+    words: tuple[str, ...]
+    vectors: Floats  # a row a word [T, D]; of a sentence [D]; of several layers an axis more, in front
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """Lines to vectors, in the form that is asked for."""
+
+    reader: EmbeddingReader
+    finish: Callable[[int, Read], Floats]
+    form: Form
+
+    @staticmethod
+    def of(trained: Trained, form: Form, mix: ScalarMix | None = None) -> Embedder:
+        """By what a model reads; `mix`: the weights of its layers, if the form wants them mixed by some."""
+        reader = reader_of(trained, form)
+        return Embedder(reader, finisher(form, reader, mix, trained.folder), form)
+
+    @property
+    def shape(self) -> vectors.Shape:
+        """Of what becomes of a line; None: as many as it has words."""
+        layers = [self.reader.layers] if _many(self.form, self.reader) else []
+        return (*layers, *([None] if self.form.of == "words" else []), self.reader.width)
+
+    def entries(self, lines: Iterable[str]) -> Iterator[tuple[Read, Callable[[], Floats]]]:
+        """What is read of each line, in their order, and what makes its vectors of that."""
+        for number, read in enumerate(entries(self.reader, lines, self.form), 1):
+            yield read, partial(self.finish, number, read)
+
+
+def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedded]:
+    """The vectors of some texts."""
+    with torch.inference_mode(), trained.within():
+        embedder = Embedder.of(trained, form, read_mix(Path(form.mix)) if form.mix else None)
+        return [Embedded(text, tuple(read.words), finish())
+                for text, (read, finish) in zip(texts, embedder.entries(texts), strict=True)]  # fmt: skip
+
+
+def prepared(source: Source, out: str | Path, form: Form, *, anew: bool) -> tuple[Path, ScalarMix | None]:
+    """The file to write and what mixes layers; refused what cannot be, before a model is opened."""
+    target = Path(out)
+    if not hasattr(source, "readline") and Path(str(source)).exists() and not Path(str(source)).is_file():
+        raise RecipeError(str(source), "is no plain file", "a text, an entry a line", "use - and standard input")
+    vectors.check(target, even=form.of == "sentences", anew=anew)
+    return target, read_mix(Path(form.mix)) if form.mix else None
+
+
+def embed(
+    run: Trained | str | Path, source: Source, out: str | Path, form: Form, *, step: int | None = None,
+    anew: bool = False,
+) -> str:  # fmt: skip
+    """Write a file of vectors, whole or not at all; a line that tells of it."""
+    target, mix = prepared(source, out, form, anew=anew)
+    total = None if hasattr(source, "readline") else count(Path(str(source)))
+    trained = opened(run, step=step)
+    with torch.inference_mode(), trained.within():
+        embedder = Embedder.of(trained, form, mix)
+        shape = embedder.shape
+        shown_until = bare = long = cut = number = words = 0
+        bar = Progress("embed", total, "lines") if total else contextlib.nullcontext()
+        with vectors.writing(target, shape, form.dtype) as writer, bar as shown:
+            for number, (read, finish) in enumerate(embedder.entries(lines_of(source)), 1):
+                with files.survive_disk(target):
+                    writer.add(number - 1, read.words, finish())
+                words, bare, long = words + len(read.words), bare + read.bare, long + (read.windows > 1)
+                cut += read.cut
+                if shown and number - shown_until >= form.batch:
+                    shown.add(number - shown_until)
+                    shown_until = number
+    if bare:
+        say(f"{bare:,} of {words:,} words are no piece of the tokenizer's: zeros stand for them")
+    if cut:
+        say(f"{cut:,} of {words:,} words are longer than the model reads them: cut")
+    if long:
+        longer = f"longer than the model's {trained.settings.longest():,} places"
+        say(f"{many(long, 'line', 'is', 'are')} {longer}: read in windows")
+    size = " x ".join("words" if length is None else f"{length:,}" for length in shape)
+    return f"{target}: {many(number, 'line')}, {many(words, 'word')}; an entry is {size} numbers of {form.dtype}"
+
+
+def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
+    """Who reads for this family: just the layers that are asked for."""
+    asked = "all" if form.mixed else form.layers
+    if trained.settings.capabilities.state:
+        from ordsmed.use.elmo_reader import ElmoReader
+
+        if form.pieces != "mean":
+            raise RecipeError("--pieces", f"{trained.folder} reads whole words", "leave it out")
+        reader: EmbeddingReader = ElmoReader(trained, carry=form.carry, cut=form.cut, batch=form.batch)
+        return Chosen(reader, numbers(asked or "all", reader.layers))
+    if form.carry:
+        raise RecipeError("--carry", f"{trained.folder} ({trained.kind}) carries nothing from line to line", "an ELMo")
+    if form.cut:
+        found = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
+        raise RecipeError("--cut", found, "an ELMo", "leave it out")
+    chosen = numbers(asked or "top", layers_of(trained))
+    return TransformerReader(trained, chosen, pieces=form.pieces, batch=form.batch)
+
+
+class Chosen:
+    """Another reader's layers, some of them."""
+
+    def __init__(self, reader: EmbeddingReader, wanted: list[int]) -> None:
+        self.reader, self.wanted = reader, wanted
+        self.layers, self.width, self.has_start = len(wanted), reader.width, reader.has_start
+
+    def read(self, lines: list[str]) -> list[Read]:
+        return [replace(found, vectors=found.vectors[self.wanted],
+                        first=None if found.first is None else found.first[self.wanted])
+                for found in self.reader.read(lines)]  # fmt: skip
+
+
+def numbers(asked: str, count: int) -> list[int]:
+    """The layers that are meant, of so many: 0 is the embeddings, -1 the last."""
+    if asked in ("all", "top"):
+        return [*range(count)] if asked == "all" else [count - 1]
+    try:
+        return [range(count)[int(word)] for word in asked.split(",")]
+    except (ValueError, IndexError):
+        wanted = f"top, all, mean or numbers from {-count} to {count - 1}, as --layers=0,-1"
+        raise RecipeError("--layers", f"found {asked}", wanted) from None
+
+
+def read_mix(path: Path) -> ScalarMix:
+    """The weights of layers, as a file tells them and ELMo's mix learns them: a softmax is taken of them."""
+    found = files.read_json(path)
+    try:
+        if set(found) - {"weights", "gamma"}:
+            raise ValueError
+        mix = ScalarMix(len(found["weights"]))
+        with torch.no_grad():
+            mix.weights.copy_(torch.tensor(found["weights"]))
+            mix.gamma.copy_(torch.tensor(float(found.get("gamma", 1.0))))
+    except (TypeError, ValueError, KeyError, RuntimeError):
+        raise DataError(path, "is no mix", '{"weights": [a number a layer], "gamma": 1.0}') from None
+    return mix
+
+
+def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder: Path) -> Callable[[int, Read], Floats]:
+    """What makes an entry of what was read of a line: pooled, mixed, in its number type."""
+    if form.pool == "first" and not reader.has_start:
+        raise RecipeError("--pool", f"found first, but {folder} has no sign at the start that sees a line", "mean")
+    if mix is not None and len(mix.weights) != reader.layers:
+        wanted = f"{reader.layers}, one a layer of {folder}, its embeddings counted"
+        raise DataError(form.mix, f"{len(mix.weights)} weights", wanted)
+    mixer = (mix or ScalarMix(reader.layers)) if form.mixed else None
+
+    def finish(number: int, read: Read) -> Floats:
+        found: Any = read.vectors
+        if form.of == "sentences":
+            found = read.first if form.pool == "first" else found.sum(1) / max(len(read.words) - read.bare, 1)
+        if mixer is not None:
+            found = mixer(torch.from_numpy(np.ascontiguousarray(found))).numpy()
+        elif not _many(form, reader):
+            found = found[0]
+        try:
+            with np.errstate(over="raise"):
+                return found.astype(form.dtype, copy=False)
+        except FloatingPointError:
+            raise DataError(f"line {number}", "a number that float16 cannot hold", "", "use --dtype float32") from None
+
+    return finish
+
+
+def entries(reader: EmbeddingReader, found: Iterable[str], form: Form) -> Iterator[Read]:
+    """One result a line, in their order; inside a buffer lines of about one length are read together."""
+    for held in _buffers(found, reader, form):
+        order = range(len(held)) if form.carry else sorted(range(len(held)), key=lambda n: len(held[n]))
+        reads: dict[int, Read] = {}
+        for at in range(0, len(held), form.batch):
+            chosen = order[at : at + form.batch]
+            reads.update(zip(chosen, reader.read([held[n] for n in chosen]), strict=True))
+        for n in range(len(held)):
+            yield reads.pop(n)
+
+
+def lines_of(source: str | Path | IO[bytes]) -> Iterator[str]:
+    """Lines of a file, packed or plain, or of a stream of bytes; without a byte order mark."""
+    if hasattr(source, "readline"):
+        found = lines(source)  # type: ignore[arg-type]
+    else:
+        split = _split(texts.blocks(Path(source)))
+        found = lines(SimpleNamespace(readline=lambda: next(split, b"")), str(source))  # type: ignore[arg-type]
+    for number, line in enumerate(found):
+        yield line if number else line.removeprefix("\ufeff")
+
+
+def count(path: Path) -> int:
+    """How many lines a file has."""
+    ends, last = 0, b"\n"
+    for block in texts.blocks(path):
+        ends, last = ends + block.count(b"\n"), block[-1:]
+    return ends + (last != b"\n")
+
+
+def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines with their ends."""
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest
+
+
+def _buffers(found: Iterable[str], reader: EmbeddingReader, form: Form) -> Iterator[list[str]]:
+    """So many lines, fewer where their vectors are large; where state is carried exactly a batch."""
+    most = HELD_BYTES // (4 * reader.layers * reader.width)
+    held: list[str] = []
+    words = 0
+    for line in found:
+        held.append(line)
+        words += len(line.split())
+        if len(held) == form.batch if form.carry else len(held) == HELD_LINES or words >= most:
+            yield held
+            held, words = [], 0
+    if held:
+        yield held
+
+
+def _many(form: Form, reader: EmbeddingReader) -> bool:
+    """Do entries have an axis for their layers?"""
+    return not form.mixed and (reader.layers > 1 or form.layers == "all")

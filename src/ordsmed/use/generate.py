@@ -1,0 +1,95 @@
+"""Generate: texts that a model writes, of any kind: a causal one goes on token by token, a masked one fills.
+
+prompts -> rows -> Continuation | unmasking -> Generated, in the order of the prompts
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.use.generation.continuing import Continuation, TextRow, begun, continued, settled
+from ordsmed.use.generation.network import WritingNetwork, check, fills, writing
+from ordsmed.use.generation.options import Generated, SamplingOptions
+from ordsmed.use.generation.unmasking import behind, filled, written
+from ordsmed.weights.trained import Trained
+
+__all__ = ["check", "generate", "generate_all", "steps", "stream"]
+BATCH = 16  # texts at once
+
+
+def generate(trained: Trained, prompt: str, how: SamplingOptions) -> Generated:
+    """The first text of a prompt; an empty one is begun by the model."""
+    return next(generate_all(writing(trained), [prompt], how))
+
+
+def generate_all(
+    network: WritingNetwork, prompts: Iterable[str], how: SamplingOptions, *, batch: int = BATCH
+) -> Iterator[Generated]:
+    """Every text of every prompt, in their order, so many at once."""
+    if fills(network.trained):
+        for prompt in prompts:
+            for sample in range(how.samples):
+                text = written(network, prompt, how, sample)
+                network.tell()
+                yield text
+        return
+    rows = (row for prompt in prompts for row in _rows(network, how, prompt))
+    while some := list(itertools.islice(rows, batch)):
+        for _ in Continuation(network, how, some):
+            pass
+        network.tell()
+        yield from map(_generated, some)
+
+
+def stream(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
+    """A text as it is made, in pieces: what follows the prompt."""
+    yield from filter(None, steps(network, prompt, how, sample))
+    network.tell()
+
+
+def steps(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
+    """What has come to stand behind the prompt for good after every token or pass: often nothing."""
+    sent = ""
+    for text, over in (_filled if fills(network.trained) else _continued)(network, prompt, how, sample):
+        size = len(text) if over else settled(network, how, text)
+        fits = size > len(sent) and text.startswith(sent)
+        yield text[len(sent) : size] if fits else ""
+        sent = text[:size] if fits else sent
+        if over:
+            return
+
+
+def _continued(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[tuple[str, bool]]:
+    """What follows a prompt after every token; is it all?"""
+    row = _rows(network, how, prompt)[sample]
+    for _ in Continuation(network, how, [row]):
+        yield row.text if row.ended else continued(network, row), row.ended is not None
+
+
+def _filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[tuple[str, bool]]:
+    """What follows a prompt up to the first gap that is left, after every pass; is it all?"""
+    text = ""
+    for ids in filled(network, prompt, how, sample):
+        text = behind(network, prompt, ids)
+        if (short := how.stopped(text[: settled(network, how, text)])) is not None:
+            text = short
+            break
+        yield text, False
+    short = how.stopped(text)
+    yield text if short is None else short, True
+
+
+def _rows(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
+    rows = begun(network, how, [prompt])
+    if not rows[0].ids:
+        why = (
+            "its tokenizer has no sign to begin with" if how.start else "--no-start leaves out the sign that begins one"
+        )
+        raise RecipeError(repr(prompt[:40]), "found no token to go on from", f"a text, for {why}")
+    return rows
+
+
+def _generated(row: TextRow) -> Generated:
+    return Generated(row.prompt, row.text, row.sample, row.made, row.ended or "tokens")

@@ -1,0 +1,77 @@
+"""Records out: rows of a store as BERT's or ELECTRA's codes read them (TFRecords), the very rows that a training gets.
+
+store -> rows of mlm_nsp (pairs and masks), or rtd (two segments, no masks) -> tf.train.Example -> OUT/*.tfrecord
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files, settings
+from ordsmed.base.binary import examples, records
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import entries, load, opened
+from ordsmed.base.say import Progress, many
+from ordsmed.data.encode import Encoded, read_store
+from ordsmed.learn.phases import Phase
+from ordsmed.weights.export import check
+
+NAME = "pretrain_data.tfrecord"  # as ELECTRA's code calls them; BERT's is told
+BATCH = 256  # rows made at once
+
+
+def write_records(
+    source: str, out: str | Path, kind: str, words: Sequence[str] = (), *, length: int = 128, split: str = "train",
+    times: int = 1, parts: int = 1, seed: int = 0, packed: bool = False, anew: bool = False,
+) -> list[str]:  # fmt: skip
+    """Write a folder of such files, whole or not at all; lines that tell of it. `words` change how rows are made."""
+    encoded, target = read_store(source), Path(out)
+    check(target, encoded.folder, anew=anew)
+    rows = _rows(encoded, kind, words, length, split, seed)
+    count = times * len(rows)
+    names = [f"{NAME}-{n}-of-{parts}" if parts > 1 else NAME for n in range(parts)]
+    names = [f"{name}.gz" for name in names] if packed else names
+    with files.making(target) as folder, Progress("records", count, "examples") as shown:
+        for part, name in enumerate(names):
+            with files.survive_disk(folder / name):
+                opened: Any = gzip.open if packed else open
+                with opened(folder / name, "wb") as file:
+                    mine = np.arange(part, count, parts)
+                    for block in records.framed(_examples(rows, mine)):
+                        file.write(block)
+                    shown.add(len(mine))
+                files.sync(folder / name)
+        files.write_text(folder / "vocab.txt", encoded.tokenizer.listed())
+    counted = ", ".join(rows.features(np.zeros(1, np.int64)))
+    return [f"{target}: {many(count, 'example')} of {length} tokens, {many(parts, 'file')}: {counted}"]
+
+
+def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split: str, seed: int) -> Any:
+    store = encoded.train if split == "train" else encoded.validation
+    if store is None:
+        raise RecipeError("--split", f"found {split}, which {encoded.folder} does not hold", "train")
+    objective = load("objectives", kind, place="the objective")
+    how = settings.decode(objective, settings.override({}, words), "records")
+    phase = Phase(steps=1, length=length, batch=BATCH, rate=1.0, pack=False)
+    rows = how.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
+    if not hasattr(rows, "features"):
+        able = [name for name in entries("objectives") if _has_features(name)]
+        raise RecipeError("the objective", f"found {kind}, whose rows no code of TensorFlow's reads", " or ".join(able))
+    return rows
+
+
+def _has_features(name: str) -> bool:
+    """Do its rows know how records have them?"""
+    module = opened("objectives", name)
+    return any(hasattr(value, "features") for value in vars(module).values() if isinstance(value, type))
+
+
+def _examples(rows: Any, numbers: NDArray[np.int64]) -> Iterator[bytes]:
+    for first in range(0, len(numbers), BATCH):
+        yield from examples.written(rows.features(numbers[first : first + BATCH]))

@@ -1,0 +1,45 @@
+"""Score: the official numbers of any file of predictions, whoever made it, against the files of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.menu import entries, load
+from ordsmed.text.labelled import glue
+from ordsmed.text.labelled.questions import VERSIONS
+
+
+def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The scores of a task: squad-1.1, squad-2.0, one of GLUE's by its name, or a kind of tasks/ with its settings."""
+    if Path(predictions).is_dir():
+        inside = ", ".join(sorted(path.name for path in Path(predictions).iterdir() if path.is_file())[:5])
+        raise RecipeError(predictions, f"is a folder ({inside})", "a file of predictions", "name it")
+    kind, table = _named(name)
+    table = settings.override({"task": table}, overrides)["task"]
+    task = settings.decode(load("tasks", kind), table, name)
+    if not getattr(task, "labels", True):
+        task = task.settled(task.records(tuple(data), learning=True))
+    records = task.records(tuple(data))
+    found: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
+    if not found:
+        raise RecipeError(", ".join(data), "does not say what is right", "labelled files")
+    return found
+
+
+def names() -> list[str]:
+    """What can be scored by its name."""
+    return [*VERSIONS, *glue.KNOWN, *entries("tasks")]
+
+
+def _named(name: str) -> tuple[str, dict[str, Any]]:
+    """The kind of task that a name means, and what is known of its settings by that."""
+    if name in entries("tasks"):
+        return name, {}
+    for kind in entries("tasks"):
+        if (table := load("tasks", kind).named(name)) is not None:
+            return kind, table
+    raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, names()))

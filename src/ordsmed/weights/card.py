@@ -1,0 +1,269 @@
+"""The model card: what a model is, what it learned from, how, how well, and how to use it, in Markdown.
+
+recipe.toml, status.json of run and data, metrics.jsonl  ->  README.md with Hugging Face's front matter
+
+Of a fine-tuned model: which task, from which files, its scores beside those of guessing, and code that asks it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import ordsmed
+from ordsmed.base import files, settings
+from ordsmed.base.menu import headline
+from ordsmed.base.run import Run
+from ordsmed.base.say import many
+from ordsmed.base.screen import markdown
+from ordsmed.learn.score.metrics import in_words
+from ordsmed.learn.score.squad import written
+from ordsmed.learn.task import Task
+from ordsmed.learn.usage import Usage
+from ordsmed.weights import probed
+from ordsmed.weights.origin import planned
+from ordsmed.weights.seen import data_of, metrics
+from ordsmed.weights.trained import Trained
+
+Table = dict[str, Any]
+MACHINE = ("out", "layout")  # of a recipe: how a machine did it
+TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
+
+
+def write(trained: Trained, name: str, licence: str | None = None) -> str:
+    """The whole card."""
+    data, usage = _data(trained), _usage(trained, name)
+    parts = [
+        _front(trained, usage.pipeline, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
+        _settings_section(trained), _training(trained), _scores(trained), _probed(trained),
+        f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def inner(trained: Trained, name: str) -> dict[str, str]:
+    """Cards of the folders inside, where one needs to be told from the other."""
+    usage = _usage(trained, name)
+    head = f"---\nlibrary_name: transformers\npipeline_tag: {usage.pipeline}\n---\n\n"
+    return {folder: f"{head}{text}\n" for folder, text in usage.inner.items()}
+
+
+def _usage(trained: Trained, name: str) -> Usage:
+    return trained.objective.usage(name, trained.tokenizer, trained.learned)
+
+
+def _front(trained: Trained, pipeline: str, data: list[Table], licence: str | None) -> str:
+    """The YAML head; JSON strings are YAML strings."""
+    library = ["library_name: transformers"] if trained.settings.architectures else []
+    lines = [*library, f"pipeline_tag: {pipeline}"]
+    if licence:
+        lines.append(f"license: {json.dumps(licence)}")
+    lists = {
+        "language": _each(d.get("language") for d in data), "tags": [trained.kind, pipeline, "ordsmed"],
+        "datasets": _each(d.get("title") for d in data),
+    }  # fmt: skip
+    for key, values in lists.items():
+        if values:
+            lines += [f"{key}:", *(f"- {json.dumps(value, ensure_ascii=False)}" for value in values)]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _what(trained: Trained, does: str) -> str:
+    count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
+    others = [name for name in trained.objective.networks() if name]
+    if others:
+        does += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
+    tokenizer, longest = trained.tokenizer, getattr(trained.learned, "length", trained.settings.longest())
+    takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
+    if trained.settings.capabilities.state:
+        takes = "texts of any length and words of any kind"
+    return (
+        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {does}. It takes {takes}."
+    )
+
+
+def _data_section(data: list[Table]) -> str:
+    if not data:
+        return ""
+    if "records" in data[0]:
+        rows = [[d["split"], d["name"], *(f"{d[key]:,}" for key in ("records", "examples", "tokens"))] for d in data]
+        return "## Data\n\n" + _table(["split", "files", "records", "examples", "tokens"], rows)
+    rows = []
+    for d in data:
+        sizes = [d.get(split) for split in ("train", "validation")]
+        counts = [f"{many(s['documents'], 'document')}, {many(s['tokens'], 'token')}" if s else "none" for s in sizes]
+        title = d.get("title") or d["name"]
+        rows.append(
+            [title, d.get("language") or "not said", d.get("licence") or "not said", f"{d['share']:.0%}", *counts]
+        )
+    return "## Data\n\n" + _table(["data", "language", "licence", "share", "training", "held out"], rows)
+
+
+def _settings_section(trained: Trained) -> str:
+    own = settings.plain(trained.settings)
+    text = "## Settings\n\n" + _table(["network", ""], [[k, v] for k, v in own.items()])
+    if _fine_tuned(trained):
+        learned = settings.plain(trained.learned)
+        chosen = {k: v for k, v in learned.items() if k not in ("kind", "train", "dev", "top", "labels") and v != ""}
+        text += "\n\n" + _table(["task", learned["kind"]], [[k, _said(v)] for k, v in chosen.items()])
+    if not trained.recipe:
+        return text
+    if _fine_tuned(trained):
+        rows = [[k, trained.recipe[k]] for k in TRAINING if trained.recipe.get(k)]
+        rows += [[k, trained.recipe[k]] for k in ("optimizer", "schedule", "adapters") if k in trained.recipe]
+        return text + "\n\n" + _table(["training", ""], [[k, _said(v)] for k, v in rows])
+    objective = trained.recipe["objective"]
+    objective = {"kind": objective} if isinstance(objective, str) else objective
+    text += "\n\n" + _table(["objective", ""], [[k, v] for k, v in objective.items()])
+    phases = trained.recipe["phase"]
+    keys = list(dict.fromkeys(k for phase in phases for k in phase if k != "epochs"))  # a run's are steps
+    rows = [[n, *(_said(phase.get(k, "")) for k in keys)] for n, phase in enumerate(phases, 1)]
+    return text + "\n\n" + _table(["phase", *keys], rows)
+
+
+def _training(trained: Trained) -> str:
+    if not trained.recipe or trained.step is None:
+        return ""
+    steps, last = planned(trained.recipe), Run(trained.folder).status
+    text = f"## Training\n\n{trained.step:,} of {steps:,} steps"
+    if last.get("state") != "done" and trained.step < steps:
+        text += " (the run is not finished)"
+    seen = [line for line in metrics(trained) if "tokens" in line]
+    if seen:
+        hours = sum(line.get("seconds", 0) for line in seen) / 3600
+        text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {hours:.2f} hours"
+    init = _of_no_machine(trained.recipe.get("init"))
+    return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
+
+
+def _probed(trained: Trained) -> str:
+    """What probes found of it, and of no other step."""
+    results = [one for one in probed.read(trained.folder / probed.SCORES) if one.get("step") == trained.step]
+    cells = [row[1:] for one in results for row in probed.rows(one)]
+    return "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
+
+
+def _scores(trained: Trained) -> str:
+    """Every number beside what it is compared with."""
+    if _fine_tuned(trained):
+        return _scores_of_task(trained)
+    facts = _score_table(trained)
+    guessed, terms = _guessed(trained, facts), list(trained.objective.weights)
+    rights = [k for k in facts if k.endswith("_right")]
+    names = {
+        **{term: _called(term, "loss (nats a prediction)", terms) for term in terms},
+        **{name: _called(name.removesuffix("_right"), "right", terms) for name in rights},
+        **{name: name for name in trained.objective.measures},
+        **({"validation": "weighted sum of these losses"} if terms[1:] else {}),
+        "loss": "training loss, last step",
+    }  # fmt: skip
+    rows = [[title, _measure(trained, k, facts[k]), _measure(trained, k, guessed[k]) if k in guessed else ""]
+            for k, title in names.items() if k in facts]  # fmt: skip
+    if not rows:
+        return ""
+    head = ["score, on held-out text unless it says training", "this model", "guessing by frequency"]
+    return "## Scores\n\n" + _table(head, rows)
+
+
+def _called(name: str, what: str, terms: list[str]) -> str:
+    return what if terms == [name] else f"{name}: {what}"
+
+
+def _measure(trained: Trained, name: str, value: Any) -> str:
+    """A number for a person; a run that failed may have left none."""
+    if not isinstance(value, int | float) or math.isnan(value):
+        return "none"
+    return in_words(name, value) if name.endswith("_right") or name in trained.objective.measures else f"{value:.4f}"
+
+
+def _guessed(trained: Trained, facts: Table) -> Table:
+    """What guessing by frequency gets: as noted at the run's end; of tokens it is the same at every step."""
+    ended, guesses = trained.folder / "scores.json", trained.objective.guesses
+    noted = files.read_table(ended) if trained.recipe and ended.exists() else {}
+    if "unigram" not in noted:
+        return {}
+    right = noted.get("guessing", {}).get(f"{guesses}_right", noted.get("guessing", {}).get("forward_right"))
+    found = trained.objective.guessing(facts, noted["unigram"], math.nan if right is None else right)
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def _score_table(trained: Trained) -> Table:
+    ended = trained.folder / "scores.json"
+    facts = files.read_table(ended) if trained.recipe and ended.exists() else {}
+    if facts.get("step") != trained.step:
+        judged = [line for line in metrics(trained) if "validation" in line]
+        facts = judged[-1] if judged else {}
+    return dict(facts)
+
+
+def _scores_of_task(trained: Trained) -> str:
+    """On the dev files, beside those of who knows only how often what is right."""
+    facts = {"loss" if k == "validation" else k: v for k, v in _score_table(trained).items()}
+    names = [k for k in facts if k not in ("step", "phase", "examples", "guessing")]
+    if not names:
+        return ""
+    columns = {"score": {name: name for name in names}, "this model": facts}
+    columns |= {"guessing": facts["guessing"]} if "guessing" in facts else {}
+    rows = [[written(name, column.get(name, "")) for column in columns.values()] for name in names]
+    dev = ", ".join(f"`{Path(path).name}`" for path in trained.learned.paths("dev"))
+    return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)
+
+
+def _made(trained: Trained) -> str:
+    text = f"## How it was made\n\nWith ordsmed {_version(trained)}"
+    if not trained.recipe:
+        return text + ", from a folder of weights; how they were trained is not known here."
+    recipe = settings.write(_of_no_machine({k: v for k, v in trained.recipe.items() if k not in MACHINE})).rstrip()
+    verb = "finetune" if _fine_tuned(trained) else "pretrain"
+    return text + f", by `ordsmed {verb}` and this recipe:\n\n```toml\n{recipe}\n```"
+
+
+def _of_no_machine(value: Any) -> Any:
+    """A recipe without the places where files stand on the machine that read them."""
+    if isinstance(value, dict):
+        return {_of_no_machine(k): _of_no_machine(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_of_no_machine(v) for v in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _data(trained: Trained) -> list[Table]:
+    """What is known of each source of the run."""
+    if not trained.recipe:
+        return []
+    if _fine_tuned(trained):
+        return _splits(trained)
+    return data_of(trained)
+
+
+def _splits(trained: Trained) -> list[Table]:
+    """The files that a task was learned from and judged by."""
+    kept = trained.folder / "data.json"
+    found = files.read_table(kept) if kept.exists() else {}
+    return [{**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))}
+            for paths, facts in found.items()]  # fmt: skip
+
+
+def _version(trained: Trained) -> str:
+    path = trained.folder / "environment.json"
+    return str(files.read_table(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
+
+
+def _fine_tuned(trained: Trained) -> bool:
+    return isinstance(trained.objective, Task)
+
+
+def _each(values: Any) -> list[str]:
+    return list(dict.fromkeys(v for v in values if v))
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    return str(value)
+
+
+def _table(head: list[str], rows: Any) -> str:
+    return "\n".join(markdown(head, rows))

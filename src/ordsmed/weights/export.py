@@ -1,0 +1,177 @@
+"""Export: a trained model as a folder that others load without a line of our code, with a model card.
+
+run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
+
+The files are those of a format in formats/: Hugging Face's, where it knows the family, else the family's own. Of a
+fine-tuned model its class with the task's head, if there is one that does what was learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ordsmed
+from ordsmed.base import files, hub, settings
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import RECIPE
+from ordsmed.base.menu import entries, kind_of, load
+from ordsmed.base.run import Run
+from ordsmed.base.say import say
+from ordsmed.base.screen import command
+from ordsmed.learn.task import Task
+from ordsmed.weights import card
+from ordsmed.weights.foreign import FORMAT, Format
+from ordsmed.weights.origin import Origin
+from ordsmed.weights.trained import Trained, open_model
+
+MARK = "ordsmed.json"  # says that the folder is an export, of what and in which format
+
+
+def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
+    """Every step of a run whose weights stand, and step 0, each as a folder in `out`: to see how a model learns."""
+    origin = Origin.of(path)
+    if not origin.is_run:
+        raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
+    folder = origin.folder.resolve()
+    if Path(out).exists() and Path(out).resolve() in (folder, *folder.parents):
+        raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
+    lines = []
+    for step in origin.steps():
+        try:
+            lines.append(export(origin.folder, Path(out) / f"step-{step}", step, **how))
+        except DataError as error:
+            if step:
+                raise
+            say(f"step 0 is left out: {error}")
+    return lines
+
+
+def export(
+    path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None,
+    to: str | None = None, overrides: Sequence[str] = (),
+) -> Path:  # fmt: skip
+    """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one.
+
+    `to`: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's own.
+    """
+    target = Path(out)
+    check(target, hub.folder(path), anew=anew or (target / MARK).exists())
+    _check_ready(to or _family(path), target)
+    trained = open_model(path, step)
+    if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
+        _check_head(trained, trained.objective, path)
+    form = asked_format(trained, to, overrides) if to else format_of(trained)
+    if trained.recipe is None and not getattr(form, "beside", ""):
+        _say_left(trained)
+    with files.making(target) as folder:
+        form.write(trained, folder)
+        files.write_text(folder / "README.md", _card(trained, target.name, licence))
+        for inner, text in card.inner(trained, target.name).items():
+            files.write_text(folder / inner / "README.md", text)
+        facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
+        files.write_json(folder / MARK, {**facts, "format": kind_of(form)})
+    return target
+
+
+def _family(path: str | Path) -> str:
+    """The kind of a run's network, before it is opened; of other folders nothing is known yet."""
+    recipe = hub.folder(path) / RECIPE
+    model: Any = settings.read(recipe).get("model") if recipe.is_file() else {}
+    return str(model.get("kind", "")) if isinstance(model, dict) else ""
+
+
+def _check_ready(name: str, target: Path) -> None:
+    """Refuse, before anything is done, to write what a library is missing for."""
+    if name in entries("formats") and (ready := getattr(load("formats", name), "ready", None)):
+        ready(target)
+
+
+def _card(trained: Trained, name: str, licence: str | None) -> str:
+    """The model card, or which of a run's files it cannot be made of."""
+    try:
+        return card.write(trained, name, licence)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        found = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
+        remedy = "put them away: the model card does without them"
+        raise DataError(trained.folder, found, "what a run leaves", remedy) from error
+
+
+def _say_left(trained: Trained) -> None:
+    """Networks that stand inside a folder of others, and stay behind."""
+    inner = trained.folder / "generator"
+    if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
+        say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
+
+
+def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
+    """Refuse a task's head, or what stands under it, that no class of others has."""
+    usual = "last" if trained.causal else "first"
+    heads = " ".join(role for role in task.networks()[""].modules if role not in ("model", "top"))
+    if trained.settings.capabilities.state:
+        found = "is an ELMo with the head of a task: its files have no place for one"
+    elif task.top is not None:
+        found = "has a mix of layers or an LSTM under its head (task.top): no class of transformers has"
+    elif trained.settings.model_type and not trained.settings.architectures:
+        found = f"is a {trained.kind} whose tokens see both sides: no class of transformers is"
+    elif heads not in trained.settings.architectures:
+        found = f"has a {heads} head: no class of transformers has"
+    elif getattr(task, "pool", usual) != usual:
+        found = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
+    else:
+        return
+    verbs = "`ordsmed predict` and `evaluate`"
+    verbs += "".join(f", and `{verb}`," for verb in getattr(trained.learned, "VERBS", ()))
+    raise RecipeError(path, found, "", f"{verbs} open it as it is")
+
+
+def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
+    """The format of this name, with these settings, if it takes such a model."""
+    form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
+    if not form.families:
+        return format_of(trained)
+    if not _takes(form, trained):
+        wrong = f"{name} takes {' and '.join(form.families)}; {trained.folder} holds a {trained.kind}"
+        fitting = [kind for kind in entries("formats") if _takes(load("formats", kind), trained)]
+        raise RecipeError("--to", wrong, " or ".join(fitting))
+    return form
+
+
+def _takes(form: Any, trained: Trained) -> bool:
+    return not form.families or trained.kind in form.families
+
+
+def format_of(trained: Trained) -> Format:
+    """Who writes its files."""
+    kind, heads = FORMAT if trained.settings.architectures else trained.kind, ""
+    if kind == FORMAT:
+        heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
+    if kind not in entries("formats") or (heads and heads not in trained.settings.architectures):
+        found = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"
+        remedy = (
+            f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it; docs/add-a.md: `architectures`"
+        )
+        raise RecipeError(trained.folder, found, "", remedy)
+    form: Format = load("formats", kind)()
+    return form
+
+
+def readers(out: Path) -> str:
+    """Who loads an export."""
+    return str(load("formats", files.read_table(out / MARK)["format"]).readers)
+
+
+def check(target: Path, source: Path, *, anew: bool) -> None:
+    """Refuse to write over anything that is not to be replaced."""
+    if target.exists() and source.exists() and target.resolve() in (source.resolve(), *source.resolve().parents):
+        raise RecipeError(target, "is, or holds, the model that is read", "another folder")
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not target.is_dir():
+        raise RecipeError(target, "is a file", "a folder to write")
+    if Run(target).status:
+        raise RecipeError(target, f"is the folder of a `{Run(target).status.get('verb')}`", "another folder")
+    if not anew:
+        remedy = "name another, or add --anew to replace it"
+        raise RecipeError(target, "stands", "a new folder", remedy)

@@ -1,0 +1,334 @@
+"""Folders of weights that no run stands in, as starting weights: Hugging Face's, and imported ones.
+
+config.json, model.safetensors                  Hugging Face's, made ours; nothing of it is run
+settings.toml, model.safetensors, tokenizer/    of `ordsmed import`, by formats/; a run's weights/ as well
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from ordsmed.base import files, menu
+from ordsmed.base import settings as tables
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.menu import Menu
+from ordsmed.base.say import say
+from ordsmed.nn.config import expect, short, table_of, whole
+from ordsmed.nn.model import TASK_CLASSES, TaskKind, own_tensors
+from ordsmed.weights import weights
+
+FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
+MANY = 1_000_000  # labels: more are a mistake
+REMEDY = "take config.json anew from where the model came from"
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The part of a recipe that says which networks there are."""
+
+    objective: Annotated[Any, Menu("objectives")] = None
+    model: Annotated[Any, Menu("models")] = None
+    task: Annotated[Any, Menu("tasks")] = None
+
+    def __post_init__(self) -> None:
+        if self.objective is None and self.task is None:
+            raise ValueError("objective: missing; wanted an [objective], or a [task]")
+
+    @property
+    def learned(self) -> Any:
+        """The settings of what is learned: of the task where it was fine-tuned for one."""
+        return self.task or self.objective
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What files of a foreign format hold, in our terms."""
+
+    networks: Networks
+    tokenizer: Any
+    tensors: Mapping[str, Tensor]  # by our names; of large files each is read when it is asked for
+    notes: tuple[str, ...] = ()  # what a person should know of them
+    bare: bool = False  # is it the network alone, without a head of what it learned?
+
+
+class Format(Protocol):
+    """What every file in formats/ offers."""
+
+    wanted: ClassVar[str]  # what it reads, for who gave something else
+    readers: ClassVar[str]  # who loads what it writes
+    families: ClassVar[tuple[str, ...]]  # the models that it writes; Hugging Face's says so by `architectures`
+
+    def recognises(self, path: Path) -> bool:
+        """Does this folder or file look like one of its own? What is broken does, too: `read` says so."""
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        """All that is there; `overrides` change settings of the model."""
+
+    def write(self, trained: Any, folder: Path) -> None:
+        """The files of a trained model; the card is written by others. Left out where a format is only read."""
+
+
+def is_imported(folder: Path) -> bool:
+    """Does this folder hold weights and settings of ours, but no run?"""
+    return kind_of_folder(folder) is FolderKind.IMPORT
+
+
+def networks(folder: Path) -> Networks:
+    """What an imported folder says of its networks."""
+    networks = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+    if networks.model is None:
+        raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
+    _affordable(networks.model, folder, folder / SETTINGS)
+    return networks
+
+
+def decoded(table: tables.Table, place: object) -> Networks:
+    """A recipe's networks; the rest of it is left out."""
+    return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
+
+
+def fits(family: Any, tokenizer: Any, folder: Path) -> None:
+    """Refuse a folder whose tokenizer is not one for its network."""
+    try:
+        family.fits(tokenizer)
+    except RecipeError as error:
+        raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "put its own tokenizer there") from None
+
+
+def tokenizer_of(folder: Path) -> Path | None:
+    """Where the tokenizer stands whose numbers the weights go by; None: they go by letters alone."""
+    if not is_imported(folder):
+        return folder
+    return folder / TOKENIZER if getattr(networks(folder).learned, "head", True) else None
+
+
+def settings(folder: Path) -> Any:
+    """The settings of the network that a folder holds."""
+    if is_imported(folder):
+        return networks(folder).model
+    config, place = read_config(folder), folder / "config.json"
+    kind = config.get("model_type", "")
+    choices = {name: menu.load("models", name) for name in menu.entries("models")}
+    families = {called: name for name, own in choices.items() for called in (own.model_type, *own.other_types)}
+    if not isinstance(kind, str) or kind not in families:
+        raise DataError(place, f"model_type: found {short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
+    settings = meant(families[kind], config, place)
+    _affordable(settings, folder, place)
+    return settings
+
+
+def meant(family: str, config: dict[str, Any], place: Path) -> Any:
+    """The settings of a family that a table of Hugging Face's keys means."""
+    kind = config.get("model_type", family)
+    try:
+        expect(config, quantization_config=(None,))
+        settings = menu.load("models", family).from_hugging_face(config)
+        whole(config, "vocab_size")
+    except KeyError as error:
+        raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
+    except ValueError as error:
+        raise DataError(place, f"{error}") from None
+    except (TypeError, AttributeError, OverflowError, IndexError) as error:
+        raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
+    return settings
+
+
+def _affordable(family: Any, folder: Path, place: Path) -> None:
+    """Refuse sizes that the weights beside them cannot have, before anything of such a size is made."""
+    try:
+        held = sum(path.stat().st_size for path in weights.foreign_files(folder))
+    except DataError:  # said by who reads them
+        return
+    layers, width, positions = family.layers, family.width, getattr(family, "positions", None)
+    inner, embedded = getattr(family, "inner", getattr(family, "cells", 0)), getattr(family, "embedded", width)
+    rows = getattr(family, "types", 0)
+    names = getattr(family.smaller(64, 1), "names", None)  # a family of somebody's own may have none elsewhere
+    if positions and names and "model.places.weight" in names().table:
+        rows += positions
+    if layers * width * max(width, inner) + rows * embedded > held:
+        weights.foreign_names(folder)  # files that were cut off are told as such
+        places = f", and {positions} positions" if positions else ""
+        problem = f"tells of {layers} layers of width {width}, {inner} inside{places}"
+        remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
+        raise DataError(place, problem, f"a network that fits {held:,} bytes of weights", remedy)
+
+
+def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> bool:
+    """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
+
+    With `body` a Hugging Face folder without those heads will do; says whether it holds them.
+    """
+    if is_imported(folder):
+        _fill_own(objective, folder)
+        return True
+    whole = True
+    filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
+    for name, network in objective.networks().items():
+        bare = not name and _lacks_heads(network, folder)
+        if bare and not body:
+            raise no_heads(folder)
+        if bare:
+            whole = False
+            network = dataclasses.replace(network, modules={"model": network.modules["model"]})
+        _fill(network, beside(folder, name), tokenizer, filled, heads=not bare)
+    return whole
+
+
+def no_heads(folder: Path) -> DataError:
+    """A folder of a network alone, where its heads are asked."""
+    holds = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
+    return DataError(folder, holds, "one that has them", "`embed` and `finetune init=...` take it")
+
+
+def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
+    """Put a pretrained network of a folder under a task's head, and into the head what begins as it.
+
+    Returns the names of what keeps its fresh weights.
+    """
+    own, begins = network.tensors(), network.settings.begins
+    if is_imported(folder):
+        return weights.adopt(own, weights.read(folder / WEIGHTS), begins, folder)
+    wanted = weights.beginnings(own, begins).values()
+    return weights.adopt(own, _read(wanted, network.settings, folder, tokenizer, heads=False), begins, folder)
+
+
+def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
+    """The task that a Hugging Face folder was fine-tuned for: its head, its labels, and whether it tells a number."""
+    config = read_config(folder)
+    named = (classes(folder) or [""])[0]
+    kind = next((kind for kind, end in TASK_CLASSES.items() if named.endswith(end)), None)
+    if kind is None or kind == "span":
+        return (kind, (), False) if kind else None
+    try:
+        labels = _labels(config)
+        number = kind == "classify" and _tells_a_number(config, len(labels))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(folder / "config.json", f"{error}") from None
+    return kind, () if number else labels, number
+
+
+def task_with(role: str, labels: tuple[str, ...], number: bool, longest: int) -> tuple[str, dict[str, Any]]:
+    """The task whose head it is, by its name, and its settings as far as they are told or its network asks for them."""
+    asked = ((kind, menu.load("tasks", kind).of_others(role, labels, number)) for kind in menu.entries("tasks"))
+    kind, table = next((kind, table) for kind, table in asked if table is not None)
+    return kind, {"length": min(menu.load("tasks", kind).length, longest), **table}
+
+
+def classes(folder: Path) -> list[str]:
+    """The classes that a Hugging Face folder was saved by; often one, or none."""
+    names = read_config(folder).get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(folder / "config.json", f"architectures: found {short(names)}", "a list of classes", REMEDY)
+    return names
+
+
+def beside(folder: Path, name: str) -> Path:
+    """Where the folder of another network of an objective stands: in the first one's, or next to it by its name."""
+    if not name:
+        return folder
+    places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
+    place = next((p for p in places if p != folder and (p / "config.json").exists()), None)
+    if place is None:
+        raise DataError(
+            folder,
+            f"has no {name} beside it",
+            " or ".join(str(p) for p in places if p != folder),
+            f"put the {name} there",
+        )
+    return place
+
+
+def _lacks_heads(network: Any, folder: Path) -> bool:
+    """Does a Hugging Face folder hold nothing of one of a network's heads? As AutoModel saves it, and other classes."""
+    table, held = network.settings.names().table, weights.foreign_names(folder)
+    heads: dict[str, set[str]] = {}
+    for name in network.tensors():
+        heads.setdefault(name.partition(".")[0], set()).add(str(table[name]))
+    return any(held.isdisjoint(theirs) for head, theirs in heads.items() if head != "model")
+
+
+def _fill_own(objective: Any, folder: Path) -> None:
+    """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
+    own, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
+    roles, held = ({name.partition(".")[0] for name in names} for names in (own, stored))
+    lacks, more = roles - held - {"model"}, held - roles - {"model"}
+    asked = {k: v for k, v in own.items() if k.partition(".")[0] not in lacks}
+    weights.fill(asked, {k: v for k, v in stored.items() if k.partition(".")[0] not in more}, folder)
+    if more:
+        say(f"{folder}: left out, being of heads that are not asked for: {', '.join(sorted(more))}")
+    for role in sorted(lacks):
+        say(f"{folder}: has no {role}: it starts from random weights")
+
+
+def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, heads: bool = True) -> weights.Tensors:
+    """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
+    rows = read_config(folder)["vocab_size"]
+    if not _holds(rows, tokenizer.vocabulary):
+        raise DataError(
+            folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
+            f"encode with `tokenizer = \"{folder}\"`",
+        )  # fmt: skip
+    if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
+        family = dataclasses.replace(family, causal=settings(folder).causal)
+    ours = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
+    for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows behind the vocabulary are padding
+        if name in ours:
+            ours[name] = ours[name][: tokenizer.vocabulary].contiguous()
+    if rows != tokenizer.vocabulary:
+        say(f"{folder}: {rows - tokenizer.vocabulary} rows behind the vocabulary are padding, and left out")
+    return ours
+
+
+def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *, heads: bool) -> None:
+    own = network.tensors()
+    ours = _read(own, network.settings, folder, tokenizer, heads=heads)
+    weights.compare(ours, own, folder)
+    apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
+    if apart:
+        problem = f"its {apart[0]} is not that of the network it shares it with"
+        raise DataError(folder, problem, "two networks that learned together", 'or `share = "none"` in [objective]')
+    weights.fill(own, ours, folder)
+    filled.update((id(tensor), name) for name, tensor in own.items())
+
+
+def _holds(rows: int, vocabulary: int) -> bool:
+    """As many rows as tokens, or some of padding behind them (to a multiple of 8 and more, as NVIDIA's codes do)."""
+    return rows == vocabulary or (vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
+
+
+def _labels(config: dict[str, Any]) -> tuple[str, ...]:
+    """By their numbers; where a config.json names none, as transformers does."""
+    count = config.get("num_labels") or 2
+    if not isinstance(count, int) or not 0 < count < MANY:
+        raise ValueError(f"num_labels: found {short(count)}; wanted a whole number, 1 or more")
+    named = table_of(config, "id2label") or {f"{n}": f"LABEL_{n}" for n in range(count)}
+    if wrong := [number for number in named if not number.isdecimal()]:
+        raise ValueError(f"id2label: found the number {short(wrong[0])}; wanted whole numbers from 0 on")
+    labels = {int(number): str(label) for number, label in named.items()}
+    if set(labels) != set(range(len(labels))):
+        raise ValueError(f"id2label: found the numbers {sorted(labels)}; wanted all from 0 on")
+    return tuple(labels[number] for number in range(len(labels)))
+
+
+def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
+    """Is the head of a text's class one for a number?"""
+    wanted = "regression" if outputs == 1 else "single_label_classification"
+    expect(config, problem_type=(None, wanted), classifier_pooling=("cls",))
+    return outputs == 1
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says."""
+    if not (folder / "config.json").exists():
+        raise DataError(folder, "holds no config.json", "a run, or a folder that Hugging Face's save_pretrained made")
+    table = files.read_json(folder / "config.json")
+    if not isinstance(table, dict):
+        raise DataError(folder / "config.json", f"found {short(table)}", "a table of settings", REMEDY)
+    return table

@@ -1,0 +1,370 @@
+"""ELMo's files as bilm-tf, AllenNLP and simple_elmo have them: options.json, weights as HDF5, a list of words.
+
+    theirs                                          ours
+    char_embed                [261, E]              model.letters.table
+    CNN/W_cnn_i               [1, w, E, n]          model.letters.windows.i          [n, E, w]
+    CNN_high_k/W_carry        [F, F]                model.letters.highways.k.both    [2F, F], the gate's rows first
+    CNN_proj/W_proj           [F, P]                model.letters.project            [P, F]
+    RNN_0|1/.../Cell{l}/LSTMCell/                   model.blocks.l.ahead|back
+        W_0  [P + P, 4C], B  [4C]                       enter, carry  [4C, P], bias  [4C]
+        W_P_0     [C, P]                                project   [P, C]
+
+Their gates stand as i g f o, ours as i f g o. What is added to the forget gate while running is in neither's bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ordsmed.base import files, hdf5
+from ordsmed.base import settings as tables
+from ordsmed.base.binary import bundle
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.nn.model import own_tensors
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import google, weights
+from ordsmed.weights.foreign import Imported, Networks, decoded
+
+OPTIONS, WEIGHTS, LISTS = "options.json", "model.hdf5", ("vocab.txt", "vocab.txt.gz")
+ENDINGS = (".hdf5", ".h5")
+SOFTMAX = ("softmax/W", "softmax/b")
+LETTERS_THERE = "lm/char_embed"  # of a checkpoint
+DUMPED = {  # parts of the names of variables -> of datasets
+    "/rnn/": "/RNN/", "/multi_rnn_cell/": "/MultiRNNCell/", "/cell_": "/Cell", "/lstm_cell/": "/LSTMCell/",
+    "/projection/kernel": "/W_P_0", "LSTMCell/kernel": "LSTMCell/W_0", "LSTMCell/bias": "LSTMCell/B",
+}  # fmt: skip
+SYMBOLS = 261  # of letters; readers put a row of zeros before them, and options for them say one more
+NEEDED = object()
+LSTM = {  # their key -> our setting, and what is meant where it is left out
+    "projection_dim": ("width", NEEDED), "dim": ("cells", NEEDED), "n_layers": ("layers", 1),
+    "cell_clip": ("cell_clip", None), "proj_clip": ("projection_clip", None),
+    "use_skip_connections": ("residual", False),
+}  # fmt: skip
+LETTERS = {
+    "embedding": ("letter", NEEDED), "filters": ("filters", NEEDED), "n_highway": ("highways", None),
+    "max_characters_per_token": ("longest_word", NEEDED), "activation": ("activation", NEEDED),
+    "n_characters": ("symbols", NEEDED),
+}  # fmt: skip
+USUAL = {  # what stands beside these two tables tells how it learned
+    "all_clip_norm_val", "batch_size", "bidirectional", "char_cnn", "dropout", "learning_rate", "lstm", "n_epochs",
+    "n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "share_embedding_softmax",
+    "unroll_steps",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read and written; a checkpoint of bilm-tf's has the softmax over words as well, HDF5 files have not."""
+
+    wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5, or bilm-tf's checkpoint), or the weights"
+    readers: ClassVar[str] = "options.json, model.hdf5, vocab.txt: the files of bilm-tf, simple_elmo and AllenNLP"
+    families: ClassVar[tuple[str, ...]] = ("elmo",)
+
+    @staticmethod
+    def ready(target: Path) -> None:
+        """Refuse what this machine cannot write."""
+        hdf5.h5py(target)
+
+    def recognises(self, path: Path) -> bool:
+        if _is_checkpoint(path):
+            return True
+        folder = path if path.is_dir() else path.parent
+        held = any(any(folder.glob(f"*{ending}")) for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
+        return path.exists() and held and any(folder.glob(f"*{OPTIONS}"))
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        options, stored = _trained(path) if _is_checkpoint(path) else _files(path)
+        table, notes = _table(options)
+        networks = decoded(tables.override(table, overrides), options)
+        theirs, kinds = _checkpoint(path) if _is_checkpoint(path) else _read(stored)
+        head = {name: theirs.pop(name) for name in SOFTMAX if name in theirs}
+        notes += [f"{stored}: {kind} is read as float32" for kind in sorted(kinds - {"float32"})]
+        _compare(theirs, networks.model, stored, options)
+        weights.check_numbers(theirs, stored)
+        tokenizer = _tokenizer(stored.parent)
+        ours = _ours(theirs, networks.model)
+        if head:
+            networks, more = _scored(table, overrides, options, head, tokenizer)
+            ours |= more
+            notes += [] if more else [f"{stored}: the softmax over words is left out: no list of its words beside it"]
+        return Imported(networks, tokenizer, ours, tuple(notes))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        network = trained.objective.networks()[""]
+        tensors = {name: tensor.detach().float().cpu() for name, tensor in network.tensors().items()}
+        files.write_json(folder / OPTIONS, _options(trained.settings, trained.tokenizer.vocabulary))
+        _write(folder / WEIGHTS, _theirs(tensors, trained.settings))
+        files.write_text(folder / LISTS[0], trained.tokenizer.listed())
+        if "head" in network.modules:
+            say("the softmax over words stays behind: these files have no place for it")
+        for reason in unread(trained.settings):
+            say(reason)
+        if trained.tokenizer.lowercase:
+            say("it learned from words in small letters: its readers must be given such words")
+
+
+def unread(model: Any) -> list[str]:
+    """Why a reader of others does not take such a network, or reads it otherwise."""
+    found = []
+    if not model.residual:
+        found.append("AllenNLP's Elmo takes residual layers only")
+    if sum(count for _, count in model.filters) <= model.width or model.cells <= model.width:
+        found.append("AllenNLP and simple_elmo want more filters, and more cells, than the width: both are projected")
+    if model.longest_word != 50:
+        found.append(f"AllenNLP reads 50 letters a word, this network {model.longest_word}")
+    return found
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    """Where options and weights stand; a folder may hold other HDF5 files as well."""
+    folder = path if path.is_dir() else path.parent
+    found = [path] if path.is_file() else [p for p in sorted(folder.iterdir()) if p.suffix in ENDINGS]
+    if len(found) > 1 and folder / WEIGHTS in found:
+        found = [folder / WEIGHTS]
+    if len(found) > 1:
+        found = [p for p in found if _holds_letters(p)] or found
+    if len(found) > 1:
+        raise RecipeError(path, f"holds {' and '.join(p.name for p in found)}", "one file of weights", "name that one")
+    beside = sorted(folder.glob(f"*{OPTIONS}"), key=lambda p: len(p.name))  # published as NAME_options.json too
+    fitting = [p for p in beside if found[0].name.startswith(p.name.removesuffix(OPTIONS))]
+    if len(beside) > 1 and (not fitting or fitting[-1].name == OPTIONS):
+        names = " and ".join(p.name for p in beside)
+        wanted = f"one, or one that begins as {found[0].name} does"
+        raise RecipeError(path, f"holds {names}", wanted, "leave the right one beside the weights")
+    return (fitting or beside)[-1], found[0]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Does bilm-tf's checkpoint stand there, of a training or to go on with one?"""
+    held = bundle.find(path) if path.exists() and path.suffix not in ENDINGS else None
+    return held is not None and LETTERS_THERE in bundle.names(held)
+
+
+def _trained(path: Path) -> tuple[Path, Path]:
+    """Where the options of a checkpoint stand, and its index."""
+    held = bundle.opened(path)
+    options = held.prefix.with_name(OPTIONS)
+    if not options.is_file():
+        raise DataError(options, "no such file", "the options that it was trained with", "put them there")
+    return options, held.index
+
+
+def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
+    """Its variables under the names of the HDF5 files, without what the optimizer keeps; their number types."""
+    held = bundle.opened(path)
+    names = {name: _dumped(name) for name in held.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)}
+    theirs = {new: held.read(name) for name, new in names.items()}
+    return {k: v.float() for k, v in theirs.items()}, {str(v.dtype).removeprefix("torch.") for v in theirs.values()}
+
+
+def _dumped(name: str) -> str:
+    """What bilm-tf's dump_weights makes of a variable's name."""
+    for there, here in DUMPED.items():
+        name = name.replace(there, here)
+    return name.removeprefix("lm/")
+
+
+def _scored(
+    table: tables.Table, overrides: Sequence[str], options: Path, head: weights.Tensors, tokenizer: Tokenizer
+) -> tuple[Networks, weights.Tensors]:
+    """The networks with the softmax over words, and its tensors, where there is a list of as many words."""
+    rows = len(head[SOFTMAX[0]])
+    with_head = rows == tokenizer.vocabulary and head.keys() == set(SOFTMAX)
+    learned = {"kind": "bilm", "samples": min(8192, rows // 2)} if with_head else table["objective"]
+    networks = decoded(tables.override(table | {"objective": learned}, overrides), options)
+    named = zip(("head.table.weight", "head.bias"), SOFTMAX, strict=True)
+    return networks, {ours: head[name].contiguous() for ours, name in named} if with_head else {}
+
+
+def _holds_letters(path: Path) -> bool:
+    try:
+        with hdf5.h5py(path).File(path) as file:
+            return "char_embed" in file
+    except OSError:
+        return False
+
+
+def _table(path: Path) -> tuple[tables.Table, list[str]]:
+    """What options.json says, as our recipe would; and what a person should know."""
+    found = files.read_json(path)
+    wrong: list[str] = []
+    model: tables.Table = {"kind": "elmo"}
+    for name, known in (("lstm", LSTM), ("char_cnn", LETTERS)):
+        part = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(part, dict):
+            wrong.append(f"no table `{name}`")
+            continue
+        wrong += [f"`{name}.{key}`, which is not known" for key in sorted(part.keys() - known)]
+        wrong += [f"no `{name}.{key}`" for key, (_, usual) in known.items() if usual is NEEDED and key not in part]
+        model |= {ours: part.get(key, usual) for key, (ours, usual) in known.items()}
+    wrong = wrong or _odd(found)
+    if wrong:
+        raise DataError(path, f"found {'; '.join(wrong)}", "the options of an ELMo with letters, in both directions")
+    del model["symbols"]
+    model |= {key: model[key] or 0 for key in ("cell_clip", "projection_clip", "highways")}
+    model |= {"residual": bool(model["residual"]), "letter": model["letter"]["dim"]}
+    model |= {"dropout": found["dropout"]} if "dropout" in found else {}
+    ignored = sorted(found.keys() - USUAL)
+    notes = [f"{path}: {', '.join(ignored)}: not known, and left out"] if ignored else []
+    if "use_skip_connections" not in found["lstm"]:
+        notes.append(f"{path}: no use_skip_connections: none, as the reference reads it; else `model.residual=true`")
+    objective = {"kind": "bilm", "head": False, "samples": 0}
+    return {"model": model, "objective": objective}, notes
+
+
+def _odd(found: tables.Table) -> list[str]:
+    """Options that fit no network of ours."""
+    letters = found["char_cnn"]
+    wrong = []
+    if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
+        wrong.append(f"`char_cnn.n_characters` {letters['n_characters']}, not {SYMBOLS} or {SYMBOLS + 1}")
+    if not isinstance(letters["embedding"], dict) or "dim" not in letters["embedding"]:
+        wrong.append("no `char_cnn.embedding.dim`")
+    if found.get("bidirectional") is False:
+        wrong.append("`bidirectional` false")
+    return wrong
+
+
+def _options(model: Any, words: int) -> tables.Table:
+    """What options.json says, for reading (n_characters)."""
+    return {
+        "bidirectional": True,
+        "char_cnn": {
+            "activation": model.activation, "embedding": {"dim": model.letter},
+            "filters": [list(pair) for pair in model.filters], "max_characters_per_token": model.longest_word,
+            "n_characters": SYMBOLS + 1, "n_highway": model.highways,
+        },
+        "dropout": model.dropout,
+        "lstm": {
+            "cell_clip": model.cell_clip or None, "dim": model.cells, "n_layers": model.layers,
+            "proj_clip": model.projection_clip or None, "projection_dim": model.width,
+            "use_skip_connections": model.residual,
+        },
+        "n_tokens_vocab": words,
+    }  # fmt: skip
+
+
+def _theirs(ours: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+    """Our tensors as their datasets."""
+    found = {"char_embed": ours["model.letters.table.weight"]}
+    for n in range(len(model.filters)):
+        name = f"model.letters.windows.{n}"
+        found[f"CNN/W_cnn_{n}"] = ours[f"{name}.weight"].permute(2, 1, 0)[None]
+        found[f"CNN/b_cnn_{n}"] = ours[f"{name}.bias"]
+    for n in range(model.highways):
+        for kind, name in (("W", "weight"), ("b", "bias")):
+            gate, change = ours[f"model.letters.highways.{n}.both.{name}"].chunk(2)
+            found |= {f"CNN_high_{n}/{kind}_carry": gate.t(), f"CNN_high_{n}/{kind}_transform": change.t()}
+    if "model.letters.project.weight" in ours:
+        found["CNN_proj/W_proj"] = ours["model.letters.project.weight"].T
+        found["CNN_proj/b_proj"] = ours["model.letters.project.bias"]
+    for cell, name in _cells(model):
+        rows = torch.cat([ours[f"{name}.enter"], ours[f"{name}.carry"]], 1)
+        found |= {f"{cell}/W_0": _swapped(rows).T, f"{cell}/B": _swapped(ours[f"{name}.bias"])}
+        if f"{name}.project" in ours:
+            found[f"{cell}/W_P_0"] = ours[f"{name}.project"].T
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _ours(theirs: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+    """Their datasets as our tensors."""
+    found = {"model.letters.table.weight": theirs["char_embed"]}
+    for n in range(len(model.filters)):
+        name = f"model.letters.windows.{n}"
+        found[f"{name}.weight"] = theirs[f"CNN/W_cnn_{n}"][0].permute(2, 1, 0)
+        found[f"{name}.bias"] = theirs[f"CNN/b_cnn_{n}"]
+    for n in range(model.highways):
+        for kind, name in (("W", "weight"), ("b", "bias")):
+            both = [theirs[f"CNN_high_{n}/{kind}_{part}"] for part in ("carry", "transform")]
+            found[f"model.letters.highways.{n}.both.{name}"] = torch.cat([part.t() for part in both])
+    if "CNN_proj/W_proj" in theirs:
+        found["model.letters.project.weight"] = theirs["CNN_proj/W_proj"].T
+        found["model.letters.project.bias"] = theirs["CNN_proj/b_proj"]
+    for cell, name in _cells(model):
+        rows = _swapped(theirs[f"{cell}/W_0"].T)
+        found[f"{name}.enter"], found[f"{name}.carry"] = rows.chunk(2, 1)
+        found[f"{name}.bias"] = _swapped(theirs[f"{cell}/B"])
+        if f"{cell}/W_P_0" in theirs:
+            found[f"{name}.project"] = theirs[f"{cell}/W_P_0"].T
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _cells(model: Any) -> list[tuple[str, str]]:
+    """Where each layer's cell stands in each direction, theirs and ours."""
+    return [
+        (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{ours}")
+        for way, ours in enumerate(("ahead", "back")) for layer in range(model.layers)
+    ]  # fmt: skip
+
+
+def _swapped(rows: Tensor) -> Tensor:
+    """Gates i g f o <-> i f g o."""
+    i, one, other, o = rows.chunk(4)
+    return torch.cat([i, other, one, o])
+
+
+def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path) -> None:
+    """Refuse datasets that are not those of a network with these options."""
+    held = path.stat().st_size  # sizes that these weights cannot have are refused before anything of the kind is made
+    sizes = {"n_layers": model.layers, "dim": model.cells, "projection_dim": model.width, "n_highway": model.highways,
+             "filters": sum(sum(pair) for pair in model.filters), "embedding.dim": model.letter}  # fmt: skip
+    for name, size in sizes.items():
+        if size > held:
+            raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {held:,} bytes")
+    with torch.device("meta"):
+        network = model.build(0)
+    wanted = _theirs({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
+    wrong = [f"lacks {name} {list(wanted[name].shape)}" for name in wanted if name not in theirs]
+    wrong += [f"{name} is left over" for name in theirs if name not in wanted]
+    wrong += [
+        f"{name} is {list(tensor.shape)}, not {list(wanted[name].shape)}"
+        for name, tensor in theirs.items() if name in wanted and tensor.shape != wanted[name].shape
+    ]  # fmt: skip
+    if wrong:
+        more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        raise DataError(path, "; ".join(wrong[:4]) + more, f"the datasets that {options.name} tells of")
+
+
+def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
+    """All datasets, and in which number types they were."""
+    h5py = hdf5.h5py(path)
+    found: dict[str, Any] = {}
+    try:
+        with h5py.File(path) as file:
+            file.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+    except (OSError, RuntimeError) as error:
+        raise DataError(path, f"cannot be read: {error}", "a whole HDF5 file") from None
+    odd = [name for name, array in found.items() if getattr(array, "dtype", None) is None or array.dtype.kind != "f"]
+    if odd:
+        raise DataError(path, f"{odd[0]} holds no fractions", "weights")
+    kinds = {str(array.dtype) for array in found.values()}
+    return {name: torch.from_numpy(array.astype("float32", copy=False)) for name, array in found.items()}, kinds
+
+
+def _write(path: Path, tensors: weights.Tensors) -> None:
+    with files.survive_disk(path):
+        with hdf5.writing(path) as file:
+            for name, tensor in tensors.items():
+                file.add(name, tensor.numpy())
+        files.sync(path)
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    """That of the list of words beside the weights; without one there are the signs alone: vectors need no words."""
+    path = next((folder / name for name in LISTS if (folder / name).is_file()), None)
+    if path:
+        try:
+            return Tokenizer.load(path, split="spaces")
+        except DataError as error:
+            remedy = "mend it, or move it away: vectors need no list of words"
+            raise DataError(error.place, error.found, error.wanted, remedy) from None
+    signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
+    return Tokenizer(vocabulary.words(signs, split="spaces", lowercase=False))

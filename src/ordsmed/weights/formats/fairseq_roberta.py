@@ -1,0 +1,283 @@
+"""fairseq's RoBERTa: model.pt, dict.txt, and GPT-2's encoder.json and vocab.bpe, which dict.txt numbers anew.
+
+    theirs, behind encoder.sentence_encoder.     ours
+    embed_tokens, embed_positions                model.words, model.places
+    emb_layer_norm | layernorm_embedding         model.norm
+    layers.N.self_attn.in_proj_weight            model.blocks.N.attention.gather, head by head
+        | q_proj, k_proj, v_proj
+    layers.N.fc1, fc2, final_layer_norm          up, down, norm
+
+Old files say `decoder.` for `encoder.`. A fine-tuning's head, classification_heads.NAME, is read where one is meant:
+the one that its settings name, or the only one. The pickle is read without running it (base/binary/pickled.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ordsmed.base import files
+from ordsmed.base import settings as tables
+from ordsmed.base.binary import pickled
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.learn.kept import meant
+from ordsmed.nn.model import own_tensors
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import foreign, renaming
+from ordsmed.weights.foreign import Imported
+from ordsmed.weights.renaming import Held, Lies
+
+MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
+BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
+WORDS = f"{BODY}embed_tokens.weight"
+TYPES = "roberta.embeddings.token_type_embeddings.weight"  # which fairseq has no name for
+OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
+HEADS = r"classification_heads\."
+IDLE = re.compile(  # the last ones are copies that fairseq 0.12 keeps for another way to compute the same
+    r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$|"
+    r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
+)
+NAMES = (  # Hugging Face's -> theirs
+    (r"^roberta\.embeddings\.word_embeddings", f"{BODY}embed_tokens"),
+    (r"^roberta\.embeddings\.position_embeddings", f"{BODY}embed_positions"),
+    (r"^roberta\.embeddings\.LayerNorm", f"{BODY}layernorm_embedding"),
+    (r"^roberta\.encoder\.layer\.", f"{BODY}layers."),
+    (r"attention\.self\.(query|key|value)", lambda match: f"self_attn.{match[1][0]}_proj"),
+    (r"attention\.output\.dense", "self_attn.out_proj"), (r"attention\.output\.LayerNorm", "self_attn_layer_norm"),
+    (r"intermediate\.dense", "fc1"), (r"output\.dense", "fc2"), (r"output\.LayerNorm", "final_layer_norm"),
+    (r"^lm_head\.", SCORES),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read and written with the head for masked words, or of a fine-tuning for classes."""
+
+    name: str = "sentence_classification_head"
+    """written: what a head of classes is called"""
+    old: bool = False
+    """written: the names of 2019, `decoder.` and `emb_layer_norm`"""
+    fused: bool = False
+    """written: query, key and value in one, `in_proj`"""
+
+    wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
+    readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
+    families: ClassVar[tuple[str, ...]] = ("roberta",)
+
+    def recognises(self, path: Path) -> bool:
+        folder = path if path.is_dir() else path.parent
+        return (folder / LISTING).is_file() and _file(path) is not None
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        file = _file(path)
+        assert file is not None
+        source = pickled.Pickled(file)
+        table = pickled.attributes(source.value)
+        if not isinstance(table.get("model"), dict):
+            raise DataError(file, "holds no table `model`", "a checkpoint of fairseq's RoBERTa")
+        theirs, notes = _modern(source, table["model"], file)
+        described = _described(theirs, table, file)
+        if "num_attention_heads" not in described:
+            if not any(word.startswith("model.heads=") for word in overrides):
+                raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
+            described["num_attention_heads"] = 1
+        network = foreign.meant("roberta", described, file)
+        asked = tables.override({}, overrides).get("objective")  # of both heads the one for masked words
+        head, learned = _learned(theirs, _arguments(table), network.longest(), notes, words=asked is not None)
+        idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
+        theirs = theirs.renamed(lambda name: None if idle.match(name) else name)
+        recipe = {"model": tables.plain(network) | {"types": 0}, **learned}
+        networks = foreign.decoded(tables.override(recipe, overrides), file)
+        tokenizer = _tokenizer(file.parent)
+        padding = renaming.rows_behind(theirs, WORDS, tokenizer, file)
+        tensors = renaming.taken(networks, tokenizer, theirs, speller(head), file)
+        return Imported(networks, tokenizer, tensors, (*padding, *(f"{file}: {note}" for note in notes)))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        network, tokenizer = trained.objective.networks()[""], trained.tokenizer
+        own = network.settings
+        roles = (tokenizer.start, tokenizer.pad, tokenizer.stop, tokenizer.unknown, tokenizer.mask)
+        heads = [role for role in network.modules if role != "model"]
+        if heads not in (["head"], ["classify"]):
+            wrong = f"has the heads {', '.join(heads) or 'none'}"
+            raise RecipeError(trained.folder, wrong, "that of masked words (mlm), or one of classes")
+        tied = own.tied or heads == ["classify"]
+        if (max(own.types, 1), own.epsilon, tied) != (1, 1e-5, True) or own.activation not in ("gelu", "relu"):
+            wrong = f"has types {own.types}, epsilon {own.epsilon}, tied {own.tied}, {own.activation}"
+            raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0 or 1, 1e-5, true, gelu")
+        if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
+            remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
+            raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
+        instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
+        instead = {**instead, **_without_types(trained)}
+        tensors = dict(renaming.given(trained.objective, speller(self.name), instead=instead))
+        tensors.pop(TYPES, None)
+        if heads == ["classify"]:
+            tensors |= {name: torch.zeros(shape) for name, shape in _idle(own.width, tokenizer.vocabulary).items()}
+        tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
+        args = argparse.Namespace(
+            arch="roberta_base", encoder_layers=own.layers, encoder_embed_dim=own.width,
+            encoder_ffn_embed_dim=own.inner, encoder_attention_heads=own.heads, activation_fn=own.activation,
+            dropout=own.dropout, attention_dropout=own.attention_dropout, max_positions=own.positions,
+            tokens_per_sample=own.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
+            **_learning(network, heads, self.name),
+        )  # fmt: skip
+        pickled.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
+        _write_tokenizer(tokenizer, folder)
+
+    def _spelled(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Under the names that are asked for."""
+        if self.fused:
+            for first in [name for name in tensors if ".self_attn.q_proj." in name]:
+                parts = [tensors.pop(first.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+                tensors[first.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+        if not self.old:
+            return tensors
+        return {re.sub("^encoder", "decoder", name).replace(".layernorm_embedding.", ".emb_layer_norm."): tensor
+                for name, tensor in tensors.items()}  # fmt: skip
+
+
+def _without_types(trained: Any) -> dict[str, torch.Tensor]:
+    """The table of positions with the one row of types in it, which every token gets beside its position."""
+    own = own_tensors(trained.objective)
+    row = own.get("model.types.weight")
+    if row is None or not row.any():
+        return {}
+    say("its one row of token types is written into the table of positions: fairseq has no types")
+    return {"model.places.weight": own["model.places.weight"] + row[0]}
+
+
+def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
+    """What fairseq's settings say of a head."""
+    if heads == ["head"]:
+        return {"task": "masked_lm"}
+    if network.labels:
+        say(f"its classes bear numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
+    rows = len(network.labels) or 1
+    named = {"classification_head_name": name, "num_classes": rows, "regression_target": network.number}
+    return {"task": "sentence_prediction", **named}
+
+
+def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
+    """The head for masked words, which fairseq asks for beside one of classes: zeros, that score nothing."""
+    parts = {"dense.weight": (width, width), "dense.bias": (width,), "layer_norm.weight": (width,)}
+    return {
+        f"{SCORES}{name}": shape for name, shape in (parts | {"layer_norm.bias": (width,), "bias": (rows,)}).items()
+    }
+
+
+def speller(head: str = "") -> renaming.Spell:
+    """How fairseq calls what Hugging Face calls so; `head`: what it calls that of classes."""
+
+    def spell(_: str, name: str) -> tuple[str, Lies]:
+        name = re.sub(r"^classifier\.", f"classification_heads.{head}.", name)
+        for pattern, new in NAMES:
+            name = re.sub(pattern, new, name)
+        return name, "alike"
+
+    return spell
+
+
+def _file(path: Path) -> Path | None:
+    """The file of weights that a folder or file means."""
+    if path.is_file():
+        return path if path.suffix == ".pt" and pickled.is_pickled(path) else None
+    own = [path / MODEL] if (path / MODEL).is_file() else sorted(path.glob("*.pt"))
+    return own[0] if len(own) == 1 and pickled.is_pickled(own[0]) else None
+
+
+def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, list[str]]:
+    """Tensors under the names of today: query, key and value apart, nothing idle."""
+    pieces = source.flat(table)
+    held = Held({name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name]))
+
+    def rename(name: str) -> str:
+        for pattern, new in OLD:
+            name = re.sub(pattern, new, name)
+        return name
+
+    held = held.renamed(rename)
+    if f"{SCORES}weight" in held and WORDS in held and not held[f"{SCORES}weight"].equal(held[WORDS]):
+        raise DataError(file, f"{SCORES}weight is not {WORDS}", "words scored by the table of the embeddings")
+    notes: list[str] = []
+    fused = {name: name.replace("in_proj_", "{}_proj.") for name in held if ".self_attn.in_proj_" in name}
+    thirds = {new.format(part): (name, n) for name, new in fused.items() for n, part in enumerate("qkv")}
+    left = held.renamed(lambda name: None if name in fused or IDLE.search(name) else name)
+    shapes = {name: (held.shapes[of][0] // 3, *held.shapes[of][1:]) for name, (of, _) in thirds.items()}
+
+    def read(name: str) -> torch.Tensor:
+        of, n = thirds.get(name, (name, 0))
+        return held[of].chunk(3)[n] if name in thirds else left[name]
+
+    return Held({**left.shapes, **shapes}, read), notes
+
+
+def _arguments(table: dict[str, Any]) -> dict[str, Any]:
+    """How it was trained: a Namespace, or since 2020 a table of several."""
+    model = pickled.plain(pickled.attributes(table.get("cfg")).get("model"))
+    return pickled.plain(table.get("args")) or model
+
+
+def _learned(
+    held: Held, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
+) -> tuple[str, tables.Table]:
+    """The head of classes that is meant, if one is, and what was learned; `words`: none, that for masked words is."""
+    heads = sorted({name.split(".")[1] for name in held if re.match(HEADS, name)})
+    named = args.get("classification_head_name")
+    head = "" if words else str(named) if named in heads else heads[0] if len(heads) == 1 else ""
+    if left := [name for name in heads if name != head]:
+        notes.append(f"left out, being heads of classes: {', '.join(left)}")
+    rows = held.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
+    if not head:
+        return "", {"objective": {"kind": "mlm"}}
+    number = rows == 1 or bool(args.get("regression_target"))
+    labels = () if number else tuple(f"LABEL_{n}" for n in range(rows))
+    kind, table = foreign.task_with("classify", labels, number, longest)
+    if labels:
+        notes.append(f"the classes of {head} bear no names: {', '.join(labels)}; task.labels=[...] names them")
+    if any(name.startswith(SCORES) for name in held):
+        notes.append("the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it")
+    return head, {"task": {"kind": kind, **table}}
+
+
+def _described(held: Held, table: dict[str, Any], file: Path) -> dict[str, Any]:
+    """What a config.json would say: sizes from the tensors, the rest from how it was trained."""
+    args = _arguments(table)
+    names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]
+    if lacks := [name for name in names if name not in held]:
+        raise DataError(file, f"lacks {' and '.join(lacks)}", "a checkpoint of fairseq's RoBERTa")
+    (rows, width), (places, _), (inner, _) = (held.shapes[name] for name in names)
+    described = {
+        "vocab_size": rows, "hidden_size": width, "intermediate_size": inner, "max_position_embeddings": places,
+        "num_hidden_layers": renaming.layers(held, f"{BODY}layers.N."), "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+        "hidden_act": args.get("activation_fn", "gelu"),
+    }  # fmt: skip
+    if isinstance(args.get("encoder_attention_heads"), int):
+        described["num_attention_heads"] = args["encoder_attention_heads"]
+    known = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+    return described | {ours: args[name] for name, ours in known.items() if isinstance(args.get(name), float)}
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    if lacks := [name for name in (LISTING, PIECES, MERGES) if not (folder / name).is_file()]:
+        remedy = "put GPT-2's two files there: dict.txt only numbers their pieces anew"
+        raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean", remedy)
+    return Tokenizer.load([folder / PIECES, folder / MERGES, folder / LISTING])
+
+
+def _write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Pieces numbered in our order, and dict.txt that keeps it; how often each was seen is not known any more."""
+    pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
+    real = [piece for piece in pieces if not piece.startswith("madeupword")]
+    numbers = {piece: number for number, piece in enumerate(real)}
+    files.write_json(folder / PIECES, numbers)
+    files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in tokenizer.merges()))
+    files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))

@@ -1,0 +1,200 @@
+"""ELECTRA's checkpoints of TensorFlow, Google's and NVIDIA's: the network that tells fakes and the one that makes them.
+
+    Google's                                     NVIDIA's, behind model/discriminator/ or model/generator/
+    electra/embeddings/word_embeddings           electra/embeddings/weight
+    electra/encoder/layer_N/attention/self/      electra/encoder/layer/N/attention/self_attention/
+    generator/encoder/layer_N/output/dense       electra/encoder/layer/N/bert_output/dense
+    discriminator_predictions/dense_1            discriminator_predictions/dense_prediction
+    generator_predictions/output_bias            generator_lm_head/bias
+
+Neither says its sizes: they are those of the tensors; a head is 64 wide unless `model.heads` says otherwise. Written
+under Google's names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ordsmed.base import files
+from ordsmed.base import settings as tables
+from ordsmed.base.binary import bundle
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import foreign, google, renaming, weights
+from ordsmed.weights.foreign import Imported
+from ordsmed.weights.renaming import Held, Lies
+
+PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
+OBJECT, VALUE = "model/discriminator/electra/", "/.ATTRIBUTES/VARIABLE_VALUE"
+WORDS = "electra/embeddings/word_embeddings"
+EMBEDDINGS = "electra.embeddings."  # as Hugging Face calls the tables and their norm
+HEAD = 64  # numbers of an attention head in the published ones
+NVIDIA = (  # theirs -> Google's
+    (r"/self_attention/", "/self/"), (r"/dense_output/", "/output/"), (r"/bert_output/", "/output/"),
+    (r"/layer/(\d+)/", r"/layer_\1/"), (r"/dense_prediction/", "/dense_1/"),
+    (r"_embeddings/embeddings$", "_embeddings"),
+    (r"embeddings/(weight|word_embeddings)$", "embeddings/word_embeddings"),
+    (r"^generator_lm_head/bias$", "generator_predictions/output_bias"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Both networks, read and written; without a generator there is nothing to go on learning with."""
+
+    wanted: ClassVar[str] = "a folder with an ELECTRA's TensorFlow checkpoint (*.index, *.data-*) and vocab.txt"
+    readers: ClassVar[str] = "model.ckpt, vocab.txt: google-research/electra and TensorFlow open it"
+    families: ClassVar[tuple[str, ...]] = ("electra",)
+    beside: ClassVar[str] = "generator"  # of a Hugging Face folder, the network that is written with it
+
+    def recognises(self, path: Path) -> bool:
+        held = bundle.find(path)
+        names = bundle.names(held) if held else frozenset()
+        return any(name.startswith(("electra/embeddings/", OBJECT)) for name in names)
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        folder = path if path.is_dir() else path.parent
+        source = bundle.opened(path)
+        theirs = google.without_slots(Held(source.shapes(), source.read))
+        theirs, shared = _googles(theirs) if any(name.endswith(VALUE) for name in theirs) else (theirs, None)
+        table, notes = _table(theirs, shared or _shared(theirs), path, overrides)
+        networks = foreign.decoded(tables.override(table, overrides), path)
+        tokenizer = Tokenizer.load(folder / VOCABULARY)
+        notes += renaming.rows_behind(theirs, WORDS, tokenizer, path)
+        spell = speller(networks.objective.share)
+        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, theirs, spell, path), tuple(notes))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        objective, learned = _both(trained)
+        share, settings = getattr(learned, "share", None), trained.settings
+        if share not in ("embeddings", "all", "none"):
+            wrong = f"shares {share} between its two networks" if share else "holds no generator"
+            raise RecipeError(trained.folder, wrong, "both networks, that share embeddings, all or none")
+        if (settings.activation, settings.epsilon, settings.tied) != ("gelu", 1e-12, True) or not settings.types:
+            wrong = f"has {settings.activation}, epsilon {settings.epsilon}, types {settings.types}"
+            remedy = "`ordsmed export` without --to writes it as it is"
+            raise RecipeError(trained.folder, wrong, "what google-research/electra computes: gelu, 1e-12, tied", remedy)
+        if trained.tokenizer.kind != "wordpiece":
+            raise RecipeError(trained.folder, f"has a tokenizer of the kind {trained.tokenizer.kind}", "wordpiece")
+        bundle.write(folder / PREFIX, renaming.given(objective, speller(share)))
+        files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
+
+
+def _both(trained: Any) -> tuple[Any, Any]:
+    """An objective with both networks, and its settings: of a Hugging Face folder with the generator beside it."""
+    learned = trained.learned
+    if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
+        return trained.objective, learned
+    place = foreign.beside(trained.folder, Settings.beside)
+    small = foreign.settings(place)
+    sizes = replace(learned.generator, **{name: getattr(small, name) for name in ("width", "layers", "heads", "inner")})
+    ours, theirs = (weights.read_foreign(folder) for folder in (trained.folder, place))
+    shared = [name for name, tensor in theirs.items() if name in ours and tensor.equal(ours[name])]
+    embeddings = [name for name in theirs if name.startswith(EMBEDDINGS)]
+    share = "none" if f"{EMBEDDINGS}word_embeddings.weight" not in shared else "words"
+    share = "embeddings" if set(embeddings) <= set(shared) else share
+    learned = replace(learned, generator=sizes, share=share)
+    objective = learned.build(trained.settings, trained.tokenizer)
+    foreign.load_into(objective, trained.folder, trained.tokenizer)
+    return objective, learned
+
+
+def speller(share: str) -> renaming.Spell:
+    """How Google calls the variables of both, as far as they are two."""
+
+    def spell(inner: str, name: str) -> tuple[str, Lies]:
+        name = name.replace("generator_lm_head.bias", "generator_predictions.output_bias")
+        if name == "generator_predictions.output_bias":
+            return "generator_predictions/output_bias", "alike"
+        name = name.replace("dense_prediction", "dense_1")
+        theirs, lies = google.spelled(inner, name)
+        own = inner == "generator" and share != "all"
+        if own and theirs.startswith("electra/") and not (share == "embeddings" and "/embeddings/" in theirs):
+            theirs = "generator/" + theirs.removeprefix("electra/")
+        return theirs, lies
+
+    return spell
+
+
+def _googles(held: Held) -> tuple[Held, str]:
+    """NVIDIA's names as Google's, and what the two networks share: there both tables, and perhaps no norm."""
+
+    def rename(name: str) -> str | None:
+        if not name.endswith(VALUE) or not name.startswith("model/") or ".OPTIMIZER_SLOT" in name:
+            return None
+        _, network, name = name.removesuffix(VALUE).split("/", 2)
+        for pattern, new in NVIDIA:
+            name = re.sub(pattern, new, name)
+        return name.replace("electra/", "generator/", 1) if network == "generator" else name
+
+    held = held.renamed(rename)
+    for name in [n for n in held if n.startswith("generator/embeddings/")]:  # saved once, under whoever came first
+        other = name.replace("generator/", "electra/", 1)
+        if other not in held:
+            held = held.also(other, name)
+    own = [name for name in held if name.startswith("generator/embeddings/")]
+    alike = all(held[name].equal(held[name.replace("generator/", "electra/", 1)]) for name in own)
+    if alike or not own:
+        return held.renamed(lambda name: None if name in own else name), "embeddings"
+    for name in [n for n in held if n.startswith("electra/embeddings/")]:
+        other = name.replace("electra/", "generator/", 1)
+        if other not in held:
+            held = held.also(other, name)
+    words = "generator/embeddings/word_embeddings"
+    if held[words].equal(held[WORDS]):
+        return held.renamed(lambda name: None if name == words else name), "words"
+    return held, "none"
+
+
+def _shared(held: Held) -> str:
+    """What the two networks of a checkpoint of Google's share."""
+    if any(name.startswith("generator/embeddings/") for name in held):
+        return "none"
+    return "embeddings" if any(name.startswith("generator/") for name in held) else "all"
+
+
+def _table(held: Held, share: str, path: Path, overrides: Sequence[str]) -> tuple[tables.Table, list[str]]:
+    """The recipe of networks of these shapes, and what a person should know of it."""
+
+    def shape(name: str) -> tuple[int, ...]:
+        if name not in held:
+            raise DataError(path, f"lacks {name}", "ELECTRA's two networks")
+        return held.shapes[name]
+
+    if "generator_predictions/output_bias" not in held:
+        raise DataError(path, "holds no generator", "both networks that learned together",
+                        "take the checkpoint that pretraining left")  # fmt: skip
+    notes: list[str] = []
+    given = tables.override({}, overrides)
+    asked = given.get("model", {}).get("heads")
+
+    def sizes(scope: str, name: str, key: str, heads: object) -> tables.Table:
+        width, inner = shape(f"{scope}/encoder/layer_0/intermediate/dense/kernel")
+        usual = {} if width % HEAD else {"heads": width // HEAD}
+        if heads is None and not usual:
+            raise RecipeError(path, f"a {name} of width {width}, whose heads these files do not tell",
+                              "their number", f"add {key}=N")  # fmt: skip
+        if heads is None:
+            notes.append(
+                f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published ones; {key}=N "
+                "behind an import changes it"
+            )
+        return {"width": width, "inner": inner, "layers": renaming.layers(held, f"{scope}/encoder/layer_N/"), **usual}
+
+    places, types = (shape(f"electra/embeddings/{name}_embeddings")[0] for name in ("position", "token_type"))
+    model = {"kind": "electra", "positions": places, "types": types, "embedding": shape(WORDS)[1]}
+    model |= sizes("electra", "network that tells fakes", "model.heads", asked)
+    objective: tables.Table = {"kind": "rtd", "share": share}
+    if share != "all":
+        of_its_own = given.get("objective", {}).get("generator", {}).get("heads")
+        known = asked if of_its_own is None else of_its_own
+        own = objective["generator"] = sizes("generator", "generator", "objective.generator.heads", known)
+        if of_its_own is None and isinstance(asked, int) and asked > 0:  # as wide as those of the other network
+            own["heads"] = max(1, own["width"] * asked // model["width"])
+            notes.append(f"{path}: {own['heads']} heads in the generator, as wide as the other network's; "
+                         "objective.generator.heads=N behind an import changes it")  # fmt: skip
+    return {"model": model, "objective": objective}, notes

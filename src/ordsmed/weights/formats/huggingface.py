@@ -1,0 +1,268 @@
+"""Hugging Face's folders, as transformers saves and loads them: config.json, weights, tokenizer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ordsmed.base import files, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import WEIGHTS
+from ordsmed.base.menu import load
+from ordsmed.data.pieces import TextReader
+from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
+from ordsmed.learn.objective import Network
+from ordsmed.learn.task import Task, reader
+from ordsmed.nn.model import TASK_CLASSES, own_tensors
+from ordsmed.text.tokenizer import FRAMED, Tokenizer
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.foreign import Imported
+from ordsmed.weights.renaming import Held
+
+KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
+LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read and written, for every family that transformers knows."""
+
+    wanted: ClassVar[str] = "a folder with config.json, weights and a tokenizer"
+    readers: ClassVar[str] = "transformers' AutoModel, AutoTokenizer and pipeline load it"
+    families: ClassVar[tuple[str, ...]] = ()
+
+    start: bool = True
+    """the tokenizer of a model that writes from left to right puts the sign that texts begin with before each"""
+
+    def recognises(self, path: Path) -> bool:
+        return (path / "config.json").is_file()
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        found = foreign.settings(path)
+        if _detects(path, found):
+            remedy = "embed, export and `init` take the folder as it is"
+            raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
+        learned = self.learned(path, found)
+        kind = "task" if foreign.task_of(path) else "objective"
+        table = {"model": settings.plain(found), kind: settings.plain(learned)}
+        networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
+        tokenizer = Tokenizer.load(path)
+        foreign.fits(networks.model, tokenizer, path)
+        objective = networks.learned.build(networks.model, tokenizer)
+        foreign.load_into(objective, path, tokenizer)
+        self.to_learned(objective, learned)
+        return Imported(networks, tokenizer, own_tensors(objective))
+
+    def learned(self, folder: Path, model: Any) -> Any:
+        """The settings of what a folder's network learned, as far as its classes and its heads tell."""
+        if task := self.task(folder):
+            return task
+        if self.is_shifted(folder):
+            table = {name: value for name, value in foreign.read_config(folder)[KEPT].items() if name != "kind"}
+            return settings.decode(load("objectives", "hybrid"), table, f"{folder}/config.json: {KEPT}")
+        if _detects(folder, model):
+            return load("objectives", "rtd")()
+        if model.capabilities.causal:
+            return load("objectives", "clm")()
+        return load("objectives", "mlm_nsp" if _tells_pairs(folder, model) else "mlm")()
+
+    def is_shifted(self, folder: Path) -> bool:
+        """Is it a hybrid's, whose gaps are filled from the places before them? Its class there does not tell."""
+        kept = foreign.read_config(folder).get(KEPT)
+        return isinstance(kept, dict) and kept.get("kind") == "hybrid" and not foreign.task_of(folder)
+
+    def task(self, folder: Path) -> Any:
+        """The settings of the task that a folder was fine-tuned for; None: it was not."""
+        if not (told := foreign.task_of(folder)):
+            return None
+        role, labels, number = told
+        kept = foreign.read_config(folder).get(KEPT)
+        longest = foreign.settings(folder).longest()
+        kind, table = foreign.task_with(role, labels, number, longest)
+        made = load("tasks", kind)
+        if isinstance(kept, dict) and kept.get("kind") == kind and _same_labels(kept, table):
+            table = {name: value for name, value in kept.items() if name != "kind"}
+        table["length"] = min(table.get("length", made.length), longest)
+        return settings.decode(made, table, f"{folder}/config.json: {KEPT}")
+
+    def to_learned(self, objective: Any, learned: Any) -> None:
+        """Make a head tell numbers as it learned them, which a folder's head tells as they are meant."""
+        if scale := told_scale(objective, learned):
+            own = objective.networks()[""].tensors()
+            with torch.no_grad():
+                for name, value in _rescaled(own, scale, back=True).items():
+                    own[name].copy_(value)
+
+    def write_bare(self, found: Imported, folder: Path) -> None:
+        """A network without heads under AutoModel's class, for the verbs that need none; its tensors one by one."""
+        family, names = found.networks.model, found.networks.model.names()
+        described = {"architectures": [family.architectures[""]], "model_type": family.model_type, "dtype": "float32"}
+        described |= family.hugging_face(found.tokenizer.vocabulary, found.tokenizer)
+        files.write_json(folder / "config.json", described)
+        sources: dict[str, tuple[str, int]] = {}
+        shapes = {name: tuple(shape) for name, shape in names.zeros.items()}
+        for name, tensor in found.tensors.items():
+            theirs = names.table[name]
+            for number, part in enumerate(weights.theirs_of(name, tensor, names)):
+                new = theirs if isinstance(theirs, str) else theirs[number]
+                sources[new], shapes[new] = (name, number), tuple(part.shape)
+
+        @functools.lru_cache(maxsize=1)  # a query is followed by its key and value
+        def parts(name: str) -> list[torch.Tensor]:
+            return weights.theirs_of(name, found.tensors[name], names)
+
+        def read(new: str) -> torch.Tensor:
+            name, number = sources.get(new, ("", 0))
+            return parts(name)[number].contiguous() if name else torch.zeros(shapes[new])
+
+        weights.write_each(folder / WEIGHTS, shapes, Held(shapes, read))
+        _write_tokenizer(found.tokenizer, family, folder)
+
+    def write(self, trained: Any, folder: Path) -> None:
+        """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
+        scale = told_scale(trained.objective, trained.learned)
+        fine_tuned = isinstance(trained.objective, Task)
+        own = _kept(trained.learned) if fine_tuned or trained.objective.shifted else {}
+        for inner, network in trained.objective.exported().items():
+            (folder / inner).mkdir(exist_ok=True)
+            described = config(network, trained.tokenizer) | own
+            files.write_json(folder / inner / "config.json", described)
+            weights.write(folder / inner / WEIGHTS, tensors(network, scale))
+            causal = network.settings.capabilities.causal and not fine_tuned
+            _write_tokenizer(trained.tokenizer, trained.settings, folder / inner, continues=causal, start=self.start)
+            if causal:
+                ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
+                usual = {**ends, "pad_token_id": ends["eos_token_id"]}
+                files.write_json(folder / inner / "generation_config.json", usual)
+
+
+def _detects(folder: Path, model: Any) -> bool:
+    """Does a folder hold a network that tells fakes?"""
+    return bool(model.capabilities.detects) and any("ForPreTraining" in name for name in foreign.classes(folder))
+
+
+def _tells_pairs(folder: Path, model: Any) -> bool:
+    """Does a folder hold the head that tells how two segments belong together? Whatever class it names."""
+    if not model.capabilities.pairs or model.types < 2:
+        return False
+    names, held = model.names(), weights.foreign_names(folder)
+    wanted = [theirs for ours, theirs in names.table.items() if ours.startswith("pair.")]
+    return all(not held.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
+
+
+def config(network: Network, tokenizer: Any) -> dict[str, Any]:
+    """What config.json says."""
+    settings = network.settings
+    heads = " ".join(role for role in network.modules if role != "model")
+    return {
+        "architectures": [settings.architectures[heads]], "model_type": settings.model_type,
+        **settings.hugging_face(tokenizer.vocabulary, tokenizer), "dtype": "float32",
+        **(_task(heads, network, tokenizer) if heads in TASK_CLASSES else {}),
+    }  # fmt: skip
+
+
+def _task(kind: str, network: Network, tokenizer: Any) -> dict[str, Any]:
+    """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
+    labels = network.labels or (("LABEL_0",) if network.number else ())
+    told: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
+    if labels:
+        told |= {"id2label": {str(n): label for n, label in enumerate(labels)}, "num_labels": len(labels)}
+        told |= {"label2id": {label: n for n, label in enumerate(labels)}}
+    if kind == "classify":
+        told |= {"problem_type": "regression" if network.number else "single_label_classification"}
+    return told
+
+
+def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
+    """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
+    own = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
+    return weights.to_foreign(own | (_rescaled(own, scale) if scale else {}), network.settings.names())
+
+
+def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
+    """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
+    last = {name: tensor for name, tensor in own.items() if name.startswith("classify.out.")}
+    return rescaled(last, UNIT, scale) if back else rescaled(last, scale, UNIT)
+
+
+def _kept(learned: Any) -> dict[str, Any]:
+    """What only we need to know of what was learned: which columns it reads, when a question has no answer..."""
+    return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in LEFT_OUT}}
+
+
+def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
+    """Is a folder still of the task that we wrote it for? Others may have taught it another one."""
+    return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))
+
+
+def _write_tokenizer(
+    tokenizer: Tokenizer, family: Any, folder: Path, *, continues: bool = False, start: bool = True
+) -> None:
+    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
+
+    Of a model that `continues` texts it also says what begins them.
+    """
+    tokenizer.save(folder)
+    described = files.read_table(folder / "tokenizer_config.json")
+    described["model_max_length"] = family.longest()
+    own = reader(tokenizer, family)
+    types = ["token_type_ids"] if own.types else []
+    described["model_input_names"] = ["input_ids", *types, "attention_mask"]
+    if continues:
+        described |= _begin_texts(tokenizer, folder, start=start)
+    files.write_json(folder / "tokenizer_config.json", described)
+    files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
+    if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
+        with files.survive_disk(folder):
+            _typed(own).save(str(folder / "tokenizer.json"))
+
+
+def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str, Any]:
+    """A causal model's tokenizer names the sign between documents, and puts it before each text.
+
+    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
+    """
+    if tokenizer.separator is None:
+        return {}
+    sign, begins = tokenizer.piece(tokenizer.separator), start and tokenizer.begins_texts
+    if begins:
+        with files.survive_disk(folder):
+            _begun(tokenizer, sign).save(str(folder / "tokenizer.json"))
+    kept = {FRAMED: tokenizer.about["post_processor"]} if begins else {}
+    return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
+
+
+def _begun(tokenizer: Tokenizer, sign: str) -> Any:
+    """The pipeline of a tokenizer that puts a sign before each text, and nothing else."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import processors
+
+    pipeline = Pipeline.from_str(tokenizer.pipeline.to_str())
+    ends = [(sign, tokenizer.separator)]
+    begun = processors.TemplateProcessing(single=[sign, "$A"], pair=[sign, "$A", "$B"], special_tokens=ends)
+    byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # it says where pieces stand
+    pipeline.post_processor = processors.Sequence([pipeline.post_processor, begun]) if byte_level else begun
+    return pipeline
+
+
+def _typed(own: TextReader) -> Any:
+    """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import processors
+
+    pipeline = Pipeline.from_str(own.tokenizer.pipeline.to_str())
+    signs = {n: own.tokenizer.piece(n) for n in (*own.frame.before, *own.frame.between, *own.frame.after)}
+    before, between, after = (
+        [signs[n] for n in part] for part in (own.frame.before, own.frame.between, own.frame.after)
+    )
+    pair = [*before, "$A", *between, "$B:1", *(f"{sign}:1" for sign in after)]
+    ends = [(piece, n) for n, piece in signs.items()]
+    framed = processors.TemplateProcessing(single=[*before, "$A", *after], pair=pair, special_tokens=ends)
+    pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), framed])
+    return pipeline

@@ -1,0 +1,449 @@
+"""Megatron-LM's GPT-2 and BERT: of 2019, of 2020 and later, and Megatron Core's, cut over any number of ranks.
+
+    latest_checkpointed_iteration.txt    a step, or `release`
+    iter_0001000/mp_rank_00/model_optim_rng.pt ...      (mp_rank_00_001: the second stage of a pipeline)
+
+    2019                                  2020, behind language_model.              ours
+    word_embeddings.weight                embedding.word_embeddings.weight          model.words.weight
+    transformer.layers.N.attention...     transformer|encoder.layers.N....          model.blocks.N...
+    bert.encoder.layer.N...               (BERT, norms before attention)            model.blocks.N...
+
+    Megatron Core's: decoder|encoder.layers.N.self_attention.linear_qkv, linear_proj, pre_mlp_layernorm, mlp.linear_fc1,
+    linear_fc2; where its layers are Transformer Engine's, a norm is part of what follows: linear_qkv.layer_norm_weight.
+
+Query, key and value stand in one tensor, by version: 0 all queries first, 1 number by number, 2 and later head by head,
+as ours. The word table's rows behind the vocabulary are padding. Optimizers and states of chance are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ordsmed.base import files
+from ordsmed.base import settings as tables
+from ordsmed.base.binary import pickled
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import foreign, renaming, weights
+from ordsmed.weights.foreign import Imported
+from ordsmed.weights.renaming import Held, Lies
+
+TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.pt", "release"
+RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?$")
+WORDS, PLACES, TYPES = "word_embeddings.weight", "position_embeddings.weight", "tokentype_embeddings.weight"
+FUSED = ".query_key_value."
+# Cut by rows, or by columns, where a network lies on several ranks.
+ROWS = re.compile(
+    r"query_key_value\.|dense_h_to_4h\.|intermediate\.dense\.|word_embeddings\.|(lm_head|predictions)\.bias"
+)
+COLUMNS = re.compile(r"(attention\.dense|attention\.output\.dense|dense_4h_to_h|layer\.\d+\.output\.dense)\.weight")
+BLOCK = {  # ours -> theirs, in a block
+    "attention_norm": "input_layernorm", "attention.gather": "attention.query_key_value",
+    "attention.mix": "attention.dense", "norm": "post_attention_layernorm", "up": "mlp.dense_h_to_4h",
+    "down": "mlp.dense_4h_to_h",
+}  # fmt: skip
+BLOCK_2019 = {
+    "attention_norm": "attention.output.LayerNorm", "attention.gather": "attention.self.query_key_value",
+    "attention.mix": "attention.output.dense", "norm": "output.LayerNorm", "up": "intermediate.dense",
+    "down": "output.dense",
+}  # fmt: skip
+BESIDE = {
+    "model.norm": "final_layernorm", "model.words": "word_embeddings", "model.places": "position_embeddings",
+    "model.types": "tokentype_embeddings", "head.dense": "lm_head.dense", "head.norm": "lm_head.layernorm",
+    "head": "lm_head", "pair.dense": "pooler.dense", "pair.out": "binary_head",
+}  # fmt: skip
+BESIDE_2019 = {
+    "model.norm": "bert.embeddings.LayerNorm", "model.words": "bert.embeddings.word_embeddings",
+    "model.places": "bert.embeddings.position_embeddings", "model.types": "bert.embeddings.token_type_embeddings",
+    "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
+    "head": "cls.predictions", "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
+}  # fmt: skip
+CORE = (  # Megatron Core's -> those of 2020
+    (r"attention\.linear_qkv\.layer_norm_", "input_layernorm."), (r"mlp\.linear_fc1\.layer_norm_",
+                                                                 "post_attention_layernorm."),
+    (r"attention\.linear_qkv\.", "attention.query_key_value."), (r"attention\.linear_proj\.", "attention.dense."),
+    (r"\.pre_mlp_layernorm\.", ".post_attention_layernorm."), (r"mlp\.linear_fc1\.", "mlp.dense_h_to_4h."),
+    (r"mlp\.linear_fc2\.", "mlp.dense_4h_to_h."), (r"^lm_head\.layer_norm\.", "lm_head.layernorm."),
+    (r"^output_layer\.bias$", "lm_head.bias"), (r"^output_layer\.weight$", "word_embeddings_for_head.weight"),
+)  # fmt: skip
+UNLIKE = {  # settings of Megatron's that no GPT-2 or BERT has, and what theirs are
+    "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "swiglu": False,
+    "group_query_attention": False, "untie_embeddings_and_output_weights": False, "num_experts": None,
+    "apply_layernorm_1p": False, "apply_residual_connection_post_layernorm": False,
+}  # fmt: skip
+FLAGS = ("bias_gelu_fusion", "openai_gelu")  # of args: either asks for GELU by tanh
+BERT_2019 = "bert.encoder.layer."
+LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"), ("tokenizer.json",))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read of any age and number of ranks, and written."""
+
+    ranks: int = 1
+    """written: how many files a network is cut over (model parallel size)"""
+    style: Literal["2020", "2019"] = "2020"
+    """written: tables within tables and a version, as since 2020, or flat names; BERT's own network has 2019's alone"""
+    multiple: int = 128
+    """written: the word table is padded to a multiple of this times the ranks"""
+    release: bool = True
+    """written: as a release; false: under the step's number, as a training of theirs leaves it"""
+
+    wanted: ClassVar[str] = "a folder with Megatron's latest_checkpointed_iteration.txt and iter_*/mp_rank_*/*.pt"
+    readers: ClassVar[str] = "release/mp_rank_*/model_optim_rng.pt and the vocabulary: Megatron-LM loads it (--load)"
+    families: ClassVar[tuple[str, ...]] = ("gpt2", "megatron_bert", "bert")
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "multiple"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+
+    def recognises(self, path: Path) -> bool:
+        if path.is_file():
+            return path.name == FILE and RANK.search(path.parent.name) is not None
+        return (path / TRACKER).is_file() or any(RANK.search(p.name) for p in path.glob("mp_rank_*"))
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        parts = _parts(path)
+        first = parts[0][0]
+        args = pickled.plain(first.args)
+        given = tables.override({}, overrides).get("model", {})
+        heads = given.get("heads", args.get("num_attention_heads"))
+        if not isinstance(heads, int) or heads < 1:
+            raise RecipeError(first.path, "does not tell how many heads it has", "their number", "add model.heads=N")
+        theirs = _joined(parts, heads)
+        model, kind = _described(theirs, args, first)
+        table = {"model": model | {"heads": heads}, "objective": {"kind": kind}}
+        networks = foreign.decoded(tables.override(table, overrides), first.path)
+        tokenizer = _tokenizer(first.path)
+        notes = renaming.rows_behind(theirs, _words(theirs), tokenizer, first.path)
+        if "activation" not in given:
+            notes.append(
+                f"{first.path}: {_reason(first, args, model)}; model.activation=... behind an import changes it"
+            )
+        spell = _spell_2019 if model["kind"] == "bert" else _spell
+        tensors = renaming.taken(networks, tokenizer, theirs, spell, first.path, alike=True)
+        if any(piece.storage.dtype != torch.float32 for piece in first.pieces.values()):
+            notes.append(f"{first.path}: 16 bits are read as float32")
+        return Imported(networks, tokenizer, tensors, tuple(notes))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        own = trained.settings
+        _writable(trained, self.ranks)
+        style = "2019" if trained.kind == "bert" else self.style
+        if style == "2019":
+            _check_2019(trained)
+        spell = _spell_2019 if trained.kind == "bert" else _spell
+        tensors = dict(renaming.given(trained.objective, spell, alike=True))
+        wide = self.multiple * self.ranks
+        for name in [n for n in tensors if re.search(r"word_embeddings\.|(lm_head|predictions)\.bias", n)]:
+            rows = tensors[name]
+            tensors[name] = torch.cat([rows, rows.new_zeros(-len(rows) % wide, *rows.shape[1:])])
+        args = argparse.Namespace(
+            num_layers=own.layers, hidden_size=own.width, num_attention_heads=own.heads, ffn_hidden_size=own.inner,
+            max_position_embeddings=own.positions, layernorm_epsilon=own.epsilon, make_vocab_size_divisible_by=wide //
+            self.ranks, padded_vocab_size=len(tensors[_words(tensors)]), model_parallel_size=self.ranks,
+            tensor_model_parallel_size=self.ranks, pipeline_model_parallel_size=1, hidden_dropout=own.dropout,
+            attention_dropout=own.attention_dropout, openai_gelu=own.activation == "gelu_tanh", bias_gelu_fusion=False,
+        )  # fmt: skip
+        step = 0 if self.release else trained.step or 0
+        named = RELEASE if self.release else f"iter_{step:07}"
+        for rank in range(self.ranks):
+            place = folder / named / f"mp_rank_{rank:02}"
+            place.mkdir(parents=True)
+            cut = {name: _cut(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
+            if style == "2019":
+                cut = {name: _ordered(name, t, own.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
+                flat = {_name_2019(name): tensor for name, tensor in cut.items()}
+                pickled.write(place / FILE, {"iteration": step, "model": flat})
+            else:
+                pickled.write(place / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args,
+                                             "model": _nested(cut)})  # fmt: skip
+        files.write_text(folder / TRACKER, RELEASE if self.release else str(step))
+        if trained.tokenizer.kind == "wordpiece":
+            files.write_text(folder / "vocab.txt", trained.tokenizer.listed())
+        elif trained.tokenizer.byte_level:
+            trained.tokenizer.save_byte_level(folder / "vocab.json", folder / "merges.txt")
+        else:
+            trained.tokenizer.save(folder)
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """What one rank saved."""
+
+    path: Path
+    source: pickled.Pickled
+    pieces: dict[str, pickled.Strided]
+    version: float
+    args: object
+    stage: int
+    core: bool  # is it of Megatron Core's code?
+
+    @staticmethod
+    def of(path: Path, stage: int) -> RankFile:
+        source = pickled.Pickled(path)
+        table = pickled.attributes(source.value)
+        if not isinstance(table.get("model"), dict):
+            raise DataError(path, "holds no table `model`", "a checkpoint of Megatron-LM")
+        version = table.get("checkpoint_version", 0)
+        if not isinstance(version, int | float):
+            raise DataError(path, f"checkpoint_version: found {pickled.brief(version)}", "a number")
+        other = [f"{key} {value}" for key, usual in UNLIKE.items()
+                 if (value := pickled.plain(table.get("args")).get(key, usual)) != usual]  # fmt: skip
+        if other:
+            wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in other))
+            raise DataError(path, f"is of an unknown network: {', '.join(other)}", f"a GPT-2 or BERT: {wanted}")
+        flat = source.flat(table["model"])
+        own = {_plain(name): piece for name, piece in flat.items() if not name.endswith("_extra_state")}
+        core = any(".linear_fc1." in name for name in flat)
+        return RankFile(path, source, own, float(version), table.get("args"), stage, core)
+
+
+def _parts(path: Path) -> list[list[RankFile]]:
+    """The files of all ranks, a list for each stage of a pipeline."""
+    folder = path.parent.parent if path.is_file() else path
+    if (folder / TRACKER).is_file():
+        named = (folder / TRACKER).read_text(encoding="utf-8").strip()
+        if named != RELEASE and not named.isdecimal():
+            raise DataError(folder / TRACKER, f"found {named[:40]!r}", f"a step, or `{RELEASE}`")
+        folder = folder / (named if named == RELEASE else f"iter_{int(named):07}")
+    ranks = {(int(m[2] or 0), int(m[1])): p for p in folder.glob("mp_rank_*") if (m := RANK.search(p.name))}
+    if not ranks and any(folder.glob("*.distcp")):
+        remedy = "have Megatron save it anew with --ckpt-format torch"
+        raise DataError(folder, "holds parts of tensors by no rank (*.distcp)", f"mp_rank_*/{FILE}", remedy)
+    stages, ways = (1 + max((key[n] for key in ranks), default=-1) for n in (0, 1))
+    if not ranks:
+        raise DataError(folder, "holds no mp_rank_00", "a file of every rank", "fetch it as well")
+    wanted = [(stage, way) for stage in range(stages) for way in range(ways)]
+    names = [f"mp_rank_{way:02}" + (f"_{stage:03}" if stages > 1 else "") for stage, way in wanted]
+    lacks = [
+        name for key, name in zip(wanted, names, strict=True) if key not in ranks or not (ranks[key] / FILE).is_file()
+    ]
+    if lacks:
+        raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "fetch them as well")
+    parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
+    asked = pickled.plain(parts[0][0].args)
+    wide = asked.get("tensor_model_parallel_size", asked.get("model_parallel_size"))
+    for number, count, name in ((wide, ways, "mp_rank_{:02}"),
+                                (asked.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}")):  # fmt: skip
+        if isinstance(number, int) and number != count:
+            lacks = [name.format(n) for n in range(count, number)]
+            problem = f"holds {count} of {number} ranks{f'; lacks {weights.some(lacks)}' if lacks else ''}"
+            raise DataError(folder, problem, "a file of every rank", "fetch the rest")
+    return parts
+
+
+def _plain(name: str) -> str:
+    """The names of 2020 and later without the tables they stand in; those of 2019 without what wraps the network."""
+    name = re.sub(r"^(module\.|model\.)+", "", name)
+    name = re.sub(r"^language_model\.", "", name)
+    name = re.sub(r"^embedding\.", "", name)
+    name = re.sub(r"^(transformer|encoder|decoder)\.(?=layers\.|final_layernorm)", "", name)
+    name = name.replace(".self_attention.", ".attention.")
+    for pattern, new in CORE:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def _joined(parts: list[list[RankFile]], heads: int) -> Held:
+    """The tensors of all ranks and stages as one network has them, query, key and value head by head."""
+    sources: dict[str, tuple[list[RankFile], str]] = {}
+    layers = 0
+    for ranks in parts:
+        own = [name for name in ranks[0].pieces if not name.startswith("word_embeddings_for_head.")]  # the table again
+        for name in own:
+            inner = re.match(r"layers\.(\d+)\.(.*)", name)
+            sources[f"layers.{int(inner[1]) + layers}.{inner[2]}" if inner else name] = (ranks, name)
+        layers += renaming.layers(own, "layers.N.")
+
+    def read(name: str) -> Tensor:
+        ranks, there = sources[name]
+        cut = [_of(part, there) for part in ranks]
+        own = heads // len(ranks)
+        cut = [_ordered(there, tensor, own, ranks[0].version) for tensor in cut]
+        axis = _axis(there)
+        return cut[0] if axis is None or len(cut) == 1 else torch.cat(cut, axis)
+
+    shapes = {name: _shape(ranks, there, heads) for name, (ranks, there) in sources.items()}
+    return Held(shapes, read)
+
+
+def _of(part: RankFile, name: str) -> Tensor:
+    if name not in part.pieces:
+        raise DataError(part.path, f"lacks {name}", "what the first rank has")
+    return part.source.tensor(part.pieces[name])
+
+
+def _shape(ranks: list[RankFile], name: str, heads: int) -> tuple[int, ...]:
+    """Of the whole tensor, by the parts'."""
+    axis = _axis(name)
+    shapes = [part.pieces[name].shape for part in ranks if name in part.pieces]
+    if FUSED in name and shapes[0][0] * len(ranks) % (3 * heads):
+        raise RecipeError(
+            ranks[0].path, f"{name} {list(shapes[0])} is not that of {heads} heads", "the right model.heads"
+        )
+    if axis is None or len(ranks) == 1:
+        return shapes[0]
+    return tuple(sum(shape[n] for shape in shapes) if n == axis else size for n, size in enumerate(shapes[0]))
+
+
+def _axis(name: str) -> int | None:
+    """Along which a tensor is cut over ranks."""
+    return 0 if ROWS.search(name) else 1 if COLUMNS.search(name) else None
+
+
+def _cut(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
+    axis = _axis(name)
+    return tensor if axis is None else tensor.chunk(ranks, axis)[rank].contiguous().clone()
+
+
+def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: bool = False) -> Tensor:
+    """Query, key and value of a rank, as a version keeps them, head by head; `back`: the other way round."""
+    if FUSED not in name or version >= 2:
+        return tensor
+    if version < 1:  # [3, heads, numbers]
+        shape = (heads, 3) if back else (3, heads)
+        return tensor.unflatten(0, (*shape, -1)).transpose(0, 1).flatten(0, 2).contiguous()
+    return tensor.unflatten(0, (heads, -1, 3)).transpose(1, 2).flatten(0, 2)  # [heads, numbers, 3]
+
+
+def _spell(_: str, name: str) -> tuple[str, Lies]:
+    """What we call so, as Megatron does."""
+    return _spelled(name, BLOCK, BESIDE, "layers."), "alike"
+
+
+def _spell_2019(_: str, name: str) -> tuple[str, Lies]:
+    """What we call so, as Megatron's first BERT did."""
+    return _spelled(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
+
+
+def _spelled(name: str, block: dict[str, str], beside: dict[str, str], layers: str) -> str:
+    module, _, end = name.rpartition(".")
+    if match := re.match(r"model\.blocks\.(\d+)\.(.*)", module):
+        return f"{layers}{match[1]}.{block[match[2]]}.{end}"
+    return f"{beside[module]}.{end}"
+
+
+def _name_2019(name: str) -> str:
+    """A GPT-2's names had `transformer.` before its layers."""
+    return f"transformer.{name}" if name.startswith(("layers.", "final_layernorm.")) else name
+
+
+def _nested(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """As since 2020: tables within tables, by what belongs together."""
+    model: dict[str, Any] = {"language_model": {"embedding": {}, "transformer": {}}}
+    for name, tensor in tensors.items():
+        first, _, rest = name.partition(".")
+        if first in ("lm_head", "binary_head"):
+            model.setdefault(first, {})[rest] = tensor
+        elif first.endswith("_embeddings"):
+            model["language_model"]["embedding"].setdefault(first, {})[rest] = tensor
+        else:
+            where = "pooler" if first == "pooler" else "transformer"
+            model["language_model"].setdefault(where, {})[rest if first == "pooler" else name] = tensor
+    return model
+
+
+def _words(names: Any) -> str:
+    return f"bert.embeddings.{WORDS}" if f"bert.embeddings.{WORDS}" in names else WORDS
+
+
+def _described(held: Held, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
+    """The [model] of these tensors and what it learned."""
+    old = _words(held) != WORDS
+    layers, before = (BERT_2019, "bert.embeddings.") if old else ("layers.", "")
+    inner = f"{layers}0.{'intermediate.dense' if old else 'mlp.dense_h_to_4h'}.weight"
+    types = "token_type_embeddings.weight" if old else TYPES
+    names = [f"{before}{WORDS}", f"{before}{PLACES}", inner]
+    if lacks := [name for name in names if name not in held]:
+        known = f"{len(held):,} tensors, {', '.join(list(held)[:3])} among them"
+        raise DataError(first.path, f"holds {known}; lacks {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
+    model: tables.Table = {
+        "width": held.shapes[names[1]][1], "positions": held.shapes[names[1]][0], "inner": held.shapes[inner][0],
+        "layers": renaming.layers(held, f"{layers}N."), "epsilon": 1e-5,
+    }  # fmt: skip
+    read = {"hidden_dropout": "dropout", "attention_dropout": "attention_dropout", "layernorm_epsilon": "epsilon",
+             "norm_epsilon": "epsilon"}  # fmt: skip
+    model |= {ours: args[key] for key, ours in read.items() if isinstance(args.get(key), float)}
+    model |= {"activation": _activation(args, core=first.core, old=old)[0]}
+    if not old and not any(name.startswith("lm_head.") for name in held):
+        return {"kind": "gpt2"} | model, "clm"
+    model |= {"kind": "bert" if old else "megatron_bert",
+              "types": held.shapes[before + types][0] if before + types in held else 0}  # fmt: skip
+    pairs = any(name.startswith(("binary_head.", "cls.seq_relationship.")) for name in held)
+    return model, "mlm_nsp" if pairs else "mlm"
+
+
+def _activation(args: dict[str, Any], *, core: bool, old: bool) -> tuple[str, str]:
+    """The activation that Megatron computes of such files, and why; its Core does not know openai_gelu."""
+    flags = {name: bool(args[name]) for name in (FLAGS[:1] if core else FLAGS) if name in args}
+    if args.get("squared_relu"):
+        return "relu2", "as squared_relu says"
+    if old:
+        return "gelu", "which Megatron's BERT of 2019 computes"
+    if not flags and not core:
+        return "gelu_tanh", f"which Megatron computes of files without {' and '.join(FLAGS)}, until April 2020"
+    on = [name for name, value in flags.items() if value]
+    return ("gelu_tanh", f"as {on[0]} says") if on else ("gelu", f"without {' and '.join(flags) or FLAGS[0]}")
+
+
+def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
+    """Which activation is taken, and why; what its epsilon is taken to be, and where a BERT's head had another GELU."""
+    name, why = _activation(args, core=first.core, old=model["kind"] == "bert")
+    reason = f"activation {name}, {why}"
+    if not args:
+        reason += f"; epsilon {model['epsilon']}, as it tells none"
+    if model["kind"] == "megatron_bert" and name == "gelu_tanh" and args.get(FLAGS[0]) and not args.get(FLAGS[1]):
+        reason += "; its head for masked words had the exact GELU: scores of words differ by up to 1e-3 here"
+    return reason
+
+
+def _tokenizer(file: Path) -> Tokenizer:
+    """The vocabulary in the nearest folder above the weights that has one."""
+    for folder in file.parents[1:4]:
+        for names in LISTS:
+            if all((folder / name).is_file() for name in names):
+                return Tokenizer.load([folder / name for name in names])
+    remedy = f"put vocab.txt (BERT), or vocab.json and merges.txt (GPT-2), beside {TRACKER}"
+    raise DataError(file.parents[1], "no vocabulary beside or above it", "the one that its numbers mean", remedy)
+
+
+def _check_2019(trained: Any) -> None:
+    """Refuse what Megatron of 2019 computes otherwise, and say what its files do not tell."""
+    own = trained.settings
+    if trained.kind == "megatron_bert":
+        raise RecipeError("--set", "found style 2019 for a BERT with its norms before attention", "style=2020")
+    bert, computed = trained.kind == "bert", (own.activation, own.epsilon, own.inner)
+    wanted = ("gelu", own.epsilon, own.inner) if bert else ("gelu_tanh", 1e-5, 4 * own.width)
+    if computed != wanted:
+        remedy = "`ordsmed export` without --to writes it as it is" if bert else "add style=2020"
+        ours, theirs = (f"{a}, epsilon {e}, {n:,} inside" for a, e, n in (computed, wanted))
+        raise RecipeError(trained.folder, f"has {ours}", f"what Megatron of 2019 computes: {theirs}", remedy)
+    flags = {"num-layers": own.layers, "hidden-size": own.width, "num-attention-heads": own.heads,
+             "max-position-embeddings": own.positions}  # fmt: skip
+    flags |= {"intermediate-size": own.inner, "layernorm-epsilon": own.epsilon} if bert else {}
+    say(f"files of 2019 tell no sizes; its scripts want {' '.join(f'--{name} {n}' for name, n in flags.items())}")
+
+
+def _writable(trained: Any, ranks: int) -> None:
+    """Refuse what Megatron does not compute, or cannot cut."""
+    own, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
+    if heads not in ([], ["head"], ["head", "pair"]) or not own.tied:
+        raise RecipeError(trained.folder, f"has the heads {', '.join(heads)}, or words scored by a table of their own",
+                          "what clm, mlm or mlm_nsp leaves, tied")  # fmt: skip
+    if own.activation not in ("gelu", "gelu_tanh"):
+        raise RecipeError(trained.folder, f"has {own.activation}", "gelu or gelu_tanh")
+    if own.heads % ranks or own.inner % ranks:
+        raise RecipeError(
+            "--set", f"found ranks {ranks}, with {own.heads} heads and {own.inner} inside", "a divisor of both"
+        )

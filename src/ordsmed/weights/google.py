@@ -1,0 +1,126 @@
+"""How Google's code calls the variables of BERT and ELECTRA, and what stands beside them in its checkpoints.
+
+Hugging Face's name                       Google's
+bert.encoder.layer.0.output.dense.weight  bert/encoder/layer_0/output/dense/kernel   [in, out]
+....LayerNorm.weight, .bias               .../LayerNorm/gamma, beta
+bert.embeddings.word_embeddings.weight    bert/embeddings/word_embeddings
+cls.seq_relationship.weight               cls/seq_relationship/output_weights
+classifier.weight                         output_weights          (run_classifier.py)
+qa_outputs.weight                         cls/squad/output_weights    (run_squad.py)
+
+TensorFlow 2's code has objects in place of scopes, layers by number or by name, and heads apart in its tensors:
+
+encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel   [in, heads, numbers]      (from 2020)
+encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel                            (from 2021)
+"""
+
+from __future__ import annotations
+
+import re
+
+from torch import Tensor
+
+from ordsmed.weights.renaming import Held, Lies
+
+ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh"}  # BERT's -> Hugging Face's name of the same
+SLOTS = re.compile(r"/(adam_[mv]|Adam(_1)?|Adagrad|Momentum|LAMB\w*|lamb_[mv]|m|v)$|^global_step$|^beta[12]_power$")
+
+
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind every name of an object graph
+HEADS = {"classifier": "", "qa_outputs": "cls/squad/", "cls.predictions": "cls/predictions/",
+         "cls.seq_relationship": "cls/seq_relationship/"}  # fmt: skip
+LAYER = (  # of TensorFlow 2, behind a layer's number -> of TensorFlow 1
+    (r"_attention_layer/_(query|key|value)_dense/", r"attention/self/\1/"),
+    (r"(_attention_layer/_output|_attention_output)_dense/", "attention/output/dense/"),
+    (r"_attention_layer_norm/", "attention/output/LayerNorm/"), (r"_intermediate_dense/", "intermediate/dense/"),
+    (r"_output_dense/", "output/dense/"), (r"_output_layer_norm/", "output/LayerNorm/"),
+)  # fmt: skip
+BESIDE = (
+    (r"^encoder/(layer_with_weights-0|_embedding_layer)/embeddings$", "bert/embeddings/word_embeddings"),
+    (r"^encoder/(layer_with_weights-1|_position_embedding_layer)/(position_)?embeddings$",
+     "bert/embeddings/position_embeddings"),
+    (r"^encoder/(layer_with_weights-2|_type_embedding_layer)/embeddings$", "bert/embeddings/token_type_embeddings"),
+    (r"^encoder/(layer_with_weights-3|_embedding_norm_layer)/", "bert/embeddings/LayerNorm/"),
+    (r"^encoder/(layer_with_weights-\d+|_pooler_layer)/(kernel|bias)$", r"bert/pooler/dense/\2"),
+    (r"^next_sentence\.\.pooler_dense/", "bert/pooler/dense/"),
+    (r"^masked_lm/dense/", "cls/predictions/transform/dense/"),
+    (r"^masked_lm/layer_norm/", "cls/predictions/transform/LayerNorm/"),
+    (r"^masked_lm/output_bias(\.Sbias)?$", "cls/predictions/output_bias"),
+    (r"^masked_lm/embedding_table$", "bert/embeddings/word_embeddings"),
+    (r"^classification_heads/0/out_proj/kernel$", "cls/seq_relationship/output_weights"),
+    (r"^classification_heads/0/out_proj/bias$", "cls/seq_relationship/output_bias"),
+)  # fmt: skip
+OWN_POOLER = "next_sentence..pooler_dense/"  # which learned; that of the encoder did not
+
+
+def of_scopes(held: Held) -> Held:
+    """A BERT of TensorFlow 2's code under TensorFlow 1's names; what else an object graph has is left out."""
+    if not any(name.endswith(VALUE) for name in held):
+        return held
+    learned = any(name.startswith(OWN_POOLER) for name in held)
+    named = {name: new for name in held if (new := _scope(name, learned=learned))}
+    held = held.renamed(named.get)
+    shapes = {name: _whole(name, shape) for name, shape in held.shapes.items()}
+
+    def read(name: str) -> Tensor:
+        tensor = held[name]
+        return tensor.T if _is_turned(name) else tensor.reshape(shapes[name])
+
+    return Held(shapes, read)
+
+
+def _scope(name: str, *, learned: bool) -> str | None:
+    """The name of TensorFlow 1 for one of an object graph; None: it is no weight of the network."""
+    if (
+        not name.endswith(VALUE)
+        or ".OPTIMIZER_SLOT" in name
+        or re.match(r"(\w*optimizer|_?\w*step|save_counter)/", name)
+    ):
+        return None
+    name = re.sub(r"^model/", "", name.removesuffix(VALUE))
+    name = re.sub(r"^layer_with_weights-0/(?=layer_with_weights-)", "", name)
+    name = f"encoder/{name}" if name.startswith("layer_with_weights-") else name
+    pooler = re.match(r"encoder/(layer_with_weights-(\d+)|_pooler_layer)/(kernel|bias)$", name)
+    if pooler and learned:
+        return None
+    if match := re.match(r"encoder/(?:layer_with_weights-(\d+)|_transformer_layers/(\d+))/(_.*)$", name):
+        number, inner = int(match[2] or int(match[1]) - 4), match[3]
+        for pattern, new in LAYER:
+            inner = re.sub(f"^{pattern}", new, inner)
+        return f"bert/encoder/layer_{number}/{inner}"
+    for pattern, new in BESIDE:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def _is_turned(name: str) -> bool:
+    return name == "cls/seq_relationship/output_weights"
+
+
+def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a tensor whose heads stand together, as TensorFlow 1's do."""
+    if _is_turned(name):
+        return shape[::-1]
+    if "/attention/self/" in name:
+        return (*shape[:-2], shape[-2] * shape[-1]) if len(shape) == (3 if name.endswith("kernel") else 2) else shape
+    if name.endswith("/attention/output/dense/kernel") and len(shape) == 3:
+        return (shape[0] * shape[1], shape[2])
+    return shape
+
+
+def without_slots(held: Held) -> Held:
+    """Without what an optimizer keeps, and the step."""
+    return held.renamed(lambda name: None if SLOTS.search(name) else name)
+
+
+def spelled(_: str, name: str) -> tuple[str, Lies]:
+    """How Google calls what Hugging Face calls so, and how it lies there."""
+    module, _, end = name.rpartition(".")
+    scope = re.sub(r"layer\.(\d+)", r"layer_\1", module).replace(".", "/")
+    if module.endswith("_embeddings"):
+        return scope, "alike"
+    if module.endswith("LayerNorm"):
+        return f"{scope}/{'gamma' if end == 'weight' else 'beta'}", "alike"
+    if module in HEADS:
+        return f"{HEADS[module]}output_{'weights' if end == 'weight' else 'bias'}", "alike"
+    return f"{scope}/{'kernel' if end == 'weight' else 'bias'}", "turned" if end == "weight" else "alike"

@@ -1,0 +1,32 @@
+"""Import: a model from files of another format becomes a folder of ours, for embed, export and `init`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from ordsmed.base import hub
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import WEIGHTS
+from ordsmed.base.menu import kind_of
+from ordsmed.base.screen import command
+from ordsmed.weights import taken_over, weights
+from ordsmed.weights.export import check
+
+
+def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = (), *, anew: bool = False) -> list[str]:
+    """Write the folder, whole or not at all; lines that tell of it."""
+    target, place = Path(out), hub.folder(source)
+    for word in overrides:
+        if not word.startswith(("model.", "objective.", "task.")):
+            wanted = "model.key=value, objective.key=value or task.key=value"
+            raise RecipeError(f"`{word}`", "changes no setting of the model, nor of what it learned", wanted)
+    check(target, place, anew=anew)
+    form = taken_over.recognised(place)
+    found = form.read(place, overrides)
+    taken_over.write(found, target, place, form)
+    size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
+    kind = kind_of(found.networks.model)
+    line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
+    return [line, f"next: {command('embed', target)} in.txt out.npz"]

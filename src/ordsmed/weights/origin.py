@@ -1,0 +1,262 @@
+"""Origin: a model somewhere: where its weights, its network and its tokenizer stand; every verb comes in by this door.
+
+    work/pretrain/x, work/finetune/of-trials        a run: its end, a kept step, the newest checkpoint
+    my-elmo, RUN/weights                            weights with settings of ours, of no run or taken out of one
+    hub-folder                                      Hugging Face's
+    google/electra-small-discriminator              a published name, by way of models.toml
+    uncased_L-12_H-768_A-12, roberta.base/model.pt  another format's (formats/), taken over once, into the cache
+
+Nothing is opened until it is asked for; `weights/trained.py` opens it as a network that can be asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, hub, run, settings, snapshots
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
+from ordsmed.base.screen import command
+from ordsmed.data.encode import Encoding
+from ordsmed.learn.phases import steps_of_epochs
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import boxes, foreign, taken_over, weights
+from ordsmed.weights.foreign import Networks, decoded
+
+KIND = snapshots.KINDS[0]
+WANTED = "a run's folder, an import's, a Hugging Face folder, or a model in a format of `ordsmed menus formats`"
+MOVE = 'move it to this vocabulary: `vocabulary = "transplant"`'
+NUMBERED = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
+
+
+@dataclass(frozen=True)
+class WeightsSource:
+    """Where a run's weights stand, in one file or in parts."""
+
+    folder: Path
+    step: int
+    state: dict[str, Any] = field(default_factory=dict)  # of a checkpoint
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A model somewhere."""
+
+    name: str  # as it was asked for
+    folder: Path
+    kind: FolderKind
+    status: dict[str, Any] = field(default_factory=dict)  # of a run
+
+    @staticmethod
+    def of(name: str | Path, *, key: str = "") -> Origin:
+        """The one that is meant, or a complaint that names it; `key`: the setting that named it."""
+        place = hub.folder(name)
+        kind = kind_of_folder(place)
+        if not kind.made and not kind.model and (folder := taken_over.once(place, name)):
+            place, kind = folder, kind_of_folder(folder)
+        if not kind.model:
+            raise _refused(name, key, place, kind)
+        return Origin(str(name), place, kind, read_status(place) if kind.run else {})
+
+    @staticmethod
+    def find(name: str | Path | None, *, key: str = "") -> Origin | None:
+        """The one that is meant; None where none is named, or nothing stands by that name."""
+        return None if name is None or not taken_over.stands(hub.folder(name)) else Origin.of(name, key=key)
+
+    @property
+    def is_run(self) -> bool:
+        """Does it have a recipe and checkpoints?"""
+        return self.kind.run
+
+    @property
+    def owner(self) -> Origin:
+        """The run that stands around its weights; else itself."""
+        around = self.folder.parent
+        inside = self.kind is FolderKind.IMPORT and self.folder.name == "weights" and kind_of_folder(around).run
+        return replace(Origin.of(around), name=self.name) if inside and (around / RECIPE).exists() else self
+
+    def one_step(self, step: int | None, key: str = "--step") -> None:
+        """Refuse a step of what is no run."""
+        if step is not None and not self.is_run:
+            holds = (
+                "is a Hugging Face folder" if self.kind is FolderKind.HUGGING_FACE else "holds the weights of one step"
+            )
+            raise RecipeError(key, f"found {step}, but {self.name} {holds}", "a run's folder")
+
+    @contextlib.contextmanager
+    def at_home(self) -> Iterator[Origin]:
+        """Itself by its name from where it was made, standing there: the paths in it lead where they did."""
+        with run.at_home(self.folder) as own:
+            yield replace(self, folder=Path(own))
+
+    def recipe(self) -> dict[str, Any]:
+        """That of a run, as a table."""
+        return settings.read(self.folder / RECIPE)
+
+    def network(self) -> Any:
+        """The settings of its network."""
+        return self.networks().model if self.is_run else foreign.settings(self.folder)
+
+    def networks(self) -> Networks:
+        """What a run trained; a recipe without [model] took that of its `init`."""
+        with self.at_home() as here:
+            recipe, left = here.recipe(), here.folder / "weights"
+            networks = decoded(recipe, here.folder / RECIPE)
+            if networks.model is not None:
+                return networks
+            if (left / SETTINGS).exists():
+                return foreign.networks(left)
+            if (start := Origin.find(recipe["init"])) is None:
+                gone = f"was started from {hub.folder(recipe['init'])}, which is gone"
+                raise RecipeError(here.folder, gone, "", "put it back: it tells the network's size")
+            return replace(networks, model=start.network())
+
+    def tokenizer(self, fingerprint: str | None = None) -> Tokenizer:
+        """The one that it was trained with: its own copy, or that of a run's data; refused where it is another."""
+        if not self.is_run:
+            return Tokenizer.load(self.folder / TOKENIZER if self.kind is FolderKind.IMPORT else self.folder)
+        with self.at_home() as here:
+            return here._of_run(fingerprint)
+
+    def _of_run(self, fingerprint: str | None) -> Tokenizer:
+        places = [self.folder / "weights" / "tokenizer", self.folder / "tokenizer"]
+        place = next((p for p in places if (p / "tokenizer.json").exists()), None)
+        if place is None:
+            place = standing(sources(self.recipe())[0]) / "tokenizer"
+        if not place.is_dir():
+            wanted = f"the tokenizer that {self.folder} was trained with"
+            raise DataError(place, "no such folder", wanted, "put its data back")
+        tokenizer = Tokenizer.load(place)
+        if fingerprint not in (None, tokenizer.fingerprint):
+            wanted = f"{fingerprint}, that of {self.folder}"
+            raise DataError(place, f"tokenizer {tokenizer.fingerprint}", wanted, "put its data back")
+        return tokenizer
+
+    def last(self) -> int | None:
+        """The step of a finished run's weights; None: it is not done, or no run."""
+        if self.status.get("state") != "done" or kind_of_folder(self.folder / "weights") is not FolderKind.IMPORT:
+            return None
+        step = self.status.get("step", 0)
+        if not isinstance(step, int):
+            raise DataError(self.folder / STATUS, f"step: found {step!r}", "a whole number", "it is damaged")
+        return step
+
+    def steps(self) -> list[int]:
+        """Those whose weights can be opened, oldest first; of a pretraining the weights it began with come again."""
+        stored, last = self.folder / "checkpoints", self.last()
+        whole = [s for s in snapshots.steps(stored) if not snapshots.damage(snapshots.path_of(stored, s), (KIND,))]
+        return sorted({*self._again(), *whole, *([] if last is None else [last])})
+
+    def _again(self) -> list[int]:
+        """The step whose weights come again without a checkpoint: 0 of a pretraining, of a fine-tuning none."""
+        return [0] if self.kind is FolderKind.PRETRAINING else []
+
+    def source(self, step: int | None) -> WeightsSource:
+        """The weights of a run to read: of the step asked for, of the end, or of the newest whole checkpoint."""
+        last, place = self.last(), self.folder / "checkpoints"
+        if last is not None and step in (None, last):
+            return WeightsSource(self.folder / "weights", last)
+        stored = snapshots.steps(place)
+        if step is not None and step not in stored:
+            held = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
+            lacks = f"found {step}, which {self.folder} does not keep"
+            raise RecipeError("--step", lacks, f"one of {held}" if held else "")
+        if step is not None:
+            path = snapshots.path_of(place, step)
+            wrong = snapshots.damage(path, (KIND,))
+            if wrong:
+                raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
+            return WeightsSource(path, step, files.read_table(path / "state.json"))
+        newest = snapshots.latest(place, place=self.folder, kinds=(KIND,))
+        if newest is None:
+            again = command(self.status["verb"], self.folder)
+            raise RecipeError(self.folder, "no checkpoint yet", "", f"`{again}` goes on and makes one")
+        return WeightsSource(newest[0], int(newest[1]["step"]), newest[1])
+
+    def unfinished(self, step: int | None = None) -> str:
+        """That the weights (of this step, or of the newest checkpoint) are not those of a run's end; else empty."""
+        stored = snapshots.steps(self.folder / "checkpoints") if step is None else [step]
+        if not self.is_run or not stored or self.status.get("state") == "done":
+            return ""
+        with self.at_home() as here:
+            recipe = here.recipe()
+        states = {"stopped": "it was stopped", "failed": "it failed"}
+        why = states.get(str(self.status.get("state")), "it is still at work, or was killed")
+        again = command(self.status["verb"], self.folder)
+        return f"{self.folder}: step {stored[-1]:,} of {planned(recipe):,}: {why}; `{again}` goes on to its end"
+
+    def load_into(self, objective: Any, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
+        """Put its weights into networks that go on with what they learned; the checkpoint they stood in, if any did.
+
+        Refused where its tokenizer is another one.
+        """
+        if not self.is_run:
+            numbered = foreign.tokenizer_of(self.folder)
+            if numbered:
+                _same_pieces(numbered, tokenizer)
+            foreign.load_into(objective, self.folder, tokenizer)
+            return None
+        newest = snapshots.latest(self.folder / "checkpoints", place=self.folder)
+        if newest is None:
+            raise RecipeError("init", f"{self.name} has no checkpoint", "a run that saved one")
+        theirs = newest[1]["tokenizer"]
+        if theirs != tokenizer.fingerprint:
+            raise RecipeError("init", f"{self.name} was trained with tokenizer {theirs}", tokenizer.fingerprint,
+                              f"use data encoded with its tokenizer, or {MOVE}")  # fmt: skip
+        weights.load_into(objective, boxes.read_weights(newest[0]), newest[0])
+        return newest
+
+
+def planned(recipe: dict[str, Any]) -> int:
+    """How many steps a run's recipe wants."""
+    if "phase" in recipe:
+        return sum(int(phase["steps"]) for phase in recipe["phase"])
+    rule, records = recipe.get("epoch_steps", "exact"), recipe.get("records", 0)
+    whole = steps_of_epochs(recipe["epochs"], recipe["batch"], recipe["examples"], rule, records)
+    steps = int(recipe["steps"])
+    return min(steps or whole, whole) if recipe.get("course") == "epochs" else steps or whole
+
+
+def standing(name: str) -> Path:
+    """The folder that a recipe's `data` means; nothing is made."""
+    if Path(name).is_dir():
+        return Path(name)
+    encoding, title = run.load(Encoding, name)
+    return run.place(encoding, title)
+
+
+def sources(recipe: dict[str, Any]) -> list[str]:
+    """The data a run's recipe names."""
+    data = recipe["data"]
+    return [data] if isinstance(data, str) else list(data)
+
+
+def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> RecipeError:
+    """A name that leads to no model."""
+    if kind is FolderKind.FOREIGN:
+        taken_over.refuse_unknown(place)
+        what, remedy = "neither a run nor a model of a known format", ""
+    elif kind.made:
+        what, remedy = f"the folder of a `{read_status(place).get('verb')}`", ""
+    else:
+        what, remedy = kind.value, hub.remedy(name)
+    if key:
+        return RecipeError(key, f"found {name}, {what}", f"{WANTED}, or a name that leads to one", remedy)
+    return RecipeError(name, what if kind is FolderKind.ABSENT else f"is {what}", WANTED, remedy)
+
+
+def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
+    """Refuse a folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
+    if not any((folder / name).exists() for name in NUMBERED):
+        return
+    theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
+    ours = tokenizer.pipeline.get_vocab(with_added_tokens=True)
+    other = sorted(piece for piece in ours.keys() | theirs.keys() if ours.get(piece) != theirs.get(piece))
+    if other:
+        found = f"{folder} numbers {len(other)} pieces otherwise than the data, `{other[0]}` among them"
+        raise RecipeError("init", found, "the same vocabulary",
+                          f'encode with `tokenizer = "{folder}"`, or {MOVE}')  # fmt: skip

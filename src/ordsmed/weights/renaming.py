@@ -1,0 +1,187 @@
+"""Renaming: tensors of other frameworks' files become ours and back, one at a time, so that a large model fits.
+
+    theirs, by their names  --spell(Hugging Face's name)-->  ours, and the other way round
+
+Every family has a table of Hugging Face's names (`Family.names`); a format says how it writes those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ordsmed.base.errors import DataError
+from ordsmed.nn.model import Names, own_tensors
+from ordsmed.weights import weights
+
+Shape = tuple[int, ...]
+Lies = Literal["alike", "turned", "lifted"]  # as Hugging Face has it, [in, out] for [out, in], or in one more bracket
+Spell = Callable[[str, str], tuple[str, Lies]]  # which network of the objective, Hugging Face's name -> theirs
+PADDING = 8192  # rows behind a vocabulary at most: Megatron's go to a multiple of 128 x the ranks
+ROWS = ("model.words.weight", "head.words.weight", "head.bias")  # that may go on behind the vocabulary
+
+
+class Held(Mapping[str, Tensor]):
+    """Tensors that lie somewhere: their shapes are known, each is read when it is asked for."""
+
+    def __init__(self, shapes: Mapping[str, Shape], read: Callable[[str], Tensor]) -> None:
+        self.shapes, self.read = dict(shapes), read
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shapes
+
+    def renamed(self, rename: Callable[[str], str | None]) -> Held:
+        """The same under other names; None: left out. Where two get one name, the first one stands."""
+        sources: dict[str, str] = {}
+        for name in self.shapes:
+            new = rename(name)
+            if new is not None:
+                sources.setdefault(new, name)
+        return Held({new: self.shapes[name] for new, name in sources.items()}, lambda new: self.read(sources[new]))
+
+    def also(self, new: str, name: str) -> Held:
+        """One of them under a second name."""
+        return Held({**self.shapes, new: self.shapes[name]}, lambda one: self.read(name if one == new else one))
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """Where a tensor of ours stands in somebody's files."""
+
+    theirs: tuple[str, ...]
+    lies: Lies
+    own: str  # our name of it in its network
+    names: Names | None  # None: it is kept as we keep it
+
+    def take(self, parts: list[Tensor]) -> Tensor:
+        """Theirs as ours."""
+        if self.names is None:
+            return parts[0]
+        return weights.ours_of(self.own, [_laid(part, self.lies, back=True) for part in parts], self.names)
+
+    def give(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Ours as theirs."""
+        parts = weights.theirs_of(self.own, tensor, self.names) if self.names else [tensor]
+        return {name: _laid(part, self.lies) for name, part in zip(self.theirs, parts, strict=True)}
+
+
+def places(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
+    """Of every tensor of an objective, by its name there; what networks share stands once.
+
+    `alike`: tensors are kept there as here, and what is spelled are our names.
+    """
+    known: dict[int, Counterpart] = {}
+    for inner, network in objective.networks().items():
+        names = network.settings.names()
+        for own, tensor in network.tensors().items():
+            if alike:
+                known.setdefault(id(tensor), Counterpart((spell(inner, own)[0],), "alike", own, None))
+                continue
+            parts = names.table[own]
+            spelled = [spell(inner, part) for part in ((parts,) if isinstance(parts, str) else parts)]
+            place = Counterpart(tuple(name for name, _ in spelled), spelled[0][1], own, names)
+            known.setdefault(id(tensor), place)
+    return {name: known[id(tensor)] for name, tensor in own_tensors(objective).items()}
+
+
+def taken(
+    networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object, *, alike: bool = False, only: str = ""
+) -> Held:
+    """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read.
+
+    `only`: a pattern of those of ours that are asked for, of a network without all of its heads.
+    """
+    with torch.device("meta"):
+        objective = networks.learned.build(networks.model, tokenizer)
+    own = {name: tensor for name, tensor in own_tensors(objective).items() if re.match(only, name)}
+    at, rows = places(objective, spell, alike=alike), tokenizer.vocabulary
+    at = {name: one for name, one in at.items() if name in own}
+    wanted = {name: shape for ours, one in at.items() for name, shape in _shapes(one, own[ours]).items()}
+    padded = {name for one in at.values() if one.own in ROWS for name in one.theirs}
+    fitting(held, wanted, padded, place)
+
+    def read(ours: str) -> Tensor:
+        one = at[ours]
+        parts = [held[name][:rows] if name in padded else held[name] for name in one.theirs]
+        weights.check_numbers(dict(zip(one.theirs, parts, strict=True)), place)
+        return one.take(parts).to(torch.float32).contiguous()
+
+    return Held({name: tuple(tensor.shape) for name, tensor in own.items()}, read)
+
+
+def given(
+    objective: Any, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
+) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of ours as theirs, one after the other; `instead`: what stands for some, by our names."""
+    own, names = {**own_tensors(objective), **instead}, set[str]()
+    for ours, one in places(objective, spell, alike=alike).items():
+        for name, part in one.give(own[ours].detach().to(torch.float32)).items():
+            assert name not in names, name
+            names.add(name)
+            yield name, part.contiguous()
+
+
+def fitting(held: Held, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
+    """Refuse tensors that are not those of a network: what was recognized, what is missing, what is left over."""
+    padded = set(padded)
+    missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in held]
+    left = [f"{name} {list(held.shapes[name])}" for name in held if name not in wanted]
+    both = {name: (held.shapes[name], shape) for name, shape in wanted.items() if name in held}
+    unlike = [name for name, shapes in both.items() if not _fits(*shapes, name in padded)]
+    other = [f"{name} {list(both[name][0])}, not {list(both[name][1])}" for name in unlike]
+    if missing or left or other:
+        parts = {"missing": missing, "left over": left, "of another shape": other}
+        lines = "; ".join(f"{what} {weights.some(names)}" for what, names in parts.items() if names)
+        wrong = f"holds {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
+        remedy = "`model.KEY=VALUE` behind the folder of an import mends a size"
+        if not missing and not left and padded.issuperset(unlike):
+            remedy = "put the vocabulary there that its numbers mean"
+        raise DataError(place, wrong, "all of them and no others", remedy)
+
+
+def rows_behind(held: Held, name: str, tokenizer: Any, place: object) -> list[str]:
+    """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
+    rows = held.shapes[name][0] - tokenizer.vocabulary if name in held else 0
+    if rows > 0:
+        return [f"{place}: {rows:,} rows behind the vocabulary are padding, and left out"]
+    return []
+
+
+def layers(held: Iterable[str], pattern: str) -> int:
+    """How many layers there are, by names that count them: the highest number in this place, and one more."""
+    before, _, after = pattern.partition("N")
+    own = (name[len(before) :].partition(after)[0] for name in held if name.startswith(before))
+    return max((int(number) + 1 for number in own if number.isdecimal()), default=0)
+
+
+def _shapes(one: Counterpart, tensor: Tensor) -> dict[str, Shape]:
+    return {name: tuple(part.shape) for name, part in one.give(tensor).items()}
+
+
+def _fits(found: Shape, shape: Shape, padded: bool) -> bool:
+    if found == shape:
+        return True
+    return padded and found[1:] == shape[1:] and shape[0] < found[0] < shape[0] + PADDING and found[0] % 8 == 0
+
+
+def _laid(tensor: Tensor, lies: Lies, *, back: bool = False) -> Tensor:
+    if lies == "turned":
+        return tensor.T if tensor.ndim == 2 else tensor
+    if lies == "lifted":
+        return tensor[0] if back else tensor[None]
+    return tensor

@@ -1,0 +1,60 @@
+"""Seen: how much text a run had learned from at a step, in tokens, and in words where its data tell how many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.run import Run, at_home
+from ordsmed.learn.task import Task
+from ordsmed.weights.origin import sources, standing
+from ordsmed.weights.trained import Trained
+
+Table = dict[str, Any]
+
+
+def seen(trained: Trained) -> dict[str, int]:
+    """Of a pretraining; what is looked at twice counts twice. Empty where nobody has counted."""
+    pretrained = trained.recipe and not isinstance(trained.objective, Task)
+    if not pretrained or not (trained.folder / "metrics.jsonl").exists():
+        return {}
+    tokens = sum(line.get("tokens", 0) for line in metrics(trained))
+    splits = [(one["share"], one.get("train", {})) for one in data_of(trained)]
+    if not all(split.get("words") and split.get("tokens") for _, split in splits):
+        return {"tokens": tokens}
+    words = tokens * sum(share * split["words"] / split["tokens"] for share, split in splits)
+    return {"tokens": tokens, "words": round(words)}
+
+
+def metrics(trained: Trained) -> list[Table]:
+    """The run's lines up to this step; one that was cut off is left out."""
+    path = trained.folder / "metrics.jsonl"
+    if trained.step is None or not path.exists():
+        return []
+    return [line for line in files.read_lines(path) if line["step"] <= trained.step]
+
+
+def data_of(trained: Trained) -> list[Table]:
+    """What is known of each source of a pretraining, with its name and share."""
+    assert trained.recipe is not None
+    named = trained.recipe["data"]
+    shares = {named: 1.0} if isinstance(named, str) else named
+    whole = sum(shares.values())
+    return [
+        {**_facts(name, trained.folder), "name": Path(name).name, "share": shares[name] / whole}
+        for name in sources(trained.recipe)
+    ]
+
+
+def _facts(name: str, folder: Path) -> Table:
+    """What the run kept of its data; older runs: what their folder says, if it still stands."""
+    kept = folder / "data.json"
+    if kept.exists():
+        return dict(files.read_table(kept).get(name, {}))
+    try:
+        with at_home(folder):
+            return Run(standing(name)).status
+    except OrdsmedError:
+        return {}

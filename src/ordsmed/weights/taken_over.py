@@ -1,0 +1,109 @@
+"""Taken over: a model of another format as a folder of ours; of one that a recipe or a verb names, once, in the cache.
+
+folder or file -> the format in formats/ that recognizes it -> settings.toml, model.safetensors, tokenizer/
+                                                       or, of a body without heads, Hugging Face's folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import ordsmed
+from ordsmed.base import files, hub, run, settings
+from ordsmed.base.binary import bundle
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.menu import entries, kind_of, load
+from ordsmed.base.say import say
+from ordsmed.base.screen import command
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.foreign import Format, Imported
+from ordsmed.weights.renaming import Held
+
+LAYOUT = "1"  # of what stands in the cache: another one is made anew
+
+
+def stands(place: Path) -> bool:
+    """Is there something? Of a checkpoint of TensorFlow the prefix may be named, which no file bears."""
+    return place.exists() or bundle.find(place) is not None
+
+
+def once(place: Path, name: str | Path) -> Path | None:
+    """The folder in the cache of a model of another format, made where it lacks; None: it is of no known format."""
+    if not stands(place) or (form := known(place)) is None:
+        return None
+    target = hub.cache() / "taken" / f"{place.resolve().name}-{_key(place)}"
+    with run.locked(target):
+        if not kind_of_folder(target).model:
+            try:
+                found = form.read(place)
+            except RecipeError as error:
+                if "model." not in error.remedy:
+                    raise
+                by_hand = f"`{command('import', place, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
+                raise RecipeError(error.place, error.found, error.wanted, by_hand) from None
+            write(found, target, place, form)
+            say(f"{name}: {kind_of(form)}, taken over into {target}")
+    return target
+
+
+def write(found: Imported, target: Path, place: Path, form: Format) -> None:
+    """A folder of ours, whole or not at all."""
+    with files.making(target) as folder:
+        if found.bare:
+            load("formats", foreign.FORMAT)().write_bare(found, folder)
+        else:
+            if isinstance(found.tensors, Held):
+                weights.write_each(folder / WEIGHTS, found.tensors.shapes, found.tensors)
+            else:
+                weights.write(folder / WEIGHTS, found.tensors)
+            files.write_text(folder / SETTINGS, settings.write(found.networks))
+            found.tokenizer.save(folder / TOKENIZER)
+        files.write_text(folder / "README.md", _describe(found, target.name, place, kind_of(form)))
+    for note in found.notes:
+        say(note)
+
+
+def known(place: Path) -> Format | None:
+    """The format of a folder or file that stands; None: of none."""
+    bundle.refuse_first_version(place)
+    formats: Sequence[Format] = [load("formats", kind)() for kind in entries("formats")]
+    return next((form for form in formats if form.recognises(place)), None)
+
+
+def recognised(place: Path) -> Format:
+    """The format of a folder or file; refused where it is of none."""
+    wanted = "; or ".join(load("formats", kind)().wanted for kind in entries("formats"))
+    if not stands(place):
+        raise RecipeError(place, "no such folder or file", wanted, hub.remedy_of_others(place))
+    kind = kind_of_folder(place)
+    if kind.made or kind is FolderKind.IMPORT:
+        raise RecipeError(place, "is a folder of ours", "a model of another format", "it is opened as it is")
+    if form := known(place):
+        return form
+    refuse_unknown(place)
+    raise RecipeError(place, "is of no known format", wanted)
+
+
+def refuse_unknown(place: Path) -> None:
+    """Say what a checkpoint holds that is none of the networks that are known here."""
+    prefix = bundle.find(place)
+    if names := bundle.names(prefix) if prefix else frozenset():
+        wrong = f"is a TensorFlow checkpoint of an unknown network: {weights.some(sorted(filter(None, names)))}"
+        raise DataError(place, wrong, "bert/..., electra/..., model/wte (GPT-2) or lm/... (ELMo)")
+
+
+def _key(place: Path) -> str:
+    """Of the files that stand there, by their names, sizes and times: another one where any is changed."""
+    around = place if place.is_dir() else place.parent
+    own = [path for path in sorted(around.rglob("*")) if path.is_file()]
+    facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in own]
+    return hashlib.sha256(repr((LAYOUT, str(place.resolve()), facts)).encode()).hexdigest()[:12]
+
+
+def _describe(found: Imported, name: str, place: Path, form: str) -> str:
+    """What the folder says of itself to a person."""
+    lines = [f"# {name}", f"Taken over by ordsmed {ordsmed.__version__} from `{place.name}` ({form})."]
+    return "\n\n".join([*lines, *found.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

@@ -1,0 +1,103 @@
+"""Transplant: weights of a model under another vocabulary: all but the word tables as they are, these piece by piece.
+
+    old table [V, E] -> rows kept | means of the old rows that spell a new piece | drawn as the old rows lie -> [W, E]
+
+Which tensors go by the vocabulary is asked of the networks themselves, so that tied and own tables, biases, generators
+and families of somebody's own are all moved alike.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import say
+from ordsmed.learn.objective import Objective, built
+from ordsmed.nn.model import own_tensors
+from ordsmed.text.surfaces import Descent, descent
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights import foreign, weights
+from ordsmed.weights.origin import Origin
+
+Vocabulary = Literal["same", "transplant", "fresh"]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a training's weights come from."""
+
+    checkpoint: tuple[Path, dict[str, Any]] | None = None  # whose moments go on
+    descent: Descent | None = None  # of a vocabulary that was moved
+    fresh: dict[str, Tensor] = field(default_factory=dict)  # tables that would have stood in place of those moved
+
+
+def begin(
+    objective: Objective, origin: Origin, learned: Any, network: Any, tokenizer: Tokenizer, vocabulary: Vocabulary,
+    seed: int,
+) -> Beginning:  # fmt: skip
+    """Put the weights of a model into fresh networks, as the recipe's `vocabulary` says."""
+    if vocabulary == "same":
+        return Beginning(origin.load_into(objective, tokenizer))
+    if not origin.is_run and foreign.tokenizer_of(origin.folder) is None:
+        problem = f"found {vocabulary}, but {origin.name} reads letters and has no pieces"
+        raise RecipeError("vocabulary", problem, "same", "leave it out: it takes any words")
+    old = origin.tokenizer()
+    with torch.random.fork_rng(devices=[]):
+        source = built(learned, network, _sized(tokenizer, old.vocabulary))
+    origin.load_into(source, old)
+    held, own = own_tensors(source), own_tensors(objective)
+    tables = tables_of(learned, network, tokenizer)
+    fresh = {name: own[name].detach().clone() for name in tables}
+    sizes = f"vocabulary: {old.vocabulary:,} pieces became {tokenizer.vocabulary:,}"
+    if vocabulary == "fresh":
+        weights.fill(own, {**held, **fresh}, origin.folder)
+        say(f"{sizes}: all begin anew")
+        return Beginning(None, Descent({}, {}, list(range(tokenizer.vocabulary))))
+    moved = descent(old, tokenizer)
+    rows = {name: _table(held[name].detach(), moved, chance.key("vocabulary", name, seed)) for name in tables}
+    weights.fill(own, {**held, **rows}, origin.folder)
+    say(f"{sizes}: {moved.describe()}")
+    return Beginning(None, moved, fresh)
+
+
+def tables_of(learned: Any, network: Any, tokenizer: Tokenizer) -> list[str]:
+    """The tensors with a row for each piece: those that are larger with one piece more."""
+    with torch.device("meta"):
+        one, more = (own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1))
+    names = [name for name, tensor in one.items() if tensor.shape != more[name].shape]
+    for name in names:
+        if more[name].shape != (len(one[name]) + 1, *one[name].shape[1:]):
+            raise RecipeError("vocabulary", f"{name} has no row for each piece", "one along its first dimension",
+                              "such a network cannot be moved to another vocabulary")  # fmt: skip
+    return names
+
+
+def _sized(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
+    """The same as far as a network asks, with so many pieces."""
+    sized = copy.copy(tokenizer)
+    sized.vocabulary = pieces
+    return sized
+
+
+def _table(old: Tensor, moved: Descent, key: int) -> Tensor:
+    """A table or bias of the new vocabulary out of the old one's."""
+    rows = old.reshape(len(old), -1)
+    count = len(moved.kept) + len(moved.spelled) + len(moved.new)
+    table = rows.new_empty(count, rows.shape[1])
+    if moved.kept:
+        table[list(moved.kept)] = rows[list(moved.kept.values())]
+    if moved.spelled:
+        flat = [piece for pieces in moved.spelled.values() for piece in pieces]
+        starts = torch.tensor([0, *(len(pieces) for pieces in moved.spelled.values())]).cumsum(0)[:-1]
+        table[list(moved.spelled)] = torch.nn.functional.embedding_bag(torch.tensor(flat), rows, starts, mode="mean")
+    if moved.new:
+        draw = torch.randn(len(moved.new), rows.shape[1], generator=torch.Generator().manual_seed(key >> 1))
+        table[moved.new] = rows.mean(0) + draw * rows.std(0, correction=0)
+    return table.reshape(count, *old.shape[1:])

@@ -1,0 +1,362 @@
+"""Weights in and out: safetensors with our names, and rename tables to and from Hugging Face's.
+
+Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, or one [3, H, d, D] (GPT-2, transposed).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordsmed.base import files
+from ordsmed.base.binary.pickled import Pickled, Strided, Stub
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
+from ordsmed.nn.model import Names, own_tensors
+
+Tensors = dict[str, Tensor]
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
+    """Write a safetensors file; what is written stands on the disk when this returns."""
+    from safetensors.torch import save_file
+
+    with files.survive_disk(path):
+        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt", **facts})
+        path.chmod(0o644)
+        files.sync(path)
+
+
+def write_each(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """The same in fp32, where tensors are read as they are written: only one of them is in memory."""
+    table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in shapes.items():
+        end = at + 4 * math.prod(shape)
+        table[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    head = json.dumps(table, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with files.survive_disk(path):
+        with path.open("wb") as file:
+            file.write(len(head).to_bytes(8, "little") + head)
+            for name, shape in shapes.items():
+                tensor = tensors[name]
+                assert (tuple(tensor.shape), tensor.dtype) == (shape, torch.float32), name
+                file.write(tensor.detach().contiguous().numpy().data)
+        path.chmod(0o644)
+        files.sync(path)
+
+
+def read(path: Path, device: str = "cpu") -> Tensors:
+    """Read a safetensors file; a damaged one is refused by name."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path, device=device)
+    except (SafetensorError, OSError) as error:
+        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+
+
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """What a safetensors file holds, by its head alone."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+
+
+def read_foreign(folder: Path) -> Tensors:
+    """All tensors of a Hugging Face folder, whole or in parts; nothing is unpickled but plain tensors."""
+    tensors: Tensors = {}
+    for path in foreign_files(folder):
+        tensors |= read(path) if path.suffix == ".safetensors" else _unpickled(path)
+    return tensors
+
+
+def foreign_files(folder: Path) -> list[Path]:
+    """The files that a Hugging Face folder's weights stand in."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{name}.index.json"
+        if index.exists():
+            return _parts(index)
+        if (folder / name).exists():
+            return [folder / name]
+    raise DataError(folder, "holds no weights", "model.safetensors or pytorch_model.bin, whole or in parts")
+
+
+def foreign_names(folder: Path) -> set[str]:
+    """The names of a Hugging Face folder's tensors, without reading more than must be."""
+    return set(foreign_shapes(folder))
+
+
+def foreign_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of a Hugging Face folder's tensors, without reading more than must be."""
+    known: dict[str, tuple[int, ...]] = {}
+    for path in foreign_files(folder):
+        packed = path.suffix == ".safetensors"
+        known |= shapes(path) if packed else {name: tuple(one.shape) for name, one in _unpickled(path).items()}
+    return known
+
+
+def _parts(index: Path) -> list[Path]:
+    """The files that an index tells of: beside it, nowhere else."""
+    listed = files.read_json(index)
+    told = listed.get("weight_map") if isinstance(listed, dict) else None
+    if not isinstance(told, dict) or not told:
+        raise DataError(index, "has no weight_map", "which tensor is in which file")
+    for name, part in told.items():
+        if not isinstance(part, str) or Path(part).name != part:
+            raise DataError(index, f"weight_map.{name}: found {part!r}", "the name of a file beside it")
+    parts = [index.parent / part for part in sorted(set(told.values()))]
+    if absent := [part for part in parts if not part.is_file()]:
+        raise DataError(absent[0], "no such file", f"it, as {index.name} says", "fetch the folder again")
+    return parts
+
+
+def _unpickled(path: Path) -> Tensors:
+    """Plain tensors of a file of torch's, as they lie in it; one that is damaged or holds anything else is refused."""
+    try:
+        file = Pickled(path)
+        held = file.value if isinstance(file.value, dict) else {"": file.value}
+        if other := [(name, value) for name, value in held.items() if not isinstance(value, Strided)]:
+            raise DataError(path, f"cannot be read: {_odd(*other[0])}")
+        return {f"{name}": file.tensor(piece) for name, piece in held.items()}
+    except DataError as error:
+        remedy = "take a copy saved as safetensors, or have it saved so where it was made"
+        raise DataError(error.place, error.found, "plain tensors", remedy) from None
+
+
+def _odd(name: object, value: object) -> str:
+    """What a value is that is no plain tensor."""
+    if not isinstance(value, Stub):
+        return "it holds more than tensors by their names"
+    lacking = value.name.startswith("torch._utils._rebuild_")
+    return f"{name} is sparse, or without numbers" if lacking else f"it asks to run `{value.name}`"
+
+
+def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
+    """Our tensors under their names."""
+    tensors: Tensors = {}
+    for name, tensor in ours.items():
+        theirs = names.table[name]
+        for part, own in zip(
+            (theirs,) if isinstance(theirs, str) else theirs, theirs_of(name, tensor, names), strict=True
+        ):
+            tensors[part] = own.contiguous()
+    tensors |= {name: tensors[like].clone() for name, like in names.copies.items() if like in tensors}
+    return tensors | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
+
+
+def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
+    """One of our tensors as it stands there: whole, or as query, key and value."""
+    if isinstance(names.table[name], tuple):
+        return split_heads(tensor, names.heads)
+    if _is_fused(name, names):
+        tensor = torch.cat(split_heads(tensor, names.heads))
+    if _is_halved(name, names):
+        tensor = tensor.unflatten(0, (names.halves, 2, -1)).transpose(0, 1).flatten(0, 2)
+    return [tensor.T if _is_turned(name, tensor, names) else tensor]
+
+
+def from_foreign(
+    theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
+) -> Tensors:
+    """Their tensors under our names; what is missing, left over or no number is refused, by name.
+
+    `heads` False: of the tensors of heads some may be missing, and others stand there. What is left out, being of heads
+    that this network does not have, is told.
+    """
+    theirs = dict(_modern(theirs, names))
+    wanted = list(wanted)
+    known = {name for name in names.zeros if name in theirs and not theirs[name].any()}
+    if any(name.startswith("head.") for name in wanted) or not heads:
+        _untie(theirs, names, place, heads=heads)
+    ours: Tensors = {}
+    missing: list[str] = []
+    wrong: list[str] = []
+    for name in wanted:
+        parts = names.table[name]
+        parts = parts if isinstance(parts, tuple) else (parts,)
+        known |= set(parts)
+        absent = [part for part in parts if part not in theirs]
+        missing += absent if heads or name.startswith("model.") else []
+        if absent:
+            continue
+        try:
+            ours[name] = ours_of(name, [theirs[part] for part in parts], names)
+        except RuntimeError:  # heads or halves that cannot be taken apart
+            wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
+    left = _beyond(theirs, known, names)
+    of_heads = {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
+    others = {n for n in left if n in of_heads or not n.startswith(names.prefix)} if not heads else set()
+    spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
+    left = [n for n in left if n not in spared]
+    if missing or left or wrong:
+        problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
+        raise DataError(place, problem, "the tensors of this network and no others")
+    check_numbers({part: theirs[part] for part in theirs if part in known}, place)
+    if spared:
+        say(f"{place}: left out, being of heads that are not asked for: {', '.join(_layers(spared))}")
+    return {k: v.contiguous() for k, v in ours.items()}
+
+
+def left_out(held: Iterable[str], wanted: Iterable[str], names: Names) -> list[str]:
+    """The layers of which a network has none, by the names of tensors in a Hugging Face folder."""
+    parts = (names.table[name] for name in wanted)
+    known = {name for part in parts for name in (part if isinstance(part, tuple) else (part,))}
+    return _layers(_beyond(_modern(dict.fromkeys(held, torch.empty(0)), names), known.union(names.zeros), names))
+
+
+def _beyond(theirs: Iterable[str], known: set[str], names: Names) -> list[str]:
+    """Of their tensors those that are neither known nor repeated nor made anew."""
+    idle = {*names.tied, *names.copies}
+    return [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
+
+
+def _layers(tensors: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in tensors))
+
+
+def _untie(theirs: Tensors, names: Names, place: object, *, heads: bool) -> None:
+    """Tensors that repeat others stand for those that are not there; where both are, they must be the same."""
+    for name, source in {**names.tied, **names.copies}.items():
+        if name in theirs and source not in theirs:
+            theirs[source] = theirs[name]
+        elif heads and name in names.tied and name in theirs and not theirs[name].equal(theirs[source]):
+            problem = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
+            raise DataError(place, problem, "the same numbers", 'or "tie_word_embeddings": false in config.json')
+
+
+def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
+    """Refuse tensors with what is no number in fp32, or infinite: whatever is asked of them comes out as nothing."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.element_size() < 2:
+            raise DataError(place, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
+        if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax()).float()).all():
+            count = int((~torch.isfinite(tensor.float())).sum())
+            large = " or infinite" if tensor.element_size() <= 4 else ", infinite or too large for fp32"
+            problem = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN{large}"
+            raise DataError(place, problem, "finite weights", "take an earlier step, or the files from where they came")
+
+
+def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
+    """One of their tensors, or their query, key and value, as we keep it."""
+    if len(parts) == 3:
+        return join_heads(parts, names.heads)
+    tensor = parts[0].T if _is_turned(name, parts[0], names) else parts[0]
+    if _is_halved(name, names):
+        tensor = tensor.unflatten(0, (2, names.halves, -1)).transpose(0, 1).flatten(0, 2)
+    return join_heads(list(tensor.chunk(3)), names.heads) if _is_fused(name, names) else tensor
+
+
+def split_heads(fused: Tensor, heads: int) -> list[Tensor]:
+    """[H * 3 * d, ...] -> query, key and value, each [H * d, ...]."""
+    apart = fused.unflatten(0, (heads, 3, -1))
+    return [apart[:, part].flatten(0, 1) for part in range(3)]
+
+
+def join_heads(parts: list[Tensor], heads: int) -> Tensor:
+    """Query, key and value, each [H * d, ...] -> [H * 3 * d, ...]."""
+    return torch.stack([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 2)
+
+
+def beginnings(own: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
+    """Tensors under and in a task's head -> the pretrained ones that they begin as; what begins fresh is left out."""
+    layers = {name: name.rpartition(".") for name in own}
+    return {name: f"{begins.get(layer, layer)}.{end}" for name, (layer, _, end) in layers.items()
+            if name.startswith("model.") or layer in begins}  # fmt: skip
+
+
+def adopt(own: Mapping[str, Tensor], held: Mapping[str, Tensor], begins: Mapping[str, str], place: object) -> list[str]:
+    """Fill the network under a task's head from pretrained tensors, and of the head what begins as one of them.
+
+    Returns the names of what keeps its fresh weights.
+    """
+    sources = beginnings(own, begins)
+    pairs = {name: source if source in held else name for name, source in sources.items()}  # the same task's, learned
+    begun = {name: held[source] for name, source in pairs.items() if source in held}
+    fill({name: own[name] for name in own if name in begun or name.startswith("model.")}, begun, place)
+    return [name for name in own if name not in begun]
+
+
+def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
+    """Put tensors into a network; a name or shape that does not fit is refused."""
+    fill(own_tensors(module), tensors, place)
+
+
+def fill(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
+    """Copy tensors into those of a network; a name or shape that does not fit is refused, and what is no number."""
+    compare(tensors, own, place)
+    check_numbers(tensors, place)
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+
+
+def compare(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], place: object, *, padded: Collection[str] = ()
+) -> None:
+    """Refuse tensors that are not those of a network, by name and shape; some have rows of padding at their end."""
+
+    def fits(name: str, tensor: Tensor) -> bool:
+        wanted = own[name].shape
+        return tensor.shape == wanted or (name in padded and tensor.shape[1:] == wanted[1:] and len(tensor) < wanted[0])
+
+    wrong = [
+        f"{k} {list(v.shape)}, not {list(own[k].shape)}" for k, v in tensors.items() if k in own and not fits(k, v)
+    ]
+    missing, left = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if wrong or missing or left:
+        problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
+        raise DataError(place, problem, "weights of a network with the same settings")
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """CRC-32 of all tensors' names and bytes: equal for equal weights."""
+    crc = 0
+    for name, tensor in sorted(tensors.items()):
+        crc = zlib.crc32(name.encode(), crc)
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data, crc)
+    return f"{crc:08x}"
+
+
+def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
+    """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
+    renamed = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
+             for k, v in theirs.items()}  # fmt: skip
+    if any(k.startswith(names.prefix) for k in renamed):
+        return renamed
+    parts = (part if isinstance(part, tuple) else (part,) for part in names.table.values())
+    known = {*names.tied, *names.copies, *(name for part in parts for name in part)}
+    return {k if k in known else f"{names.prefix}{k}": v for k, v in renamed.items()}
+
+
+def _is_fused(name: str, names: Names) -> bool:
+    return names.fused and ".gather." in name
+
+
+def _is_halved(name: str, names: Names) -> bool:
+    return names.halves > 0 and name.endswith((".up.weight", ".up.bias"))
+
+
+def _is_turned(name: str, tensor: Tensor, names: Names) -> bool:
+    return names.transposed and tensor.ndim == 2 and ".blocks." in f".{name}"
+
+
+def some(names: list[str]) -> str:
+    """The first of many names."""
+    if not names:
+        return "none"
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
