@@ -120,7 +120,7 @@ def test_a_setting_of_one_phase_among_several_is_to_say_which() -> None:
 def test_tables_change_what_they_say_alone_unless_they_name_a_kind(one: str) -> None:
     assert (changed(one, model={"width": 32}).model.width, changed(one, model={"width": 32}).model.layers) == (32, 2)
     assert changed(one, model={"kind": "bert", "width": 32, "heads": 2}).model.layers != 2
-    assert changed(one, model=bert.Settings(width=48, layers=3, heads=3)).model == bert.Settings(48, 3, 3)
+    assert changed(one, model=bert.Bert(width=48, layers=3, heads=3)).model == bert.Bert(48, 3, 3)
     assert changed(one, objective={"hide": 0.3}).objective.hide == 0.3
     assert changed(one, layout={"threads": 2}, **{"layout.micro": 4}).layout.threads == 2
     assert changed(one, data={"a/b": 0.5, "c": 0.5}).data == {"a/b": 0.5, "c": 0.5}, "names are the user's: as a whole"

@@ -41,13 +41,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tasks(data: Path) -> dict[str, Path]:
     """A small network for each task, which says what it says at random."""
     tokenizer = Tokenizer.load(data / "vocab.txt")
-    model = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
+    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
     made: dict[str, Any] = {
-        "classify": classify.Settings(labels=LABELS, length=40),
-        "pairs": classify.Settings(labels=LABELS, length=40, second="other"),
-        "number": classify.Settings(number=True, scale=(-2.0, 3.0), length=40),
-        "tag": tag.Settings(labels=("B-HIGH", "I-HIGH", "O"), file_scheme="IOB2", length=40),
-        "answer": squad.Settings(version="2.0", threshold=1e6, length=48, stride=16),
+        "classify": classify.Classify(labels=LABELS, length=40),
+        "pairs": classify.Classify(labels=LABELS, length=40, second="other"),
+        "number": classify.Classify(number=True, scale=(-2.0, 3.0), length=40),
+        "tag": tag.Tag(labels=("B-HIGH", "I-HIGH", "O"), file_scheme="IOB2", length=40),
+        "answer": squad.Squad(version="2.0", threshold=1e6, length=48, stride=16),
     }
     for name, task in made.items():
         folder = data / name

@@ -41,9 +41,9 @@ def model_of(folder: Any, family: str = "bert", task: Any = None) -> Any:
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS)]) + "\n")
     tokenizer = Tokenizer.load(folder / "vocab.txt")
     if family == "gpt2":
-        tokenizer = bytebpe.Settings(size=270).train([TEXT] * 9)
+        tokenizer = bytebpe.ByteBpe(size=270).train([TEXT] * 9)
     version = "1.1" if family == "gpt2" else "2.0"
-    task = task or squad.Settings(version=version, threshold=1e6, length=48, stride=16)  # type: ignore[arg-type]
+    task = task or squad.Squad(version=version, threshold=1e6, length=48, stride=16)  # type: ignore[arg-type]
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 64}
     model = load("models", family)(**shape)
     role = "task" if hasattr(task, "role") else "objective"
@@ -170,7 +170,7 @@ def test_no_answer_by_the_threshold(run):
 
 
 def test_a_joint_head_answers_too(tmp_path):
-    [found] = said(model_of(tmp_path / "run", task=squad.Settings(head="joint", length=48)), "what ?", STRANGE)
+    [found] = said(model_of(tmp_path / "run", task=squad.Squad(head="joint", length=48)), "what ?", STRANGE)
     assert STRANGE[found["from"] : found["to"]] == found["answer"] != ""
 
 
@@ -320,7 +320,7 @@ def test_what_cannot_be_answered(run, words, how, said_of):
 
 def test_a_model_of_something_else_is_refused(tmp_path):
     with pytest.raises(RecipeError, match="holds no head of a task"):
-        said(model_of(tmp_path / "words", task=mlm.Settings()), "what ?", TEXT)
+        said(model_of(tmp_path / "words", task=mlm.Mlm()), "what ?", TEXT)
     labelled = load("tasks", "classify")(labels=("a", "b"))
     with pytest.raises(RecipeError, match="was fine-tuned for classify; wanted squad"):
         said(model_of(tmp_path / "classes", task=labelled), "what ?", TEXT)

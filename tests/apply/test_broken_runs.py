@@ -35,11 +35,11 @@ def run(tmp_path):
     """A finished run, as far as opening asks."""
     store, folder = make_store(tmp_path / "store", documents=4), tmp_path / "run"
     tokenizer = Tokenizer.load(store / "tokenizer")
-    model = bert.Settings(width=16, layers=1, heads=2, positions=32)
-    objective = mlm.Settings().build(model, tokenizer)
+    model = bert.Bert(width=16, layers=1, heads=2, positions=32)
+    objective = mlm.Mlm().build(model, tokenizer)
     (folder / "weights").mkdir(parents=True)
     weights.write(folder / "weights/model.safetensors", own_tensors(objective))
-    files.write_text(folder / "weights/settings.toml", settings.write({"model": model, "objective": mlm.Settings()}))
+    files.write_text(folder / "weights/settings.toml", settings.write({"model": model, "objective": mlm.Mlm()}))
     tokenizer.save(folder / "weights/tokenizer")
     files.write_text(folder / "recipe.toml", RECIPE)
     for name, facts in (("status", {"verb": "pretrain", "state": "done", "step": 2}), ("environment", {"ordsmed": "0"}),

@@ -67,7 +67,7 @@ def rows(text: str) -> dict[str, list[str]]:
 def test_a_pair_is_compared_with_pairs_and_a_token_with_tokens(tmp_path, tokenizer):
     scores = {"validation": 7.5, "mlm": 6.0, "pair": 0.7, "mlm_right": 0.2, "pair_right": 0.55, "apart": 0.4,
               "loss": 7.9, "unigram": 6.5, "guessing": {"mlm": 6.5, "mlm_right": 0.08}}  # fmt: skip
-    found = trained(tmp_path, tokenizer, mlm_nsp.Settings(), bert.Settings(**SMALL), scores)
+    found = trained(tmp_path, tokenizer, mlm_nsp.MlmNsp(), bert.Bert(**SMALL), scores)
     entropy = -(0.4 * math.log(0.4) + 0.6 * math.log(0.6))
     assert rows(card.write(found, "x")) == {
         "mlm: loss (nats a prediction)": ["6.0000", "6.5000"],
@@ -81,8 +81,8 @@ def test_fakes_are_compared_with_there_being_none(tmp_path, tokenizer):
     scores = {"validation": 20.0, "guess": 6.0, "detect": 0.3, "guess_right": 0.1, "detect_right": 0.9,
               "fake_right": 0.2, "real_right": 0.95, "original": 0.875,
               "balanced": 0.575, "unigram": 6.5, "loss": 21.0}  # fmt: skip
-    model = electra.Settings(**SMALL, embedding=16)
-    told = rows(card.write(trained(tmp_path, tokenizer, rtd.Settings(), model, scores), "x"))
+    model = electra.Electra(**SMALL, embedding=16)
+    told = rows(card.write(trained(tmp_path, tokenizer, rtd.Rtd(), model, scores), "x"))
     assert told["detect: right"] == ["90.0%", "87.5%"]
     assert told["detect: loss (nats a prediction)"] == ["0.3000", "0.3768"]
     assert told["guess: loss (nats a prediction)"] == ["6.0000", "6.5000"]
@@ -94,7 +94,7 @@ def test_fakes_are_compared_with_there_being_none(tmp_path, tokenizer):
 @pytest.mark.parametrize("odd", [float("nan"), None, "gone"])
 def test_numbers_that_are_none_are_told_as_none(tmp_path, tokenizer, odd):
     scores = {"validation": odd, "mlm": odd, "mlm_right": odd, "unigram": 6.5, "loss": odd}
-    found = trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), scores)
+    found = trained(tmp_path, tokenizer, mlm.Mlm(), bert.Bert(**SMALL), scores)
     told = rows(card.write(found, "x"))
     assert told["loss (nats a prediction)"] == ["none", "6.5000"]
     assert told["training loss, last step"] == ["none", ""]
@@ -104,7 +104,7 @@ def test_numbers_that_are_none_are_told_as_none(tmp_path, tokenizer, odd):
 
 def test_nothing_of_the_machine_stands_in_it(tmp_path, tokenizer):
     scores = {"validation": 6.0, "mlm": 6.0, "loss": 6.0}
-    text = card.write(trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), scores), "x", "mit")
+    text = card.write(trained(tmp_path, tokenizer, mlm.Mlm(), bert.Bert(**SMALL), scores), "x", "mit")
     machine = ("/secret", "layout", "threads", "replicate", str(tmp_path))
     assert not [line for line in text.splitlines() for word in machine if word in line]
     assert 'init = "start"' in text
@@ -166,7 +166,7 @@ def section(text: str, name: str) -> list[str]:
 
 def test_a_run_in_words(tmp_path, tokenizer):
     """Sources with their shares, how far it came, what it saw until then, and by whom it was made."""
-    made = trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), {})
+    made = trained(tmp_path, tokenizer, mlm.Mlm(), bert.Bert(**SMALL), {})
     phases = [{"steps": 600, "length": 32, "epochs": 2.0}, {"steps": 600, "rate": 0.5, "schedule": {"kind": "cosine"}}]
     recipe = {**made.recipe, "data": {"a/one|two": 3.0, "b": 1.0}, "phase": phases, "objective": "mlm"}
     made = dataclasses.replace(made, recipe=recipe, step=1000)
@@ -203,7 +203,7 @@ def test_a_run_in_words(tmp_path, tokenizer):
 
 
 def test_a_folder_of_weights_in_words(tmp_path, tokenizer):
-    made = trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), {})
+    made = trained(tmp_path, tokenizer, mlm.Mlm(), bert.Bert(**SMALL), {})
     text = card.write(dataclasses.replace(made, recipe=None, step=None), "x")
     assert "## Training" not in text
     assert "## Data" not in text
@@ -219,17 +219,17 @@ NUMBER = {"number": True, "scale": (1.0, 5.0)}
 @pytest.mark.parametrize(
     ("task", "what", "code"),
     [
-        (classify.Settings(labels=("a", "b"), length=20), "tells the class of a text: `a`, `b`.",
+        (classify.Classify(labels=("a", "b"), length=20), "tells the class of a text: `a`, `b`.",
          'print(ask("Rain falls.", truncation=True, max_length=20))\n'),
-        (classify.Settings(labels=("a", "b"), second="other", length=20), "tells the class of two texts: `a`, `b`.",
+        (classify.Classify(labels=("a", "b"), second="other", length=20), "tells the class of two texts: `a`, `b`.",
          'print(ask({"text": "Rain falls.", "text_pair": "It is wet."}, truncation=True, max_length=20))\n'),
-        (classify.Settings(**NUMBER), "tells a number of a text, from 1 to 5.",
+        (classify.Classify(**NUMBER), "tells a number of a text, from 1 to 5.",
          'print(ask("Rain falls.", truncation=True, max_length=128))\n'),
-        (tag.Settings(labels=("O", "B-X", "I-X")), "tells the tag of each word: `O`, `B-X`, `I-X`.",
+        (tag.Tag(labels=("O", "B-X", "I-X")), "tells the tag of each word: `O`, `B-X`, `I-X`.",
          'model="x", aggregation_strategy="first")\n'),
-        (tag.Settings(labels=("NOUN", "VERB")), "tells the tag of each word: `NOUN`, `VERB`.", 'model="x")\n'),
-        (squad.Settings(), "answers a question by a part of a text.", "print(context[places[start][0]"),
-        (squad.Settings(version="2.0", threshold=0.5, lowercase=True, longest_answer=9),
+        (tag.Tag(labels=("NOUN", "VERB")), "tells the tag of each word: `NOUN`, `VERB`.", 'model="x")\n'),
+        (squad.Squad(), "answers a question by a part of a text.", "print(context[places[start][0]"),
+        (squad.Squad(version="2.0", threshold=0.5, lowercase=True, longest_answer=9),
          "answers a question by a part of a text, or says that it holds no answer.",
          'print("no answer" if scores[0, 0] - best.max() > 0.5 else context['),
     ],
@@ -239,7 +239,7 @@ def test_a_task_in_words(tmp_path, tokenizer, task, what, code):
     task = dataclasses.replace(task, train="/data/train.tsv", dev=("/data/dev.tsv", "b.tsv"))
     recipe = {"init": "start", "epochs": 3.0, "steps": 0, "batch": 8, "rate": 1e-3, "examples": 100, "seed": 0,
               "freeze": True, "optimizer": {"kind": "adamw", "decay": 0.1}, "task": {"kind": "x"}}  # fmt: skip
-    model = bert.Settings(**{**SMALL, "positions": 512})
+    model = bert.Bert(**{**SMALL, "positions": 512})
     found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, recipe, 38, task)
     files = {"split": "dev", "records": 1000, "examples": 1200, "tokens": 9, "longest": 4}
     (tmp_path / "data.json").write_text(json.dumps({"/data/dev.tsv, b.tsv": files}))
@@ -266,7 +266,7 @@ def test_a_task_in_words(tmp_path, tokenizer, task, what, code):
 
 
 def test_a_scale_that_no_class_can_keep_stands_in_the_code(tmp_path, tokenizer, monkeypatch):
-    task, model = classify.Settings(**NUMBER, train="a", length=9), bert.Settings(**SMALL)
+    task, model = classify.Classify(**NUMBER, train="a", length=9), bert.Bert(**SMALL)
     found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, learned=task)
     for tells in (True, False):
         monkeypatch.setattr(classify, "told_scale", lambda *_, tells=tells: (1.0, 5.0) if tells else None)

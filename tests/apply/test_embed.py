@@ -199,9 +199,9 @@ def test_sentences_are_the_mean_of_words_or_the_sign_before_them(folders, tmp_pa
 def test_a_hybrid_sees_all_of_a_line(tmp_path):
     """And starts and ends it as its rows did."""
     tokenizer = bytebpe("roberta")
-    settings = gpt2.Settings(width=16, layers=2, heads=2, positions=LONGEST)
+    settings = gpt2.Gpt2(width=16, layers=2, heads=2, positions=LONGEST)
     torch.manual_seed(2)
-    model = Trained(shaken(hybrid.Settings().build(settings, tokenizer)), tokenizer, settings, tmp_path)
+    model = Trained(shaken(hybrid.Hybrid().build(settings, tokenizer)), tokenizer, settings, tmp_path)
     reader = TransformerReader(model, [2])
     found = reader.read(["a gate", "a"])
     ids = torch.tensor([[tokenizer.end, *tokenizer.encode("a gate"), tokenizer.end]])

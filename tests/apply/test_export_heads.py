@@ -94,7 +94,7 @@ def test_of_what_begins_a_task_the_heads_that_stay_behind_are_told(tmp_path, cap
     from ordsmed.learn.tasks import tag
 
     theirs(tmp_path / "hub", "BertForPreTraining")
-    task = tag.Settings(labels=("a", "b")).build(foreign.settings(tmp_path / "hub"), Tokenizer.load(tmp_path / "hub"))
+    task = tag.Tag(labels=("a", "b")).build(foreign.settings(tmp_path / "hub"), Tokenizer.load(tmp_path / "hub"))
     foreign.begin(task.networks()[""], tmp_path / "hub", Tokenizer.load(tmp_path / "hub"))
     told = capsys.readouterr().err
     assert "left out" in told
@@ -107,7 +107,7 @@ def test_an_import_with_two_heads_begins_what_asks_for_one(tmp_path, capsys):
     theirs(tmp_path / "hub", "BertForPreTraining")
     take_over(tmp_path / "hub", tmp_path / "ours")
     tokenizer = Tokenizer.load(tmp_path / "hub")
-    objective = mlm.Settings().build(foreign.settings(tmp_path / "ours"), tokenizer)
+    objective = mlm.Mlm().build(foreign.settings(tmp_path / "ours"), tokenizer)
     foreign.load_into(objective, tmp_path / "ours", tokenizer)
     assert "ours: left out, being of heads that are not asked for: pair\n" in capsys.readouterr().err
     held = weights.read(tmp_path / "ours/model.safetensors")

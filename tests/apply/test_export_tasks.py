@@ -48,7 +48,7 @@ TAGS = ("B-PER", "I-PER", "O", "B-LOC")
 
 def tokenizer_of(family: str, folder: Any) -> Tokenizer:
     if family in ("gpt2", "roberta"):
-        return bytebpe.Settings(size=290, order=family).train([TEXT] * 9)
+        return bytebpe.ByteBpe(size=290, order=family).train([TEXT] * 9)
     folder.mkdir(exist_ok=True)
     path = folder / "vocab.txt"
     path.write_text("\n".join([*(PAD_SECOND if family == "roberta" else SPECIAL), *PIECES]) + "\n")
@@ -117,7 +117,7 @@ def asking(tmp_path):
 
 @pytest.mark.parametrize(("family", "pieces"), [*((f, f) for f in FAMILIES), ("bert", "roberta")])
 def test_classes_of_pairs_are_told_alike_there(family, pieces, table, tmp_path):
-    task = classify.Settings(labels=LABELS, second="second", length=60)
+    task = classify.Classify(labels=LABELS, second="second", length=60)
     own = learned(tmp_path / "own", family, task, tokenizer_of(pieces, tmp_path))
     ask = pipe("text-classification", export(own, tmp_path / "out"), top_k=None)
     for (one, two), shares in zip(PAIRS, said(own, table).shares, strict=True):
@@ -127,7 +127,7 @@ def test_classes_of_pairs_are_told_alike_there(family, pieces, table, tmp_path):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_text_alone_is_told_alike_there(family, table, tmp_path):
-    own = learned(tmp_path / "own", family, classify.Settings(labels=LABELS, length=48))
+    own = learned(tmp_path / "own", family, classify.Classify(labels=LABELS, length=48))
     found = pipe("text-classification", export(own, tmp_path / "out"))([one for one, _ in PAIRS])
     here = said(own, table)
     assert [f["label"] for f in found] == here.said
@@ -137,7 +137,7 @@ def test_a_text_alone_is_told_alike_there(family, table, tmp_path):
 @pytest.mark.parametrize(("family", "scale"), [("bert", (1.0, 5.0)), ("gpt2", (0.0, 5.0)), ("gpt2", (1.0, 5.0))])
 def test_numbers_are_told_on_their_scale_and_come_back(family, scale, table, tmp_path):
     """A class without a bias cannot tell those that begin at 1: there the card's code does."""
-    own = learned(tmp_path / "own", family, classify.Settings(number=True, scale=scale, length=48))
+    own = learned(tmp_path / "own", family, classify.Classify(number=True, scale=scale, length=48))
     out = export(own, tmp_path / "out")
     here = said(own, table).said
     found = [f["score"] for f in pipe("text-classification", out)([one for one, _ in PAIRS])]
@@ -151,7 +151,7 @@ def test_numbers_are_told_on_their_scale_and_come_back(family, scale, table, tmp
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tags_are_told_alike_there(family, tagged, tmp_path):
-    own = learned(tmp_path / "own", family, tag.Settings(column=2, labels=TAGS, file_scheme="IOB2", length=60))
+    own = learned(tmp_path / "own", family, tag.Tag(column=2, labels=TAGS, file_scheme="IOB2", length=60))
     ask = pipe("token-classification", export(own, tmp_path / "out"), ignore_labels=[])
     here = said(own, tagged, "task.mend=false")
     each = iter(here.probability.tolist())
@@ -167,7 +167,7 @@ def test_tags_are_told_alike_there(family, tagged, tmp_path):
 @torch.no_grad()
 @pytest.mark.parametrize("family", FAMILIES)
 def test_starts_and_ends_are_scored_alike_there(family, asking, tmp_path):
-    own = learned(tmp_path / "own", family, squad.Settings(length=30, stride=8, longest_question=12))
+    own = learned(tmp_path / "own", family, squad.Squad(length=30, stride=8, longest_question=12))
     model = theirs(export(own, tmp_path / "out"), "AutoModelForQuestionAnswering")
     asked = open_task(own, device="cpu")
     features = asked.settings.features(asked.settings.records((str(asking),)), asked.reader)
@@ -188,9 +188,9 @@ def test_starts_and_ends_are_scored_alike_there(family, asking, tmp_path):
 # the way back
 
 TASKS = {
-    "classify": (classify.Settings(labels=LABELS, second="second", length=40), "table"),
-    "tag": (tag.Settings(column=2, labels=TAGS, file_scheme="IOB2", length=40, mend=False), "tagged"),
-    "squad": (squad.Settings(version="2.0", threshold=-1.5, length=32, stride=8), "asking"),
+    "classify": (classify.Classify(labels=LABELS, second="second", length=40), "table"),
+    "tag": (tag.Tag(column=2, labels=TAGS, file_scheme="IOB2", length=40, mend=False), "tagged"),
+    "squad": (squad.Squad(version="2.0", threshold=-1.5, length=32, stride=8), "asking"),
 }
 
 
@@ -223,13 +223,13 @@ def test_an_export_and_what_others_saved_of_it_come_back(kind, tmp_path, request
 
 def test_a_folder_that_others_taught_another_task_is_opened_as_theirs(tmp_path):
     """What we wrote of the first one is of no use then."""
-    glue = classify.Settings(name="mnli", length=40)
+    glue = classify.Classify(name="mnli", length=40)
     out = export(learned(tmp_path / "own", "bert", glue), tmp_path / "out")
     assert open_model(out).learned.name == "mnli"
     config = files.read_json(out / "config.json")
     files.write_json(out / "config.json", config | {"id2label": {str(n): label for n, label in enumerate("abc")}})
     assert settings.plain(open_model(out).learned) == settings.plain(
-        classify.Settings(labels=("a", "b", "c"), length=64)
+        classify.Classify(labels=("a", "b", "c"), length=64)
     )
 
 
@@ -246,17 +246,17 @@ def test_a_fine_tuning_begins_with_an_export(tmp_path):
 @pytest.mark.parametrize(
     ("family", "task", "found"),
     [
-        ("bert", tag.Settings(column=2, labels=TAGS, top=Top(mix=True)), "has a mix of layers or an LSTM"),
-        ("gpt2", tag.Settings(column=2, labels=TAGS, top=Top(recurrent=8)), "has a mix of layers or an LSTM"),
-        ("elmo", tag.Settings(column=2, labels=TAGS), "is an ELMo with the head of a task"),
-        ("bert", squad.Settings(head="joint", length=32), "has a joint head.*`answer`, open it as it is"),
-        ("bert", classify.Settings(labels=LABELS, pool="mean"), "asks the mean of all states.*of the first token"),
+        ("bert", tag.Tag(column=2, labels=TAGS, top=Top(mix=True)), "has a mix of layers or an LSTM"),
+        ("gpt2", tag.Tag(column=2, labels=TAGS, top=Top(recurrent=8)), "has a mix of layers or an LSTM"),
+        ("elmo", tag.Tag(column=2, labels=TAGS), "is an ELMo with the head of a task"),
+        ("bert", squad.Squad(head="joint", length=32), "has a joint head.*`answer`, open it as it is"),
+        ("bert", classify.Classify(labels=LABELS, pool="mean"), "asks the mean of all states.*of the first token"),
     ],
 )
 def test_what_no_class_has_is_refused_before_anything_is_written(family, task, found, tmp_path):
     if family == "elmo":
         shape = {"width": 8, "cells": 16, "letter": 4, "filters": ((1, 8), (2, 8)), "highways": 1, "layers": 1}
-        model, tokenizer = load("models", "elmo")(**shape), words.Settings(least=1).train([TEXT])
+        model, tokenizer = load("models", "elmo")(**shape), words.WordList(least=1).train([TEXT])
         objective = shaken(fresh(task, model, tokenizer, 0))
         own = tmp_path / "own"
         own.mkdir()
@@ -297,7 +297,7 @@ def run(tmp_path_factory):
     for name in ("train", "dev"):
         rows = [f"{word} {other}\t{word}" for word in ("boat", "gate") for other in TEXT.split()[:6]]
         (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
-    init = learned(folder / "init", "bert", mlm.Settings())
+    init = learned(folder / "init", "bert", mlm.Mlm())
     (folder / "recipe.toml").write_text(RECIPE.format(init=init, out=folder / "tuned", folder=folder))
     return finetune(str(folder / "recipe.toml"))
 
@@ -334,9 +334,9 @@ def test_the_cards_code_runs_and_says_what_we_say(case, tmp_path, monkeypatch, c
     from huggingface_hub import ModelCard
 
     task: Any = {
-        "pair": TASKS["classify"][0], "number": classify.Settings(number=True, scale=(1.0, 5.0), length=40),
-        "tag": TASKS["tag"][0], "squad-1.1": squad.Settings(length=60),
-        "squad-2.0": squad.Settings(version="2.0", threshold=-1e9, lowercase=True, length=60),
+        "pair": TASKS["classify"][0], "number": classify.Classify(number=True, scale=(1.0, 5.0), length=40),
+        "tag": TASKS["tag"][0], "squad-1.1": squad.Squad(length=60),
+        "squad-2.0": squad.Squad(version="2.0", threshold=-1e9, lowercase=True, length=60),
     }[case]  # fmt: skip
     own = learned(tmp_path / "own", "gpt2" if case == "number" else "bert", task)
     out = export(own, tmp_path / "out")

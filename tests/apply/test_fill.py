@@ -29,9 +29,9 @@ def trained(tiny_run):
 
 
 def untrained(tokenizer, folder="model"):
-    settings = bert.Settings(width=32, layers=1, heads=2, positions=16)
+    settings = bert.Bert(width=32, layers=1, heads=2, positions=16)
     torch.manual_seed(3)
-    return Trained(mlm.Settings().build(settings, tokenizer).eval(), tokenizer, settings, folder)
+    return Trained(mlm.Mlm().build(settings, tokenizer).eval(), tokenizer, settings, folder)
 
 
 def roberta():
@@ -147,9 +147,9 @@ def test_texts_given_as_words_need_no_stream(tiny_run):
 
 def test_a_hybrid_guesses_from_the_place_before_a_mask():
     """Seeing both sides, between end signs."""
-    tokenizer, settings = roberta(), gpt2.Settings(width=32, layers=2, heads=2, positions=24)
+    tokenizer, settings = roberta(), gpt2.Gpt2(width=32, layers=2, heads=2, positions=24)
     torch.manual_seed(4)
-    objective = shaken(hybrid.Settings().build(settings, tokenizer))
+    objective = shaken(hybrid.Hybrid().build(settings, tokenizer))
     trained = Trained(objective, tokenizer, settings, "model")
     ids = [tokenizer.stop, *tokenizer.encode("the <mask> is <mask>"), tokenizer.stop]
     masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
@@ -168,9 +168,9 @@ def test_a_hybrid_guesses_from_the_place_before_a_mask():
 
 def test_what_is_generated_is_its_seeds():
     """The same seed says the same again, another one another thing; the likeliest is said whatever the seed."""
-    tokenizer, settings = roberta(), gpt2.Settings(width=32, layers=2, heads=2, positions=48)
+    tokenizer, settings = roberta(), gpt2.Gpt2(width=32, layers=2, heads=2, positions=48)
     torch.manual_seed(4)
-    trained = Trained(shaken(clm.Settings().build(settings, tokenizer)), tokenizer, settings, Path("model"))
+    trained = Trained(shaken(clm.Clm().build(settings, tokenizer)), tokenizer, settings, Path("model"))
 
     def said(seed, temperature=3.0):
         return generate(trained, "the", SamplingOptions(tokens=12, temperature=temperature, seed=seed))

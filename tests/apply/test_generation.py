@@ -127,8 +127,8 @@ def test_ways_that_cannot_be(how: dict[str, Any], said: str) -> None:
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FAMILIES = {
-    "gpt2": (clm.Settings(), gpt2.Settings(width=32, layers=2, heads=2, positions=24)),
-    "modern": (hybrid.Settings(), modern.Settings(width=32, layers=4, heads=2, positions=24, window=6, spread=0.2)),
+    "gpt2": (clm.Clm(), gpt2.Gpt2(width=32, layers=2, heads=2, positions=24)),
+    "modern": (hybrid.Hybrid(), modern.ModernBert(width=32, layers=4, heads=2, positions=24, window=6, spread=0.2)),
 }
 
 
@@ -281,16 +281,16 @@ def test_rows_that_have_ended_leave(trained: Trained) -> None:
 
 
 def masked(own: Tokenizer, **more: Any) -> Trained:
-    settings = bert.Settings(width=32, layers=1, heads=2, positions=16)
+    settings = bert.Bert(width=32, layers=1, heads=2, positions=16)
     torch.manual_seed(2)
-    return Trained(shaken(mlm.Settings().build(settings, own)).eval(), own, settings, Path("model"), **more)
+    return Trained(shaken(mlm.Mlm().build(settings, own)).eval(), own, settings, Path("model"), **more)
 
 
 def test_who_writes_nothing_is_refused(tmp_path: Path) -> None:
     own = tokenizer()
     objective = masked(own).objective
     with pytest.raises(RecipeError, match=r"is an ELMo: it writes no texts; .*`ordsmed embed` takes it"):
-        generate(Trained(objective, own, elmo.Settings(), Path("model")), "a", SamplingOptions())
+        generate(Trained(objective, own, elmo.Elmo(), Path("model")), "a", SamplingOptions())
     del objective.head
     with pytest.raises(RecipeError, match="has no head that predicts tokens; wanted a model trained with clm, hybrid"):
         generate(Trained(objective, own, masked(own).settings, Path("model")), "a", SamplingOptions())
@@ -302,8 +302,8 @@ def test_who_writes_nothing_is_refused(tmp_path: Path) -> None:
 def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a tokenizer has that of documents as well as that of BERT's rows it is the former; it comes first too."""
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "a", "b"]) + "\n")
-    own, settings = Tokenizer.load(tmp_path / "vocab.txt"), gpt2.Settings(width=32, layers=1, heads=2, positions=9)
-    made = Trained(clm.Settings().build(settings, own).eval(), own, settings, tmp_path)
+    own, settings = Tokenizer.load(tmp_path / "vocab.txt"), gpt2.Gpt2(width=32, layers=1, heads=2, positions=9)
+    made = Trained(clm.Clm().build(settings, own).eval(), own, settings, tmp_path)
     letter = own.encode("b")[0]
     assert len({own.end, own.stop, None}) == 3
     words: Iterator[Any] = iter([letter, own.stop, letter, own.end])
@@ -348,8 +348,8 @@ def test_a_prompt_stands_behind_the_sign_or_not() -> None:
     assert read("") == read("", said) == [sign]
     with pytest.raises(RecipeError, match="found no token to go on from; wanted a text, for --no-start leaves out"):
         generate(made, "", replace(how, start=False))
-    masked = bert.Settings(width=16, layers=1, heads=1, positions=24)
-    fills = replace(made, objective=mlm.Settings().build(masked, made.tokenizer), settings=masked)
+    masked = bert.Bert(width=16, layers=1, heads=1, positions=24)
+    fills = replace(made, objective=mlm.Mlm().build(masked, made.tokenizer), settings=masked)
     with pytest.raises(RecipeError, match=r"--no-start: found with model, which fills masks; wanted a causal model"):
         generate(fills, "abc", replace(how, start=False))
 

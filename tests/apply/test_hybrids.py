@@ -29,8 +29,8 @@ from ordsmed.weights.formats import huggingface
 from ordsmed.weights.trained import Trained, open_model
 
 FAMILIES = {
-    "modern": modern.Settings(width=32, layers=4, heads=2, positions=40, window=6, spread=0.2),
-    "gpt2": gpt2.Settings(width=32, layers=2, heads=2, positions=40),
+    "modern": modern.ModernBert(width=32, layers=4, heads=2, positions=40, window=6, spread=0.2),
+    "gpt2": gpt2.Gpt2(width=32, layers=2, heads=2, positions=40),
 }
 TEXT = "w1 [MASK] w3 w4 [MASK] w6 w7 w8 w9 w10 w11"
 
@@ -42,7 +42,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def model_of(family: str, tokenizer: Tokenizer, folder: Path) -> Trained:
     torch.manual_seed(5)
-    learned = hybrid.Settings(hide=0.3)
+    learned = hybrid.Hybrid(hide=0.3)
     objective = shaken(learned.build(FAMILIES[family], tokenizer))
     return Trained(objective, tokenizer, FAMILIES[family], folder, learned=learned)
 
@@ -52,7 +52,7 @@ def exported(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path: Pat
     """A hybrid, and the folders that are written of it."""
     trained = model_of(request.param, tokenizer, tmp_path / "run")
     (tmp_path / "out").mkdir()
-    huggingface.Settings().write(trained, tmp_path / "out")
+    huggingface.HuggingFace().write(trained, tmp_path / "out")
     return trained, tmp_path / "out"
 
 
@@ -122,7 +122,7 @@ def test_the_card_tells_what_each_folder_holds(
 def test_export_writes_a_card_for_each(tokenizer: Tokenizer, tmp_path: Path) -> None:
     trained = model_of("modern", tokenizer, tmp_path / "run")
     (tmp_path / "hub").mkdir()
-    huggingface.Settings().write(trained, tmp_path / "hub")
+    huggingface.HuggingFace().write(trained, tmp_path / "hub")
     out = export(tmp_path / "hub", tmp_path / "out")
     assert {path.name for path in (out / "causal").iterdir()} >= {"README.md", "config.json", "generation_config.json"}
     assert not (out / "generation_config.json").exists()
@@ -143,7 +143,7 @@ def test_a_task_sees_both_sides(family: str, inner: str, tmp_path: Path, monkeyp
     data = task_files(tmp_path / "data")
     trained = model_of(family, Tokenizer.load(data / "vocab.txt"), tmp_path / "run")
     (tmp_path / "hub").mkdir()
-    huggingface.Settings().write(trained, tmp_path / "hub")
+    huggingface.HuggingFace().write(trained, tmp_path / "hub")
     words = [f"init={tmp_path / 'hub' / inner}", "steps=3", "batch=8", "rate=1e-3", "features=", "layout.threads=1",
              "task.kind=tag", f"task.train={data}/train.conll", "task.length=24", 'layout.device="cpu"',
              f"out={tmp_path / 'tagged'}"]  # fmt: skip

@@ -32,7 +32,7 @@ def model_of(folder: Path, **learned: Any) -> Path:
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(WORDS))]) + "\n")
     tokenizer = Tokenizer.load(folder / "vocab.txt")
-    network = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
+    network = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
     (what,) = learned.values()
     weights.write(folder / WEIGHTS, own_tensors(fresh(what, network, tokenizer, 3)))
     files.write_text(folder / SETTINGS, settings.write(Networks(model=network, **learned)))
@@ -47,7 +47,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(data: Path) -> Path:
-    task = classify.Settings(train="none", dev=str(data / "dev.tsv"), labels=LABELS, length=40)
+    task = classify.Classify(train="none", dev=str(data / "dev.tsv"), labels=LABELS, length=40)
     return model_of(data / "model", task=task)
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_scored_unasked_or_unknown(
         RecipeError, match=r"silent.tsv: do not say what is right; wanted labelled files; `ordsmed pred"
     ):
         evaluate(model, [str(silent)], device="cpu")
-    alone = model_of(tmp_path / "alone", task=classify.Settings(train="none", labels=LABELS, length=40))
+    alone = model_of(tmp_path / "alone", task=classify.Classify(train="none", labels=LABELS, length=40))
     with pytest.raises(RecipeError, match="alone: names no dev files; wanted files to validate on"):
         evaluate(alone, device="cpu")
 
@@ -128,7 +128,7 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
     half = open_task(model, device="cpu", precision="bf16")
     with half.trained.within():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
-    pretrained = model_of(tmp_path / "mlm", objective=mlm.Settings())
+    pretrained = model_of(tmp_path / "mlm", objective=mlm.Mlm())
     for path, how, said in (
         (model, {"overrides": ["task.length=65"]}, "task.length: found 65, more than the model's 64 positions; use "),
         (model, {"overrides": ["task.labels=['a']"]}, "`task.labels=['a']`: cannot change once it has learned; "),
@@ -161,7 +161,7 @@ def test_tables_stand_in_columns() -> None:
 
 
 def test_spans_are_predicted_in_their_file_s_form(data: Path, tmp_path: Path) -> None:
-    task = tag.Settings(train="none", labels=("O", "B-HIGH", "I-HIGH"), file_scheme="IOB2", length=40)
+    task = tag.Tag(train="none", labels=("O", "B-HIGH", "I-HIGH"), file_scheme="IOB2", length=40)
     run = model_of(tmp_path / "tagger", task=task)
     _, _, told = predict(run, [str(data / "dev.conll")], tmp_path / "out", scores=True, device="cpu")
     made = tmp_path / "out" / "dev.conll"
@@ -173,6 +173,6 @@ def test_spans_are_predicted_in_their_file_s_form(data: Path, tmp_path: Path) ->
 
 def test_how_a_head_looks_for_answers_may_change(tmp_path: Path) -> None:
     """Beams are of the network that was opened, not of its settings alone."""
-    run = model_of(tmp_path / "joint", task=squad.Settings(train="none", head="joint", length=40))
+    run = model_of(tmp_path / "joint", task=squad.Squad(train="none", head="joint", length=40))
     found = [open_task(run, [f"task.beam={beam}"], device="cpu").task for beam in (2, 3)]
     assert [getattr(task, "beam", None) for task in found] == [2, 3]

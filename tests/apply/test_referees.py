@@ -34,23 +34,23 @@ from ordsmed.use.embed import Form, embedded
 from ordsmed.use.generate import generate
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.formats import elmo as elmo_files
-from ordsmed.weights.formats.huggingface import Settings as HuggingFace
+from ordsmed.weights.formats.huggingface import HuggingFace
 from ordsmed.weights.trained import Trained, open_model
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 CAUSAL = ["gpt2", "gpt2 of bytes", "gpt2 of roberta's bytes", "hybrid", "hybrid-modern"]
 MASKED = ["bert", "bert with pairs", "megatron_bert", "roberta", "modern", "electra"]
 MORE = {
-    "bert with pairs": (bert.Settings(**SIZE), mlm_nsp.Settings()),
-    "megatron_bert": (megatron_bert.Settings(**SIZE), mlm_nsp.Settings()),
-    "roberta": (roberta.Settings(**SIZE), mlm.Settings()),
+    "bert with pairs": (bert.Bert(**SIZE), mlm_nsp.MlmNsp()),
+    "megatron_bert": (megatron_bert.MegatronBert(**SIZE), mlm_nsp.MlmNsp()),
+    "roberta": (roberta.Roberta(**SIZE), mlm.Mlm()),
 }
 TEXTS = ["the newts swam under it", "the old red cat sat on a mat and ran", "a"]
 Exported = Callable[[str], tuple[Trained, Path]]
 
 
 def bytes_of(order: Any) -> Any:
-    return bytebpe.Settings(size=300, order=order).train([*TEXTS, "the newt sat on the mat"] * 3)
+    return bytebpe.ByteBpe(size=300, order=order).train([*TEXTS, "the newt sat on the mat"] * 3)
 
 
 def model_of(family: str, folder: Path) -> Trained:
@@ -151,7 +151,7 @@ def test_the_harness_counts_the_same(family: str, exported: Exported, tmp_path: 
     ends = [(one, " newts") for one in ("the old red cat sat", "a dog ran on it " * 12, "the mat " * 15)]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps({"text": a + b}) + "\n" for a, b in ends))
     for one, start in ((judge, True), (bare, False)):
-        records, _ = probed(trained, cloze.Settings(files=(str(tmp_path / "x.jsonl"),), start=start))
+        records, _ = probed(trained, cloze.Cloze(files=(str(tmp_path / "x.jsonl"),), start=start))
         found = theirs("loglikelihood", one, *((a.strip(), b) for a, b in ends))
         assert [row[3] for row in records] == pytest.approx([log for log, _ in found], abs=1e-4)
         assert [row[2] for row in records] == [best for _, best in found]
@@ -161,7 +161,7 @@ def test_the_harness_counts_the_same(family: str, exported: Exported, tmp_path: 
         for n in (1, 40)
     ]
     (tmp_path / "raw").write_text("".join(pages).replace(" \n = The", "\n = The"))
-    probe = wikitext.Settings(files=(str(tmp_path / "raw"),), set="wikitext-raw", pages=True)
+    probe = wikitext.Wikitext(files=(str(tmp_path / "raw"),), set="wikitext-raw", pages=True)
     records, finding = probed(trained, probe)
     docs = [{"page": one} for one in wikitext.PAGE.split((tmp_path / "raw").read_text()) if one.strip()]
     assert len(docs) == finding.facts["pages"] == 2
@@ -276,7 +276,7 @@ def test_simple_elmo_reads_the_same_vectors(tmp_path: Path) -> None:
         pytest.skip("simple_elmo needs TensorFlow: ORDSMED_SIMPLE_ELMO names the python that has both (see the top)")
     trained = elmo_made(tmp_path / "run", ((1, 8), (2, 16)))  # it wants more filters than the width
     (tmp_path / "out").mkdir()
-    elmo_files.Settings().write(trained, tmp_path / "out")
+    elmo_files.ElmoFormat().write(trained, tmp_path / "out")
     asked = [python, "-c", ASK, str(tmp_path / "out"), json.dumps(TEXTS[:2]), str(tmp_path / "vectors.json")]
     made_ = subprocess.run(
         asked, env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": ""}, capture_output=True, text=True,

@@ -25,25 +25,25 @@ from ordsmed.weights.origin import Origin
 from ordsmed.weights.transplant import Beginning, Vocabulary, begin, tables_of
 
 SIZE = {"width": 16, "layers": 1, "heads": 2, "positions": 16}
-MODERN = modern.Settings(**SIZE, inner=24, window=4)  # type: ignore[arg-type]
+MODERN = modern.ModernBert(**SIZE, inner=24, window=4)  # type: ignore[arg-type]
 TABLE, BIAS = "model.words.weight", "head.bias"
 SMALLER = rtd.Generator(width=8, heads=1)
 FAMILIES: dict[str, tuple[Any, Any, set[str]]] = {
-    "bert": (bert.Settings(**SIZE), mlm.Settings(), {TABLE, BIAS}),
-    "bert, untied": (bert.Settings(**SIZE, tied=False), mlm.Settings(), {TABLE, BIAS, "head.words.weight"}),
-    "roberta": (roberta.Settings(**SIZE), mlm.Settings(), {TABLE, BIAS}),
-    "megatron": (megatron_bert.Settings(**SIZE), mlm_nsp.Settings(), {TABLE, BIAS}),
-    "electra": (electra.Settings(**SIZE, embedding=8), rtd.Settings(generator=SMALLER), {TABLE, BIAS}),
+    "bert": (bert.Bert(**SIZE), mlm.Mlm(), {TABLE, BIAS}),
+    "bert, untied": (bert.Bert(**SIZE, tied=False), mlm.Mlm(), {TABLE, BIAS, "head.words.weight"}),
+    "roberta": (roberta.Roberta(**SIZE), mlm.Mlm(), {TABLE, BIAS}),
+    "megatron": (megatron_bert.MegatronBert(**SIZE), mlm_nsp.MlmNsp(), {TABLE, BIAS}),
+    "electra": (electra.Electra(**SIZE, embedding=8), rtd.Rtd(generator=SMALLER), {TABLE, BIAS}),
     "electra, apart": (
-        electra.Settings(**SIZE, embedding=8), rtd.Settings(generator=SMALLER, share="none"),
+        electra.Electra(**SIZE, embedding=8), rtd.Rtd(generator=SMALLER, share="none"),
         {TABLE, BIAS, "generator.words.weight"},
     ),
-    "modern": (MODERN, mlm.Settings(), {TABLE, BIAS}),
-    "modern, diffusion": (MODERN, diffusion.Settings(), {TABLE, BIAS}),
-    "modern, hybrid": (MODERN, hybrid.Settings(), {TABLE, BIAS}),
-    "gpt2": (gpt2.Settings(**SIZE), clm.Settings(), {TABLE}),
-    "gpt2, untied": (gpt2.Settings(**SIZE, tied=False), clm.Settings(), {TABLE, "head.words.weight"}),
-    "gpt2, hybrid": (gpt2.Settings(**SIZE), hybrid.Settings(), {TABLE}),
+    "modern": (MODERN, mlm.Mlm(), {TABLE, BIAS}),
+    "modern, diffusion": (MODERN, diffusion.Diffusion(), {TABLE, BIAS}),
+    "modern, hybrid": (MODERN, hybrid.Hybrid(), {TABLE, BIAS}),
+    "gpt2": (gpt2.Gpt2(**SIZE), clm.Clm(), {TABLE}),
+    "gpt2, untied": (gpt2.Gpt2(**SIZE, tied=False), clm.Clm(), {TABLE, "head.words.weight"}),
+    "gpt2, hybrid": (gpt2.Gpt2(**SIZE), hybrid.Hybrid(), {TABLE}),
 }  # fmt: skip
 
 
@@ -197,8 +197,8 @@ def test_an_elmo_keeps_the_words_of_its_softmax(tmp_path: Path) -> None:
         return Tokenizer.load(tmp_path / name)
 
     old, new = words("old.txt", *WORDS), words("new.txt", "pond", "ponder", "cat")
-    network = elmo.Settings(width=8, cells=12, layers=1, highways=1, filters=((1, 4),), letter=4)
-    learned = bilm.Settings(samples=0)
+    network = elmo.Elmo(width=8, cells=12, layers=1, highways=1, filters=((1, 4),), letter=4)
+    learned = bilm.BiLm(samples=0)
     theirs, ours = shaken(learned.build(network, old)), fresh(learned, network, new, 1)
     start = begin(ours, Held(theirs, old), learned, network, new, "transplant", 1)  # type: ignore[arg-type]
     held, own = own_tensors(theirs), own_tensors(ours)

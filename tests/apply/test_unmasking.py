@@ -24,9 +24,9 @@ from ordsmed.weights.trained import Trained
 
 WORDS = 40
 MODELS = {
-    "mlm": (mlm.Settings(), bert.Settings(width=32, layers=2, heads=2, positions=24)),
-    "diffusion": (diffusion.Settings(), modern.Settings(width=32, layers=2, heads=2, positions=24, spread=0.2)),
-    "hybrid": (hybrid.Settings(), gpt2.Settings(width=32, layers=2, heads=2, positions=24)),
+    "mlm": (mlm.Mlm(), bert.Bert(width=32, layers=2, heads=2, positions=24)),
+    "diffusion": (diffusion.Diffusion(), modern.ModernBert(width=32, layers=2, heads=2, positions=24, spread=0.2)),
+    "hybrid": (hybrid.Hybrid(), gpt2.Gpt2(width=32, layers=2, heads=2, positions=24)),
 }
 GREEDY = SamplingOptions(temperature=0)
 
@@ -195,6 +195,6 @@ def test_what_cannot_be_filled_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(RecipeError, match="found 42 tokens; wanted at most 24; shorten it"):
         fill_all(trained, "[MASK] " * 40)
     settings = MODELS["hybrid"][1]
-    causal = Trained(clm.Settings().build(settings, tokenizer), tokenizer, settings, Path("model"))
+    causal = Trained(clm.Clm().build(settings, tokenizer), tokenizer, settings, Path("model"))
     with pytest.raises(RecipeError, match="it does not see what stands after a mask"):
         fill_all(causal, "a [MASK]")

@@ -164,7 +164,7 @@ def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
     chosen = menu.load("cleaners", lab)
     assert chosen.__doc__ == "Of a lab of one's own."
     assert menu.kind_of(chosen(first=1)) == lab
-    with pytest.raises(RecipeError, match="has no class `Settings`"):
+    with pytest.raises(RecipeError, match="has no choice"):
         menu.load("models", "my_lab_for_menus.empty")
     with pytest.raises(RecipeError, match="put the folder above it on PYTHONPATH"):
         menu.load("models", "my_lab_for_menus.nothing")
@@ -172,17 +172,17 @@ def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
 
 @pytest.mark.parametrize("name", menu.MENUS)
 def test_entries_are_the_files(name: str) -> None:
-    files = {p.stem for p in (menu.HOUSE / name).glob("*.py")} - {"__init__"}
+    files = {p.stem for p in menu.folder_of(name).glob("*.py")} - {"__init__"}
     assert set(menu.entries(name)) == files != set()
     for kind in menu.entries(name):
         chosen: Any = menu.load(name, kind)
-        module = importlib.import_module(f"ordsmed.{name}.{kind}")
-        assert chosen is module.Settings
+        module = importlib.import_module(menu.module_of(name, kind))
+        assert chosen is menu.choice(module)
         assert [line.name for line in menu.lines(module.__name__)] == [f.name for f in dataclasses.fields(chosen)]
 
 
 def test_kind_of() -> None:
-    assert menu.kind_of(bert.Settings()) == "bert"
+    assert menu.kind_of(bert.Bert()) == "bert"
     assert menu.kind_of(object()) == "builtins"
 
 

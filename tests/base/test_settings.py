@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ordsmed.base import menu, run, settings
 from ordsmed.base.errors import RecipeError, nearest
-from ordsmed.base.menu import Menu
+from ordsmed.base.menu import Menu, choice
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
@@ -67,7 +67,7 @@ def test_a_good_one() -> None:
     assert (recipe.model.width, recipe.model.layers, recipe.model.heads) == (256, 4, 4)
     assert [p.length for p in recipe.phase] == [128, 256]
     assert [p.schedule.kind for p in recipe.phase] == ["linear", "cosine"]
-    assert recipe.optimizer == adamw.Settings()
+    assert recipe.optimizer == adamw.AdamW()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_good_one() -> None:
         (["model.size=minni"], "r.toml: model.size: found 'minni'; did you mean `mini`?"),
         (["model.kind=brt"], "r.toml: model.kind: `brt` is not in models; did you mean `bert`?"),
         (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted a module"),
-        (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no class `Settings`"),
+        (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no choice"),
         (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
         (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
@@ -179,20 +179,20 @@ def test_what_is_missing() -> None:
 
 def test_a_word_is_short_for_its_kind() -> None:
     recipe = decoded("model=gpt2", "objective=clm", "phase.schedule=wsd")
-    assert isinstance(recipe.model, gpt2.Settings)
-    assert isinstance(recipe.objective, clm.Settings)
+    assert isinstance(recipe.model, gpt2.Gpt2)
+    assert isinstance(recipe.objective, clm.Clm)
     assert {p.schedule for p in recipe.phase} == {Schedule("wsd")}
-    assert decoded("model=gpt2", "objective=clm", "model.width=128").model == gpt2.Settings(width=128)
+    assert decoded("model=gpt2", "objective=clm", "model.width=128").model == gpt2.Gpt2(width=128)
     assert decoded("phase[2].schedule.end=0.1").phase[1].schedule == Schedule("cosine", end=0.1)
 
 
 @pytest.mark.parametrize("family", [bert, gpt2])
 def test_a_size_stands_for_its_numbers_and_others_win(family: Any) -> None:
     kind = family.__name__.rsplit(".")[-1]
-    for size, numbers in family.Settings.SIZES.items():
+    for size, numbers in choice(family).SIZES.items():
         found = decoded(f"model={kind}", f"model.size={size}", "model.dropout=0.0").model
-        assert found == family.Settings(**numbers, dropout=0.0)
-    assert decoded("model.layers=7").model == bert.Settings(**{**bert.Settings.SIZES["mini"], "layers": 7})
+        assert found == choice(family)(**numbers, dropout=0.0)
+    assert decoded("model.layers=7").model == bert.Bert(**{**bert.Bert.SIZES["mini"], "layers": 7})
 
 
 def test_overrides_reach_everywhere() -> None:
@@ -205,12 +205,12 @@ def test_overrides_reach_everywhere() -> None:
         "data=nb",
     ]
     recipe = decoded(*words, "out=a=b")
-    assert recipe.optimizer == adamw.Settings(decay=0.1)
+    assert recipe.optimizer == adamw.AdamW(decay=0.1)
     assert [p.rate for p in recipe.phase] == [1e-3, 5e-5]
     assert [p.batch for p in recipe.phase] == [8, 8]
     assert recipe.layout == Layout(threads=2)
     assert (recipe.data, recipe.out) == ("nb", "a=b")
-    assert decoded("optimizer={kind='adamw', decay=0.5}").optimizer == adamw.Settings(decay=0.5)
+    assert decoded("optimizer={kind='adamw', decay=0.5}").optimizer == adamw.AdamW(decay=0.5)
     assert decoded("phase[1]={steps=1, length=8, batch=1, rate=1}").phase[0] == Phase(
         steps=1, length=8, batch=1, rate=1.0
     )
@@ -286,16 +286,16 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (Schedule, {}, {"end": -0.1}, "end"),
     (Schedule, {}, {"decay": 0.0}, "decay"),
     (Schedule, {}, {"power": -1.0}, "power"),
-    (mlm.Settings, {}, {"hide": 0.0}, "hide"),
-    (mlm.Settings, {}, {"hide": 1.0}, "hide"),
-    (mlm.Settings, {}, {"keep": 0.6, "swap": 0.6}, "keep"),
-    (mlm.Settings, {}, {"swap": -0.1}, "keep"),
-    (adamw.Settings, {}, {"betas": [0.9, 1.0]}, "betas"),
-    (adamw.Settings, {}, {"epsilon": -1.0}, "epsilon"),
-    (adamw.Settings, {}, {"decay": -1.0}, "decay"),
-    (bert.Settings, {}, {"heads": 7}, "heads"),
-    (bert.Settings, {}, {"dropout": 1.0}, "dropout"),
-    (gpt2.Settings, {}, {"attention_dropout": -0.1}, "attention_dropout"),
+    (mlm.Mlm, {}, {"hide": 0.0}, "hide"),
+    (mlm.Mlm, {}, {"hide": 1.0}, "hide"),
+    (mlm.Mlm, {}, {"keep": 0.6, "swap": 0.6}, "keep"),
+    (mlm.Mlm, {}, {"swap": -0.1}, "keep"),
+    (adamw.AdamW, {}, {"betas": [0.9, 1.0]}, "betas"),
+    (adamw.AdamW, {}, {"epsilon": -1.0}, "epsilon"),
+    (adamw.AdamW, {}, {"decay": -1.0}, "decay"),
+    (bert.Bert, {}, {"heads": 7}, "heads"),
+    (bert.Bert, {}, {"dropout": 1.0}, "dropout"),
+    (gpt2.Gpt2, {}, {"attention_dropout": -0.1}, "attention_dropout"),
     (Corpus, {"source": "stdlib"}, {"validation": 1.0}, "validation"),
     (Corpus, {"source": "stdlib"}, {"shard": 0}, "shard"),
     (TokenizerTraining, {"tokenizer": "wordpiece", "corpus": "a"}, {"sample": 0}, "sample"),
@@ -344,12 +344,12 @@ phases = st.builds(
     ),
 )
 models = st.one_of(
-    st.builds(bert.Settings, width=st.sampled_from([64, 128]), heads=st.sampled_from([0, 1, 2]), dropout=shares),
-    st.builds(gpt2.Settings, width=st.sampled_from([64, 128]), layers=st.integers(1, 48), deep=st.booleans()),
+    st.builds(bert.Bert, width=st.sampled_from([64, 128]), heads=st.sampled_from([0, 1, 2]), dropout=shares),
+    st.builds(gpt2.Gpt2, width=st.sampled_from([64, 128]), layers=st.integers(1, 48), deep=st.booleans()),
 )
 objectives = st.one_of(
-    st.builds(mlm.Settings, hide=st.floats(0.01, 0.99), unit=st.sampled_from(["token", "word"])),
-    st.builds(clm.Settings, separate=st.booleans()),
+    st.builds(mlm.Mlm, hide=st.floats(0.01, 0.99), unit=st.sampled_from(["token", "word"])),
+    st.builds(clm.Clm, separate=st.booleans()),
 )
 pretrainings = st.builds(
     Pretraining,
@@ -358,7 +358,7 @@ pretrainings = st.builds(
     model=models,
     phase=st.lists(phases, min_size=1, max_size=3).map(tuple),
     seed=st.integers(-(2**63), 2**63 - 1),
-    optimizer=st.builds(adamw.Settings, betas=st.tuples(shares, shares)),
+    optimizer=st.builds(adamw.AdamW, betas=st.tuples(shares, shares)),
     out=st.none() | words,
     layout=st.builds(Layout, micro=st.integers(0, 64), precision=st.sampled_from(["fp32", "bf16"])),
 )
@@ -409,7 +409,7 @@ class Outer:
         ({"kind_of_cut": 1.1}, lambda o: o.kind_of_cut == "1.1"),
         ({"both": 2.0}, lambda o: o.both == "2.0"),
         ({"noted": 4}, lambda o: o.noted == 4),
-        ({"part": {"kind": "ordsmed.nn.models.bert"}}, lambda o: isinstance(o.part, bert.Settings)),
+        ({"part": {"kind": "ordsmed.nn.models.bert"}}, lambda o: isinstance(o.part, bert.Bert)),
     ],
 )
 def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> None:
@@ -502,7 +502,7 @@ class Holder:
     inner: Held = field(default_factory=Held)
     maybe: Held | None = None
     many: tuple[Held, ...] = ()
-    model: Annotated[Any, Menu("models")] = field(default_factory=bert.Settings)
+    model: Annotated[Any, Menu("models")] = field(default_factory=bert.Bert)
 
 
 @pytest.mark.parametrize(("recipe", "kept"), [
@@ -510,9 +510,9 @@ class Holder:
     (Holder(1, "y", Held(b=(3,))), {"must": 1, "name": "y", "inner": {"b": [3]}}),
     (Holder(1, maybe=Held()), {"must": 1, "maybe": {}}),
     (Holder(1, many=(Held(), Held(2))), {"must": 1, "many": [{}, {"a": 2}]}),
-    (Holder(1, model=gpt2.Settings()), {"must": 1, "model": {"kind": "gpt2"}}),
-    (Holder(1, model=bert.Settings(layers=3)), {"must": 1, "model": {"kind": "bert", "layers": 3}}),
-    (Holder(1, model=bert.Settings(width=64, heads=2, inner=256)), {"must": 1, "model": {"kind": "bert", "width": 64,
+    (Holder(1, model=gpt2.Gpt2()), {"must": 1, "model": {"kind": "gpt2"}}),
+    (Holder(1, model=bert.Bert(layers=3)), {"must": 1, "model": {"kind": "bert", "layers": 3}}),
+    (Holder(1, model=bert.Bert(width=64, heads=2, inner=256)), {"must": 1, "model": {"kind": "bert", "width": 64,
                                                                                           "heads": 2}}),
 ])  # fmt: skip
 def test_what_is_at_its_default_is_left_out(recipe: Holder, kept: dict[str, Any]) -> None:

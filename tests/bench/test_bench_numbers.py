@@ -16,6 +16,7 @@ import pytest
 from kit.makers import invented_text
 from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import choice
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.data.encode import Encoded
 from ordsmed.learn.objectives import clm, mlm
@@ -301,11 +302,11 @@ def test_numbers_are_told_with_their_names() -> None:
 def test_dropout_everywhere_or_the_network_s_own() -> None:
     from ordsmed.nn.models import bert, elmo
 
-    own = bert.Settings(dropout=0.3, attention_dropout=0.4)
+    own = bert.Bert(dropout=0.3, attention_dropout=0.4)
     assert bench_tasks.with_dropout(own, None) == own
     changed = bench_tasks.with_dropout(own, 0.0)
     assert (changed.dropout, changed.attention_dropout) == (0.0, 0.0)
-    assert bench_tasks.with_dropout(elmo.Settings(), 0.2).dropout == 0.2
+    assert bench_tasks.with_dropout(elmo.Elmo(), 0.2).dropout == 0.2
 
 
 @pytest.mark.parametrize("kind", [mlm, clm])
@@ -314,7 +315,7 @@ def test_the_loader_counts_real_tokens(monkeypatch: pytest.MonkeyPatch, kind: An
     times, seen, cores = itertools.count(100.0, 2.0), list[int](), list[Any]()
     monkeypatch.setattr(benches.time, "perf_counter", lambda: next(times))
     monkeypatch.setattr(benches.os, "sched_setaffinity", lambda pid, which: cores.append(which))
-    inner, padded = kind.Settings.rows, list[bool]()
+    inner, padded = choice(kind).rows, list[bool]()
 
     def rows(self: Any, *given: Any, **how: Any) -> Any:
         own = inner(self, *given, **how)
@@ -327,7 +328,7 @@ def test_the_loader_counts_real_tokens(monkeypatch: pytest.MonkeyPatch, kind: An
 
         return SimpleNamespace(batch=batch)
 
-    monkeypatch.setattr(kind.Settings, "rows", rows)
+    monkeypatch.setattr(choice(kind), "rows", rows)
     found = measured(
         "loader",
         f"objective={kind.__name__.rpartition('.')[2]}",
@@ -347,15 +348,15 @@ def test_the_loader_counts_real_tokens(monkeypatch: pytest.MonkeyPatch, kind: An
 
 def test_what_a_measurement_needs() -> None:
     """A network, or what it starts from."""
-    task = squad.Settings(train="train.json")
+    task = squad.Squad(train="train.json")
     assert Bench(measure="finetune", task=task, init="somewhere").vocabulary == 30_522
-    assert Bench(measure="predict", task=task, model=bert.Settings()).init is None
+    assert Bench(measure="predict", task=task, model=bert.Bert()).init is None
     for how in ({"task": task}, {"init": "somewhere"}):
         with pytest.raises(ValueError, match=r"^(model|task): missing; wanted a "):
             Bench(measure="finetune", **how)
     for measure in ("training", "plain", "overhead"):
         with pytest.raises(ValueError, match=r"^objective: missing; wanted a \[objective\] to measure"):
-            Bench(measure=measure, model=bert.Settings())
+            Bench(measure=measure, model=bert.Bert())
 
 
 def test_documents_of_made_up_text_are_of_every_length() -> None:

@@ -161,11 +161,11 @@ def test_what_cannot_be_measured() -> None:
 def test_what_estimates_are_made_from(monkeypatch: pytest.MonkeyPatch, measure: str, flops: float) -> None:
     """A step of 60 tokens in 2 s, where a token takes 300 FLOP to learn from: a third of that to be asked about."""
     monkeypatch.setattr(bench_tasks, "measured_peak", lambda *_: 1e5)
-    recipe = SimpleNamespace(measure=measure, task=squad.Settings())
+    recipe = SimpleNamespace(measure=measure, task=squad.Squad())
     job: Any = SimpleNamespace(
         ranks=Ranks(torch.device("cpu")), phases=[SimpleNamespace(length=32)],
         tokenizer=SimpleNamespace(vocabulary=300),
-        recipe=SimpleNamespace(layout=Layout(), model=bert.Settings(), optimizer=adamw.Settings()),
+        recipe=SimpleNamespace(layout=Layout(), model=bert.Bert(), optimizer=adamw.AdamW()),
         objective=SimpleNamespace(flops=lambda rows, length: 300.0 * rows * length, parameters=list),
         share=lambda index: SimpleNamespace(micro=2),
     )  # fmt: skip

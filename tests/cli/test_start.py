@@ -62,8 +62,8 @@ def model_of(folder: Path) -> Path:
     """A model that answers at random."""
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
-    tokenizer, task = Tokenizer.load(folder / "vocab.txt"), squad.Settings(length=48)
-    network = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
+    tokenizer, task = Tokenizer.load(folder / "vocab.txt"), squad.Squad(length=48)
+    network = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
     weights.write(folder / WEIGHTS, own_tensors(fresh(task, network, tokenizer, 3)))
     files.write_text(folder / SETTINGS, settings.write(Networks(model=network, task=task)))
     tokenizer.save(folder / TOKENIZER)

@@ -55,15 +55,15 @@ REHEARSED = (None, ["the plan"])
 
 # the words, the deed, what it answers, what it is given
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
-    ("fetch", "web.fetch.listing", LINES, (), {}),
-    ("fetch a b", "web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
+    ("fetch", "text.web.fetch.listing", LINES, (), {}),
+    ("fetch a b", "text.web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
     ("fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
-     "web.fetch.fetch", LINES, (["a"],),
+     "text.web.fetch.fetch", LINES, (["a"],),
      {"out": "o", "mirror": "m", "allow_missing": True, "private": True, "timeout": 1.5, "slowest": 7, "attempts": 9}),
     ("corpus r seed=1 --part 1/2", "corpus.pipeline.partly", LINES, ("r", ["seed=1"]), {"part": "1/2", "until": None}),
     ("corpus r --until read", "corpus.pipeline.partly", LINES, ("r", []), {"part": None, "until": "read"}),
-    ("corpus stats f", "show.stats.stats", LINES, ("f",), {"tokenizer": None, "wide": 0}),
-    ("corpus stats f --tokenizer t", "show.stats.stats", LINES, ("f",), {"tokenizer": "t", "wide": 0}),
+    ("corpus stats f", "tell.show.stats.stats", LINES, ("f",), {"tokenizer": None, "wide": 0}),
+    ("corpus stats f --tokenizer t", "tell.show.stats.stats", LINES, ("f",), {"tokenizer": "t", "wide": 0}),
     ("corpus shards a b out", "corpus.shards.shards", LINES, (["a", "b"], "out"), SHARED),
     ("corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew", "corpus.shards.shards", LINES,
      (["a"], "out"), {"train": 3, "test": 2, "fraction": 0.5, "splits": "all", "anew": True}),
@@ -71,58 +71,59 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("corpus split a b out --dev 0.1 --seed 3", "corpus.loose.split", LINES, (["a", "b"], "out"),
      {"dev": 0.1, "test": 0.0, "seed": 3, "anew": False}),
     ("corpus presplit a out --anew", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
-    ("corpus addresses a b out", "web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
+    ("corpus addresses a b out", "text.web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
      {"private": False, "anew": False}),
     ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
-     "web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
+     "text.web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
      {"private": True, "anew": True}),
-    ("evaluate r", "apply.predict.evaluate", BOTH, (None, [], []), {}),
-    ("evaluate r f task.length=9 g=1", "apply.predict.evaluate", BOTH, (None, ["f", "g=1"], ["task.length=9"]), {}),
-    ("predict r f task.a=1 g out", "apply.predict.predict", PREDICTED, (None, ["f", "g"], "out", ["task.a=1"]),
+    ("evaluate r", "use.predict.evaluate", BOTH, (None, [], []), {}),
+    ("evaluate r f task.length=9 g=1", "use.predict.evaluate", BOTH, (None, ["f", "g=1"], ["task.length=9"]), {}),
+    ("predict r f task.a=1 g out", "use.predict.predict", PREDICTED, (None, ["f", "g"], "out", ["task.a=1"]),
      {"anew": False, "scores": False}),
-    ("predict r f out --anew --scores", "apply.predict.predict", PREDICTED, (None, ["f"], "out", []),
+    ("predict r f out --anew --scores", "use.predict.predict", PREDICTED, (None, ["f"], "out", []),
      {"anew": True, "scores": True}),
-    ("answer r q task.a=1 c", "apply.answer.answer_lines", LINES, (None, ["q", "c"], STDIN, ["task.a=1"]), ANSWERED),
-    ("answer r --file f --best 7 --json", "apply.answer.answer_lines", LINES, (None, [], STDIN, []),
+    ("answer r q task.a=1 c", "use.answer.answer_lines", LINES, (None, ["q", "c"], STDIN, ["task.a=1"]), ANSWERED),
+    ("answer r --file f --best 7 --json", "use.answer.answer_lines", LINES, (None, [], STDIN, []),
      {"file": "f", "best": 7, "as_json": True}),
-    ("score rte a task.x=1 b p", "apply.score.score", {"made": 1}, ("rte", ["a", "b"], "p", ["task.x=1"]), {}),
+    ("score rte a task.x=1 b p", "use.score.score", {"made": 1}, ("rte", ["a", "b"], "p", ["task.x=1"]), {}),
     ("fill r t", "api.model.open", Asked(best=5), ("r",), {**ASKED, "device": "cpu"}),
     ("fill r t u --best 2 --step 0 --threads 3 --precision int8", "api.model.open", Asked(best=2), ("r",),
      {"step": 0, "device": "cpu", "threads": 3, "precision": "int8"}),
-    ("embed r in o.h5", "apply.embed.embed", "made", (None, "in", "o.h5", Form()), {"anew": False}),
+    ("embed r in o.h5", "use.embed.embed", "made", (None, "in", "o.h5", Form()), {"anew": False}),
     ("embed r - o.h5 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
-     "--batch 3 --carry --cut", "apply.embed.embed", "made",
+     "--batch 3 --carry --cut", "use.embed.embed", "made",
      (None, STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "float16", 3, True, True)), {"anew": True}),
-    ("embed r in o.h5 --mix m.json", "apply.embed.embed", "made", (None, "in", "o.h5", Form(mix="m.json")),
+    ("embed r in o.h5 --mix m.json", "use.embed.embed", "made", (None, "in", "o.h5", Form(mix="m.json")),
      {"anew": False}),
-    ("import a b", "apply.importing.take_over", LINES, ("a", "b", []), {"anew": False}),
-    ("import a b model.x=1 --anew", "apply.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
-    ("export r o", "apply.export.export", Path("made"), ("r", "o"), {"step": None, **PLAIN}),
-    ("export r o --step 7 --anew --licence MIT --to f --set a=1 --set b=2", "apply.export.export", Path("made"),
+    ("import a b", "weights.importing.take_over", LINES, ("a", "b", []), {"anew": False}),
+    ("import a b model.x=1 --anew", "weights.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
+    ("export r o", "weights.export.export", Path("made"), ("r", "o"), {"step": None, **PLAIN}),
+    ("export r o --step 7 --anew --licence MIT --to f --set a=1 --set b=2", "weights.export.export", Path("made"),
      ("r", "o"), {"step": 7, "anew": True, "licence": "MIT", "to": "f", "overrides": ["a=1", "b=2"]}),
-    ("export r o --step all --licence MIT", "apply.export.export_all", LINES, ("r", "o"),
+    ("export r o --step all --licence MIT", "weights.export.export_all", LINES, ("r", "o"),
      {**PLAIN, "licence": "MIT"}),
-    ("show r", "show.show.show", LINES, ("r", []),
+    ("show r", "tell.show.show.show", LINES, ("r", []),
      {"site": "", "devices": 0, "own_settings": False, "defaults": False}),
-    ("show r a=1 b=2 --settings --site s --devices 3", "show.show.show", LINES, ("r", ["a=1", "b=2"]),
+    ("show r a=1 b=2 --settings --site s --devices 3", "tell.show.show.show", LINES, ("r", ["a=1", "b=2"]),
      {"site": "s", "devices": 3, "own_settings": True, "defaults": False}),
-    ("show r --all", "show.show.show", LINES, ("r", []),
+    ("show r --all", "tell.show.show.show", LINES, ("r", []),
      {"site": "", "devices": 0, "own_settings": False, "defaults": True}),
-    ("show r s a=1", "show.show.difference", LINES, ("r", "s", ["a=1"]), {}),
-    ("show r --step 4", "show.show.documents", LINES, ("r", 4), {}),
-    ("show r a=1 --layout", "show.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
-    ("show r --layout 1x2x1 --devices 2 --site s", "show.show.layout", LINES, ("r", []),
+    ("show r s a=1", "tell.show.show.difference", LINES, ("r", "s", ["a=1"]), {}),
+    ("show r --step 4", "tell.show.show.documents", LINES, ("r", 4), {}),
+    ("show r a=1 --layout", "tell.show.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
+    ("show r --layout 1x2x1 --devices 2 --site s", "tell.show.show.layout", LINES, ("r", []),
      {"layout": "1x2x1", "site": "s", "devices": 2}),
-    ("pretrain r a=1 --dry-run", "pretrain.pretrain.rehearse", REHEARSED, ("r", ["a=1"]),
+    ("pretrain r a=1 --dry-run", "train.pretrain.pretrain.rehearse", REHEARSED, ("r", ["a=1"]),
      {"devices": 0, "deadline": None, "anew": False, "layout": "", "site": ""}),
-    ("pretrain r --dry-run --anew --deadline 2m --layout auto", "pretrain.pretrain.rehearse", REHEARSED, ("r", []),
+    ("pretrain r --dry-run --anew --deadline 2m --layout auto", "train.pretrain.pretrain.rehearse",
+     REHEARSED, ("r", []),
      {"devices": 0, "deadline": 120.0, "anew": True, "layout": "auto", "site": ""}),
-    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3 --part 1/2", "finetune.finetune.rehearse",
-     REHEARSED, ("r", ["layout.threads=3"]),
+    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3 --part 1/2",
+     "train.finetune.finetune.rehearse", REHEARSED, ("r", ["layout.threads=3"]),
      {"devices": 2, "deadline": None, "anew": False, "layout": "1x2x1", "site": "s", "part": "1/2"}),
-    ("bench r a=1", "bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False, "left": ANY}),
-    ("bench r --json", "bench.bench.bench", LINES, ("r", []), {"json_line": True, "left": ANY}),
-    ("quickstart", "pretrain.quickstart.quickstart", None, (), {}),
+    ("bench r a=1", "measure.bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False, "left": ANY}),
+    ("bench r --json", "measure.bench.bench.bench", LINES, ("r", []), {"json_line": True, "left": ANY}),
+    ("quickstart", "use.quickstart.quickstart", None, (), {}),
 ]  # fmt: skip
 
 
@@ -152,10 +153,10 @@ def test_what_a_deed_is_given(
     how: dict[str, Any],
 ) -> None:  # fmt: skip
     given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
-    given("apply.embed.prepared", None)
+    given("use.embed.prepared", None)
     calls = given(deed, answers)
-    given("apply.export.readers", "and read")
-    given("show.show.rehearsed", LINES)
+    given("weights.export.readers", "and read")
+    given("tell.show.show.rehearsed", LINES)
     cli.main(words.split())
     stdin = sys.stdin.buffer
     assert calls == [(tuple(stdin if arg is STDIN else arg for arg in args), how)]
@@ -197,9 +198,9 @@ def test_what_a_training_is_given(
 @pytest.mark.parametrize(
     ("words", "place"),
     [
-        (["quickstart"], "pretrain.quickstart.quickstart"),
-        (["bench", "r"], "bench.bench.bench"),
-        (["stability", "r"], "stability.stability.stability"),
+        (["quickstart"], "use.quickstart.quickstart"),
+        (["bench", "r"], "measure.bench.bench.bench"),
+        (["stability", "r"], "tell.stability.stability.stability"),
     ],
 )
 def test_a_run_that_was_stopped_on_the_way_ends_the_verb_without_a_stack(
@@ -216,7 +217,7 @@ def test_a_run_that_was_stopped_on_the_way_ends_the_verb_without_a_stack(
 def test_several_processes_are_started_by_the_first(given: Any, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They get the words without the flags that are the first one's; those that it started train."""
     monkeypatch.delenv("RANK", raising=False)
-    started = given("launch.local.start", 7)
+    started = given("base.launch.local.start", 7)
     done = given(f"api.training.{verb}", SimpleNamespace(folder=Path("made")))
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r", "--devices", "2", "--anew", "--restarts=3", "seed=1"])
@@ -232,9 +233,9 @@ def test_a_training_that_is_done_leads_on(
     given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of several processes says it."""
-    given("pretrain.pretrain.pretrain", Path("a b"))
-    given("finetune.finetune.finetune", Path("tuned"))
-    ended = given("finetune.compared.ended", ["told"])
+    given("train.pretrain.pretrain.pretrain", Path("a b"))
+    given("train.finetune.finetune.finetune", Path("tuned"))
+    ended = given("train.finetune.compared.ended", ["told"])
     cli.main(["pretrain", "r"])
     assert capsys.readouterr().out == "a b: done; a b/loss.svg shows its course\nnext: ordsmed show 'a b'\n"
     cli.main(["finetune", "r"])
@@ -248,8 +249,8 @@ def test_a_training_that_is_done_leads_on(
 
 def test_numbers_as_json(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
     given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
-    given("apply.predict.evaluate", BOTH)
-    given("apply.score.score", {"f1": 2.5, "exact": 1})
+    given("use.predict.evaluate", BOTH)
+    given("use.score.score", {"f1": 2.5, "exact": 1})
     cli.main(["evaluate", "r", "--json"])
     cli.main(["score", "rte", "a", "p", "--json"])
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"f1": 1.5}, {"f1": 2.5, "exact": 1}]
@@ -310,22 +311,22 @@ def test_one_of_several_processes_tells_what_is_wrong(
         assert ended.value.code == 1
         err = capsys.readouterr().err
         assert err.startswith(said) if said else err == ""
-    given("pretrain.pretrain.pretrain", OSError(5, "Input/output error", "x"))
+    given("train.pretrain.pretrain.pretrain", OSError(5, "Input/output error", "x"))
     with pytest.raises(SystemExit):
         cli.main(["pretrain", "r"])
     assert capsys.readouterr().err.startswith("ordsmed: rank 1: x: Input/output error")
-    given("pretrain.pretrain.pretrain", KeyboardInterrupt())
+    given("train.pretrain.pretrain.pretrain", KeyboardInterrupt())
     with pytest.raises(SystemExit) as ended:
         cli.main(["pretrain", "r"])
     assert (ended.value.code, capsys.readouterr().err) == (130, "")
 
 
 def test_json_that_is_nested_too_deeply_is_one_line(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    given("show.stats.stats", RecursionError("maximum recursion depth exceeded while decoding a JSON object"))
+    given("tell.show.stats.stats", RecursionError("maximum recursion depth exceeded while decoding a JSON object"))
     with pytest.raises(SystemExit):
         cli.main(["corpus", "stats", "f"])
     assert "a file of JSON: is nested too deeply" in capsys.readouterr().err
-    given("show.stats.stats", RecursionError("maximum recursion depth exceeded"))
+    given("tell.show.stats.stats", RecursionError("maximum recursion depth exceeded"))
     with pytest.raises(RecursionError):
         cli.main(["corpus", "stats", "f"])
 
@@ -334,7 +335,7 @@ def test_lines_are_as_wide_as_the_screen(
     given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    calls = given("show.stats.stats", ["word " * 20])
+    calls = given("tell.show.stats.stats", ["word " * 20])
     cli.main(["corpus", "stats", "f"])
     assert calls[0][1]["wide"] == 40
     lines = capsys.readouterr().out.splitlines()

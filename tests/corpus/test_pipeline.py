@@ -72,7 +72,7 @@ def test_encodings_are_counted_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name, data in made.items():
         (tmp_path / "in" / name).write_bytes(data)
-    source = text_files.Settings(path=str(tmp_path / "in"), encoding="auto")
+    source = text_files.TextFiles(path=str(tmp_path / "in"), encoding="auto")
     folder = tmp_path / "corpus"
     folder.mkdir()
     facts = Corpus(source, validation=0.0).perform(Run(folder))
@@ -223,7 +223,7 @@ def test_bad_recipes_are_one_line(tmp_path: Path, word: str, said: str) -> None:
 def test_what_a_document_of_a_text_is(tmp_path: Path, apart: Literal["blank", "file"], wanted: list[str]) -> None:
     (tmp_path / "a.txt").write_text("One.\n\nTwo.\nThree.\n\n")
     (tmp_path / "b.txt").write_text("Four.")
-    assert [each.text for each in text_files.Settings(str(tmp_path), apart=apart).documents()] == wanted
+    assert [each.text for each in text_files.TextFiles(str(tmp_path), apart=apart).documents()] == wanted
 
 
 def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

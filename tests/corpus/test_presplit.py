@@ -110,7 +110,7 @@ def test_a_presplit_corpus_gives_the_same_documents_and_the_same_store(corpus: P
         f"{tmp_path}/lines/train.jsonl: 32 documents",
         f"{tmp_path}/lines/validation.jsonl: 8 documents",
     ]
-    read = list(jsonl.Settings(str(tmp_path / "lines" / "train.jsonl"), id_key="id").documents())
+    read = list(jsonl.Jsonl(str(tmp_path / "lines" / "train.jsonl"), id_key="id").documents())
     for document in read:
         document.text, document.ends = restored(document.text, document.meta)
     assert read == [d for p in parts(corpus, "train") for d in documents(p)]

@@ -146,7 +146,7 @@ def test_read_again_as_lines_they_are_the_same_sentences(tmp_path: Path) -> None
         Document("One.\nwith a break. Two.", [18, 23]), Document("一。二！", [2, 4]), Document("a\u2028b\r\nc d", [8]),
     ]  # fmt: skip
     shards([corpus(tmp_path, "odd", iter(odd))], str(tmp_path / "out"), train=1, test=0)
-    found = list(text.Settings(str(tmp_path / "out" / "train-*.txt")).documents())
+    found = list(text.TextFiles(str(tmp_path / "out" / "train-*.txt")).documents())
     cut = [[s.strip() for s in Document(d.text, by_lines(d.text)).sentences()] for d in found]
     assert cut == [["One. with a break.", "Two."], ["一。", "二！"], ["a b c d"]]
 

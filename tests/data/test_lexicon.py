@@ -22,7 +22,7 @@ from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.data.words import WholeWords
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.text.tokenizers.words import Settings
+from ordsmed.text.tokenizers.words import WordList
 
 KNOWN = ["<S>", "</S>", "<UNK>", "the", "blåbær"]
 FILES = ("train.bin", "train.idx", "train.counts.npy", "validation.bin", "validation.idx", "lexicon.bin", "lexicon.idx")
@@ -184,7 +184,7 @@ def place(tmp_path: Path) -> Path:
     """A folder with texts, and a tokenizer that knows few of their words."""
     train = [["The newts, <S> ran. ", "blåbær ran"], ["the e\u0301te\u0301 the " + "x" * 50]]
     corpus(tmp_path / "texts", train=train, validation=[["the ran up <UNK>"]])
-    Settings(least=2, split="spaces").train(["the blåbær the blåbær the"]).save(tmp_path / "words")
+    WordList(least=2, split="spaces").train(["the blåbær the blåbær the"]).save(tmp_path / "words")
     return tmp_path
 
 
@@ -224,7 +224,7 @@ def test_stores_of_pieces_have_no_lexicon(tmp_path: Path) -> None:
 def test_blocks_and_tables_begun_anew_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = made_up(60)
     corpus(tmp_path / "texts", train=documents, validation=made_up(3))
-    Settings(least=20).train("".join(d) for d in documents).save(tmp_path / "words")
+    WordList(least=20).train("".join(d) for d in documents).save(tmp_path / "words")
     whole = encoded(tmp_path, "whole", processes=1)
     monkeypatch.setattr(encode, "BLOCK", 900)
     monkeypatch.setattr("ordsmed.data.words.FULL", 50)
@@ -238,7 +238,7 @@ def test_blocks_and_tables_begun_anew_do_not_show(tmp_path: Path, monkeypatch: p
 def test_processes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = made_up(80)
     corpus(tmp_path / "texts", train=documents, validation=made_up(4))
-    Settings(least=20).train("".join(d) for d in documents).save(tmp_path / "words")
+    WordList(least=20).train("".join(d) for d in documents).save(tmp_path / "words")
     monkeypatch.setattr(encode, "BLOCK", 900)
     one, two = (encoded(tmp_path, f"of-{processes}", processes=processes) for processes in (1, 2))
     for name in FILES:
@@ -256,7 +256,7 @@ def test_processes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("how", [{}, {"split": "spaces"}, {"lowercase": True}])
 def test_through_the_lexicon_words_are_what_they_were(how: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table begins anew now and then
-    known = Settings(least=1, **how).train(["the newts ran. a é don't İ Ωσς <S>"])  # type: ignore[arg-type]
+    known = WordList(least=1, **how).train(["the newts ran. a é don't İ Ωσς <S>"])  # type: ignore[arg-type]
     table, writer = WholeWords(known), LexiconWriter(Path("."), [known.piece(n) for n in range(known.vocabulary)], 2)
     white = (" ", "\n", "\t", "\x1c", "\x85", "\u00a0", "\u2028", "\u200b", "\u3000")
     odd = ("\u0301", "\u200d", "\ufe0f", "\u0600", "\U0001f469", "न्", "ﷺ", "\u202e", "\U000e0041", "\0", "<S>", "<UNK>")

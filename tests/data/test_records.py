@@ -54,7 +54,7 @@ def test_written_rows_are_those_of_a_training(store: Path, written: Path) -> Non
     """Of one epoch, file by file, and back as they stand: places, targets, weights, labels, types."""
     own = table(written / "bert", "bert")
     source = Encoded(store)
-    rows = mlm_nsp.Settings(hide=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
+    rows = mlm_nsp.MlmNsp(hide=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
     order = np.concatenate([np.arange(part, len(rows), 2) for part in range(2)])
     batch = rows.batch(order)
     assert batch.places is not None
@@ -85,7 +85,7 @@ def test_epochs_have_new_pairs_and_masks(store: Path, tmp_path: Path) -> None:
 def test_berts_examples_come_back_as_they_stand(store: Path, written: Path, tmp_path: Path, examples_: str) -> None:
     own = table(written / "bert", "bert")
     data = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "out")
-    rows = mlm_nsp.Settings(examples=examples_).rows([data.train], [1.0], data.tokenizer, PHASE, 0)
+    rows = mlm_nsp.MlmNsp(examples=examples_).rows([data.train], [1.0], data.tokenizer, PHASE, 0)
     assert len(rows) == len(own["input_ids"]) == data.train.document_count
     batch, order = rows.batch(np.arange(len(rows))), rows.plain.blend.place(np.arange(len(rows)))[1]
     assert sorted(order) == list(range(len(rows)))
@@ -111,7 +111,7 @@ def test_electras_examples_come_back_as_they_stand(store: Path, written: Path, t
     data = encoded(f"{written}/electra/*.gz", store, tmp_path / "out", validation_records=f"{written}/electra/*.gz")
     assert data.validation is not None
     assert data.validation.given is not None
-    rows = rtd.Settings(examples="given").rows([data.train], [1.0], data.tokenizer, PHASE, 0)
+    rows = rtd.Rtd(examples="given").rows([data.train], [1.0], data.tokenizer, PHASE, 0)
     inner: Any = rows.rows
     plain, order = inner.assembled(np.arange(len(rows))), inner.blend.place(np.arange(len(rows)))[1]
     assert np.array_equal(plain.tokens, own["input_ids"][order])
@@ -121,14 +121,14 @@ def test_electras_examples_come_back_as_they_stand(store: Path, written: Path, t
     batch = rows.batch(np.arange(8))
     assert (batch.tokens.numpy() != plain.tokens[:8]).any()
     with pytest.raises(RecipeError, match="holds ELECTRA's examples, without labels; wanted BERT's"):
-        mlm_nsp.Settings(examples="given").rows([data.train], [1.0], data.tokenizer, PHASE, 0)
+        mlm_nsp.MlmNsp(examples="given").rows([data.train], [1.0], data.tokenizer, PHASE, 0)
 
 
 def test_their_text_is_a_store_like_any_other(store: Path, written: Path, tmp_path: Path) -> None:
     """Other rows may be made of it; what was masked stands there again."""
     data = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "out")
     assert not np.isin(data.train.tokens, [data.tokenizer.mask, data.tokenizer.start, data.tokenizer.stop]).any()
-    rows = mlm.Settings().rows([data.train], [1.0], data.tokenizer, Phase(steps=1, length=24, batch=4, rate=1e-3), 0)
+    rows = mlm.Mlm().rows([data.train], [1.0], data.tokenizer, Phase(steps=1, length=24, batch=4, rate=1e-3), 0)
     assert rows.batch(np.arange(4)).tokens.shape == (4, 24)
     data.check()
     place = data.folder / "train.given.bin"
@@ -147,7 +147,7 @@ def test_the_real_sample_is_read_whole(shared_data: Path, tmp_path: Path) -> Non
     data = Encoded(run.obtain(Encoding, str(recipe)))
     assert (data.train.document_count, data.train.row_length) == (60, 128)
     phase = Phase(steps=1, length=128, batch=4, rate=1e-3, pack=False)
-    rows = mlm_nsp.Settings(examples="masked").rows([data.train], [1.0], data.tokenizer, phase, 0)
+    rows = mlm_nsp.MlmNsp(examples="masked").rows([data.train], [1.0], data.tokenizer, phase, 0)
     [block] = records.read(sample)
     order = rows.plain.blend.place(np.arange(60))[1]
     ids = examples.read(block, KINDS["bert"]).table("input_ids", block)[order]
@@ -184,13 +184,13 @@ def test_what_cannot_be_is_named(store: Path, written: Path, tmp_path: Path, cha
 def test_rows_that_are_not_there_are_refused(store: Path, written: Path, tmp_path: Path) -> None:
     text = Encoded(store)
     with pytest.raises(RecipeError, match=r"objective\.examples: .* was encoded from text; wanted records"):
-        mlm_nsp.Settings(examples="given").rows([text.train], [1.0], text.tokenizer, PHASE, 0)
+        mlm_nsp.MlmNsp(examples="given").rows([text.train], [1.0], text.tokenizer, PHASE, 0)
     found = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "other")
     short = Phase(steps=1, length=20, batch=4, rate=1e-3, pack=False)
     with pytest.raises(RecipeError, match=r"phase\.length: found 20, but the rows of .* have 24 tokens"):
-        mlm_nsp.Settings(examples="given").rows([found.train], [1.0], found.tokenizer, short, 0)
+        mlm_nsp.MlmNsp(examples="given").rows([found.train], [1.0], found.tokenizer, short, 0)
     with pytest.raises(RecipeError, match="pack: found true with examples as they are given"):
-        rtd.Settings(examples="given").rows(
+        rtd.Rtd(examples="given").rows(
             [found.train], [1.0], found.tokenizer, Phase(steps=1, length=24, batch=4, rate=1e-3), 0
         )
     with pytest.raises(RecipeError, match="found clm, whose rows no code of TensorFlow's reads; wanted mlm_nsp or rtd"):

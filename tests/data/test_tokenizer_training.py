@@ -43,7 +43,7 @@ def test_what_is_measured(tmp_path: Path, own: Tokenizer, capsys: pytest.Capture
         "fertility": 1.0, "bytes_a_piece": 2.5, "unknown": 0.5,
     }  # fmt: skip
     assert "(on the corpus's train documents)" in capsys.readouterr().err
-    gpt2 = bytebpe.Settings(size=257).train(["a"])
+    gpt2 = bytebpe.ByteBpe(size=257).train(["a"])
     assert measure(gpt2, place)["unknown"] == 0.0
     assert measure(own, corpus(tmp_path / "e", train=[" "])) == {"fertility": 0.0, "bytes_a_piece": 1.0, "unknown": 0.0}
 
@@ -76,7 +76,7 @@ def test_a_large_corpus_is_learned_from_in_part(
 ) -> None:
     place = corpus(tmp_path / "c", train=[f"{word} " * 20 for word in ("ab", "cd", "ef", "gh")])
     monkeypatch.setattr(module, "_corpus", lambda _: place)
-    learning = TokenizerTraining(words.Settings(least=1), corpus=str(place))
+    learning = TokenizerTraining(words.WordList(least=1), corpus=str(place))
     assert learning._learn(place).vocabulary == 7
     assert "learning from" not in capsys.readouterr().err
     monkeypatch.setattr(module, "MOST", 120)
@@ -129,7 +129,7 @@ def test_a_file_is_taken_as_it_is(tmp_path: Path, own: Tokenizer, capsys: pytest
 
 def test_what_makes_another_of_it(tmp_path: Path, own: Tokenizer) -> None:
     def stamp(file: Any, **more: Any) -> Any:
-        return TokenizerTraining(tokenizer=bytebpe.Settings(file=file), **more).stamp()
+        return TokenizerTraining(tokenizer=bytebpe.ByteBpe(file=file), **more).stamp()
 
     path = tmp_path / "vocab.txt"
     before = stamp(str(path))
@@ -144,7 +144,7 @@ def test_what_makes_another_of_it(tmp_path: Path, own: Tokenizer) -> None:
     path.write_text(path.read_text() + "more\n")
     assert stamp(str(path))[1] != before[1]
     place = corpus(tmp_path / "c", train=["a"])
-    assert TokenizerTraining(tokenizer=words.Settings(), corpus=str(place)).stamp() == ["c0", []]
+    assert TokenizerTraining(tokenizer=words.WordList(), corpus=str(place)).stamp() == ["c0", []]
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +153,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"corpus": None}, "corpus: missing"),
     ):
         with pytest.raises(ValueError, match=said):
-            TokenizerTraining(**{"tokenizer": words.Settings(), "corpus": "c", **wrong})
-    assert TokenizerTraining(tokenizer=words.Settings(), corpus="c", sample=1).sample == 1
+            TokenizerTraining(**{"tokenizer": words.WordList(), "corpus": "c", **wrong})
+    assert TokenizerTraining(tokenizer=words.WordList(), corpus="c", sample=1).sample == 1
     monkeypatch.chdir(tmp_path)
     for name in ("no/vocab.txt", "no/x.json", "no/x.bpe", "no/x.gz"):
         with pytest.raises(RecipeError, match="no such file; wanted a tokenizer's folder, file or recipe"):

@@ -24,9 +24,9 @@ TEXTS = [
 @functools.cache
 def pipelines() -> dict[str, Tokenizer]:
     return {
-        "pieces": wordpiece.Settings(size=200).train(TEXTS * 3),
-        "bytes": bytebpe.Settings(size=300).train(TEXTS * 3),
-        "words": whole_words.Settings(least=2, split="spaces").train(TEXTS * 3),
+        "pieces": wordpiece.WordPiece(size=200).train(TEXTS * 3),
+        "bytes": bytebpe.ByteBpe(size=300).train(TEXTS * 3),
+        "words": whole_words.WordList(least=2, split="spaces").train(TEXTS * 3),
     }
 
 
@@ -55,7 +55,7 @@ def test_ids_are_those_of_the_pipeline(kind: str, limits: dict[str, int], monkey
 
 def test_few_long_words_fill_the_table_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONG", 1000)
-    tokenizer = whole_words.Settings(least=2, split="spaces").train(["the the"])
+    tokenizer = whole_words.WordList(least=2, split="spaces").train(["the the"])
     table = Words(tokenizer, np.dtype("<u2"))
     for n in range(30):
         table.encode([f"{n:0100d}"])
@@ -64,7 +64,7 @@ def test_few_long_words_fill_the_table_too(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_words_beyond_the_vocabulary_are_listed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = whole_words.Settings(least=2, split="spaces").train(["the the newts newts"])
+    tokenizer = whole_words.WordList(least=2, split="spaces").train(["the the newts newts"])
     table = WholeWords(tokenizer)
     for _ in range(2):
         ids, names = table.strangers(table.encode(["b the a b", "<S> c newts a"])[0])
@@ -80,7 +80,7 @@ def test_words_beyond_the_vocabulary_are_listed_as_they_come(monkeypatch: pytest
 
 
 def test_texts_are_cut_before_their_words() -> None:
-    before = cut_of(bytebpe.Settings(size=258).train(["ab"]))
+    before = cut_of(bytebpe.ByteBpe(size=258).train(["ab"]))
     assert before is not None
     assert before("The newts ran") == ["The", " newts", " ran"]
     assert before("\nThe newts") == ["\nThe", " newts"]
@@ -88,7 +88,7 @@ def test_texts_are_cut_before_their_words() -> None:
     assert before("a\n b \n") == ["a", "\n", " b", " \n"]
     assert before("a\tb c") == ["a\tb c"], "a tab joins what stands on both its sides"
     assert before(" \u00a0 b c") == [" \u00a0 b c"]
-    at = cut_of(wordpiece.Settings(size=60).train(["ab"]))
+    at = cut_of(wordpiece.WordPiece(size=60).train(["ab"]))
     assert at is not None
     assert at("a  b\nc\td") == ["a", "", "b", "c\td"]
 

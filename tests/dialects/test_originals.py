@@ -62,7 +62,7 @@ def test_megatron_hides_as_many_words_as_theirs(most: int | None, counts: list[i
     words = [] if most is None else ["--max-preds-per-seq", str(most)]
     recipe = called("megatron", *LEAST["megatron"], *words).recipes["pretrain"]
     table: dict[str, Any] = {key: value for key, value in recipe["objective"].items() if key != "kind"}
-    how = settings.decode(mlm_nsp.Settings, table, "objective")
+    how = settings.decode(mlm_nsp.MlmNsp, table, "objective")
     lengths = np.array([5, 10, 30, 50, 127, 133, 140, 300, 510, 512])
     row = np.arange(512) < lengths[:, None]
     inner = row & (np.arange(512) < lengths[:, None] - 3)

@@ -52,7 +52,7 @@ def right(result: Any) -> dict[str, list[bool]]:
 
 def test_differences_by_hand(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
     """Overall with errors over paradigms, of a paradigm by McNemar's test; each model less the first."""
-    results = asked(models, minimal_pairs.Settings(files=tuple(paradigms)), tmp_path)
+    results = asked(models, minimal_pairs.MinimalPairs(files=tuple(paradigms)), tmp_path)
     first, *others = map(right, results)
     found = compared.compare(results)
     assert [(one.first, one.second) for one in found] == [("one", "other"), ("one", "bert")]
@@ -73,7 +73,7 @@ def test_differences_by_hand(models: list[str], paradigms: list[str], tmp_path: 
 
 def test_the_error_of_one_model_knows_of_paradigms(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
     """And their mean has one; a single paradigm's pairs stand by themselves."""
-    [result] = asked(models[:1], minimal_pairs.Settings(files=tuple(paradigms)), tmp_path)
+    [result] = asked(models[:1], minimal_pairs.MinimalPairs(files=tuple(paradigms)), tmp_path)
     told = right(result)
     values = [100.0 * one for marks in told.values() for one in marks]
     names = [name for name, marks in told.items() for _ in marks]
@@ -81,7 +81,7 @@ def test_the_error_of_one_model_knows_of_paradigms(models: list[str], paradigms:
     means = [100 * np.mean(marks) for marks in told.values()]
     assert result.finding.facts["paradigm_mean"] == pytest.approx(np.mean(means))
     assert result.finding.errors["paradigm_mean"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
-    [single] = asked(models[:1], minimal_pairs.Settings(files=(paradigms[0],)), tmp_path)
+    [single] = asked(models[:1], minimal_pairs.MinimalPairs(files=(paradigms[0],)), tmp_path)
     p = single.finding.facts["accuracy"] / 100
     assert single.finding.errors["accuracy"] == pytest.approx(100 * math.sqrt(p * (1 - p) / 11))
     assert "paradigm_mean" not in single.finding.errors
@@ -120,7 +120,7 @@ def test_the_command_prints_one_table(
 
 def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
     """Nor with itself."""
-    probe = minimal_pairs.Settings(files=tuple(paradigms))
+    probe = minimal_pairs.MinimalPairs(files=tuple(paradigms))
     for asked_of in (models[:1], models[:1] * 2):
         assert compared.compare(asked(asked_of, probe, tmp_path)) == []
     assert compared.table([]) == []
@@ -148,14 +148,14 @@ def test_last_words_and_windows_are_compared(
     passages, text = tmp_path / "x.jsonl", tmp_path / "x.txt"
     passages.write_text("".join(json.dumps({"text": f"{one} newt"}) + "\n" for one in SENTENCES))
     text.write_text("\n".join(SENTENCES * 9))
-    results = asked(models[:2], cloze.Settings(files=(str(passages),)), tmp_path)
+    results = asked(models[:2], cloze.Cloze(files=(str(passages),)), tmp_path)
     found = {one.score: one for one in compared.compare(results)}
     first, second = (one.finding.facts for one in results)
     assert {*found} == {"last_token", "word"}
     for score, one in found.items():
         assert one.over.mean == pytest.approx(second[score] - first[score])
         assert (one.over.groups, one.paradigms) == (9, [])
-    results = asked(models[:2], bits.Settings(files=(str(text),)), tmp_path)
+    results = asked(models[:2], bits.Bits(files=(str(text),)), tmp_path)
     [one] = compared.compare(results)
     logs = [math.log(2) * one.finding.facts["bits_per_byte"] * len(text.read_bytes()) for one in results]
     scored = results[0].finding.facts["scored"]
@@ -179,7 +179,7 @@ def test_windows_that_are_drawn_are_pairs_where_texts_are_cut_alike(
     known = table["model"]["vocab"]
     known["the"], known["cat"] = known["cat"], known["the"]
     (other / "tokenizer.json").write_text(json.dumps(table))
-    probe = perplexity.Settings(files=(str(text),), window=8, iterations=1, batch=3)
+    probe = perplexity.Perplexity(files=(str(text),), window=8, iterations=1, batch=3)
     first, second, third = asked([*models[:2], str(other)], probe, tmp_path)
     assert [[one.key for one in each.probe.compared(each.records)] for each in (first, third)] == [
         [f"{n}:8" for n in range(3)]

@@ -40,7 +40,7 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def asked(model: Path, *files: Path, **how: Any) -> Any:
-    probe = minimal_pairs.Settings(files=tuple(map(str, files)), **how)
+    probe = minimal_pairs.MinimalPairs(files=tuple(map(str, files)), **how)
     [found] = evaluate([str(model)], [probe], means=CPU)
     return found
 
@@ -205,7 +205,7 @@ def test_equal_sentences_are_told_in_a_line(
 
 
 def test_an_elmo_is_not_split(tmp_path: Path, pairs: Path) -> None:
-    elmo, probe = elmo_made(tmp_path / "elmo"), minimal_pairs.Settings(files=(str(pairs),))
+    elmo, probe = elmo_made(tmp_path / "elmo"), minimal_pairs.MinimalPairs(files=(str(pairs),))
     layout = Layout(tensor=2)
     asked_of = evaluates._findings(elmo, "elmo", [probe], elmo.ranks, layout, CPU, str(tmp_path / "out"))
     with pytest.raises(
@@ -236,7 +236,7 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
     path = pairs_file(
         tmp_path / "pairs.jsonl", [("The old smith mends the iron gate.", "gate iron the mends smith old")]
     )
-    probe = minimal_pairs.Settings(files=(str(path),))
+    probe = minimal_pairs.MinimalPairs(files=(str(path),))
     found = evaluate([str(run)], [probe], means=CPU, step="all")
     assert [one.step for one in found] == [0, 8, 12]
     assert len({one.key for one in found}) == 3
@@ -276,18 +276,18 @@ def test_the_splits_of_an_encode(tiny_run: Any, tmp_path: Path) -> None:
     store = tiny_run.folder / "encode-gpt2"
     scored = []
     for name in (str(store), f"{store}/validation", f"{store}/train"):
-        [one] = evaluate([str(tiny_run.gpt2)], [perplexity.Settings(files=(name,))], means=CPU, out=str(tmp_path))
+        [one] = evaluate([str(tiny_run.gpt2)], [perplexity.Perplexity(files=(name,))], means=CPU, out=str(tmp_path))
         assert one.files == [name]
         scored.append(one.finding.facts["scored"])
     assert scored[0] == scored[1] < scored[2] / 2
     with pytest.raises(DataError, match="is the folder of an `encode`; wanted texts; `--probe perplexity` takes it"):
-        evaluate([str(tiny_run.gpt2)], [bits.Settings(files=(str(store),))], means=CPU, out=str(tmp_path))
+        evaluate([str(tiny_run.gpt2)], [bits.Bits(files=(str(store),))], means=CPU, out=str(tmp_path))
 
 
 def test_flags_go_to_the_probes_that_know_them() -> None:
     drawn, other = named([["perplexity", "x"], ["minimal_pairs", "y"]], iterations=5, batch=2, way="causal")
     assert (drawn.iterations, drawn.batch, drawn.way) == (5, 2, "causal")
-    assert other == minimal_pairs.Settings(files=("y",), way="causal")
+    assert other == minimal_pairs.MinimalPairs(files=("y",), way="causal")
     with pytest.raises(RecipeError, match="--iterations: is of no probe that is named; wanted `perplexity`"):
         named([["minimal_pairs", "y"]], iterations=5)
 
@@ -310,7 +310,7 @@ def test_several_models_in_one_picture(
     """Over words where all know how many they have seen, else over tokens; in the folder that is asked for."""
     monkeypatch.chdir(tmp_path)
     path = pairs_file(tmp_path / "pairs.jsonl", [("the old smith mends it", "it mends smith old the")])
-    probe = minimal_pairs.Settings(files=(str(path),))
+    probe = minimal_pairs.MinimalPairs(files=(str(path),))
     both = [str(tiny_run.gpt2), str(tiny_run.bert)]
     evaluate(both, [probe], means=CPU, step="all", out="out")
     said = [line.split(": drawn over ") for line in capsys.readouterr().err.splitlines() if "drawn over" in line]
@@ -330,7 +330,7 @@ def test_several_models_in_one_picture(
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("int8", marks=WITH_INT8)])
 def test_in_16_and_8_bits(model: Path, pairs: Path, precision: str) -> None:
     """About the same; kept by a key of its own."""
-    whole, probe = asked(model, pairs), minimal_pairs.Settings(files=(str(pairs),))
+    whole, probe = asked(model, pairs), minimal_pairs.MinimalPairs(files=(str(pairs),))
     [half] = evaluate([str(model)], [probe], means=Means("cpu", 1, precision=precision))
     assert half.key != whole.key
     assert [one.plain()["precision"] for one in (whole, half)] == ["fp32", precision]

@@ -28,7 +28,7 @@ from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.finetune.start import prepared
 from ordsmed.train.pretrain.texts import TextData
 
-NETWORK = bert.Settings(width=16, layers=1, heads=2, positions=32, dropout=0.1, attention_dropout=0.1)
+NETWORK = bert.Bert(width=16, layers=1, heads=2, positions=32, dropout=0.1, attention_dropout=0.1)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_readers_of_another_kind_have_features_of_their_own(
 ) -> None:
     """The same files, settings and tokenizer, read with types or without, by who looks back alone or both ways."""
     (tmp_path / "train.tsv").write_text("text\tlabel\nw1 w2\ta\nw3\tb\n")
-    task = classify.Settings(train=str(tmp_path / "train.tsv"), length=8, labels=("a", "b"))
+    task = classify.Classify(train=str(tmp_path / "train.tsv"), length=8, labels=("a", "b"))
     records = task.records(task.paths("train"), learning=True)
 
     def split(**how: Any) -> None:
@@ -76,7 +76,7 @@ def test_readers_of_another_kind_have_features_of_their_own(
 
 
 def test_adapters_drop_in_places_of_their_own(words: Tokenizer) -> None:
-    task = classify.Settings(train="train.tsv", labels=("a", "b"))
+    task = classify.Classify(train="train.tsv", labels=("a", "b"))
     recipe: Any = SimpleNamespace(freeze=False, adapters=Adapters(dropout=0.1), seed=3)
     plain = fresh(task, NETWORK, words, 0)
     own = prepared(fresh(task, NETWORK, words, 0), recipe)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def read_in(tmp_path: Path, words: Tokenizer) -> Any:
     dev = write("dev.tsv", "w1\ta", "w2 w8\tb")
 
     def read_in(cache: str = "", tokenizer: Tokenizer = words, **how: Any) -> TaskData:
-        task = classify.Settings(**{"train": train, "dev": dev, "length": 8, **how})
+        task = classify.Classify(**{"train": train, "dev": dev, "length": 8, **how})
         return TaskData.of(task, NETWORK, tokenizer, 0, cache)
 
     return write, read_in

@@ -20,7 +20,7 @@ def chosen(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damaged: tuple[int, ...] = (), judged: Any = JUDGED, **how: Any
 ) -> int:
     """The step that is taken of four that stand, of which some are damaged."""
-    recipe = Finetuning(task=classify.Settings(train="a.tsv", labels=("a", "b")), init="x", **how)
+    recipe = Finetuning(task=classify.Classify(train="a.tsv", labels=("a", "b")), init="x", **how)
     lines = [{"step": step, **({} if score is None else {"accuracy": score})} for step, score in judged]
     job: Any = SimpleNamespace(state=SimpleNamespace(validations=lines))
     monkeypatch.setattr(finish.checkpoint, "steps", lambda _: [4, 8, 12, 16])

@@ -60,7 +60,7 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
 def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_start", lambda recipe, folder: (None, []))
     recipe: Any = Finetuning(
-        task=classify.Settings(train="a.tsv"), init="x", seeds=(1, 2), grid={"rate": [1e-3]}, step="all"
+        task=classify.Classify(train="a.tsv"), init="x", seeds=(1, 2), grid={"rate": [1e-3]}, step="all"
     )
     own = FinetuningPlan.of(recipe, None).recipe  # type: ignore[arg-type]
     assert (recipe.several, own.several, own.init) == (True, False, "x")
@@ -102,8 +102,8 @@ def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_
 
 @pytest.mark.parametrize("length", [32, 33])
 def test_an_example_may_be_as_long_as_the_network_reads(length: int) -> None:
-    recipe = Finetuning(task=classify.Settings(train="a.tsv", length=length), init="x", rate=1e-3)
-    network, ranks = bert.Settings(width=16, layers=1, heads=2, positions=32), Ranks(torch.device("cpu"))
+    recipe = Finetuning(task=classify.Classify(train="a.tsv", length=length), init="x", rate=1e-3)
+    network, ranks = bert.Bert(width=16, layers=1, heads=2, positions=32), Ranks(torch.device("cpu"))
     if length > network.longest():
         with pytest.raises(RecipeError, match=r"found 33, more than the model's 32 positions; use task.length=32"):
             plans.check(recipe, network, ranks)

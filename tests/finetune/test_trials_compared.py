@@ -29,8 +29,8 @@ from ordsmed.train.mesh.layout import Layout
 
 
 def recipe(folder: Path, **how: Any) -> Finetuning:
-    task = classify.Settings(train="train.tsv", dev="dev.tsv", length=16)
-    said = {"task": task, "model": bert.Settings(), "tokenizer": "vocab.txt", "steps": 5, "out": str(folder),
+    task = classify.Classify(train="train.tsv", dev="dev.tsv", length=16)
+    said = {"task": task, "model": bert.Bert(), "tokenizer": "vocab.txt", "steps": 5, "out": str(folder),
             "layout": Layout(precision="fp32")}  # fmt: skip
     return Finetuning(**{**said, **how})
 

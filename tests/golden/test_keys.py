@@ -46,8 +46,8 @@ def test_the_features_of_examples_are_named_as_ever(tmp_path: Path, monkeypatch:
     Path("vocab.txt").write_text("\n".join([*SPECIAL, "w0", "w1", "w2"]) + "\n")
     Path("train.tsv").write_text("text\tlabel\nw1 w2\ta\nw0\tb\n")
     os.utime("train.tsv", (1_700_000_000, 1_700_000_000))
-    task = classify.Settings(train="train.tsv", length=8, labels=("a", "b"))
+    task = classify.Classify(train="train.tsv", length=8, labels=("a", "b"))
     records = task.records(task.paths("train"), learning=True)
-    network = bert.Settings(width=16, layers=1, heads=2, positions=32)
+    network = bert.Bert(width=16, layers=1, heads=2, positions=32)
     examples._split(task, network, Tokenizer.load("vocab.txt"), "cache", "train", records)
     assert [path.name for path in Path("cache").iterdir() if path.is_dir()] == ["classify-train-bbc1274e102e1482"]

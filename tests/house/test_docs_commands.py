@@ -80,8 +80,8 @@ def give(line: str, screen: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's documentation in a few paragraphs, an empty folder, and standard input that ends."""
-    topics = list(itertools.islice(stdlib.Settings().documents(), 40))
-    monkeypatch.setattr(stdlib.Settings, "documents", lambda self: iter(topics))
+    topics = list(itertools.islice(stdlib.Stdlib().documents(), 40))
+    monkeypatch.setattr(stdlib.Stdlib, "documents", lambda self: iter(topics))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     (tmp_path / "docs").mkdir()

@@ -53,10 +53,10 @@ def at_work(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     for name, run in (("bert", tiny_run.bert), ("gpt2", tiny_run.gpt2)):
         shutil.copytree(run, f"work/pretrain/tiny-{name}")
     tokenizer = Tokenizer.load(data / "vocab.txt")
-    model = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
+    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
     tasks: dict[str, Any] = {
-        "sentences": classify.Settings(labels=LABELS, length=40), "questions": squad.Settings(version="1.1", length=48),
-        "words": tag.Settings(labels=("B-HIGH", "I-HIGH", "O"), file_scheme="IOB2", length=40),
+        "sentences": classify.Classify(labels=LABELS, length=40), "questions": squad.Squad(version="1.1", length=48),
+        "words": tag.Tag(labels=("B-HIGH", "I-HIGH", "O"), file_scheme="IOB2", length=40),
     }  # fmt: skip
     for name, task in tasks.items():
         folder = Path(f"work/finetune/tiny-{name}")

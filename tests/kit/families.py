@@ -43,7 +43,7 @@ def shaken(module: Any, spread: float = 0.15) -> Any:
 
 def masked(settings: Any) -> Any:
     """Masked prediction by such a network."""
-    return mlm.Settings().build(settings, Signs()).eval()  # type: ignore[arg-type]
+    return mlm.Mlm().build(settings, Signs()).eval()  # type: ignore[arg-type]
 
 
 def ours_of(folder: Path) -> Any:

@@ -23,11 +23,11 @@ WORDS = [
 ]
 SIZE = {"width": 32, "layers": 2, "heads": 2, "positions": 32}
 LEARNED: dict[str, tuple[Any, Any]] = {
-    "gpt2": (gpt2.Settings(**SIZE), clm.Settings()), "bert": (bert.Settings(**SIZE), mlm.Settings()),
-    "modern": (modern.Settings(**SIZE, inner=48, window=8), mlm.Settings()),
-    "electra": (electra.Settings(**SIZE, embedding=16), rtd.Settings()),
-    "hybrid": (gpt2.Settings(**SIZE), hybrid.Settings()),
-    "hybrid-modern": (modern.Settings(**SIZE, inner=48, window=8), hybrid.Settings()),
+    "gpt2": (gpt2.Gpt2(**SIZE), clm.Clm()), "bert": (bert.Bert(**SIZE), mlm.Mlm()),
+    "modern": (modern.ModernBert(**SIZE, inner=48, window=8), mlm.Mlm()),
+    "electra": (electra.Electra(**SIZE, embedding=16), rtd.Rtd()),
+    "hybrid": (gpt2.Gpt2(**SIZE), hybrid.Hybrid()),
+    "hybrid-modern": (modern.ModernBert(**SIZE, inner=48, window=8), hybrid.Hybrid()),
 }  # fmt: skip
 SENTENCES = [
     "the newt swam under it", "the newts swam under it", "a red cat sat on the mat .", "it ran", "a dog ran and ran",
@@ -57,10 +57,10 @@ def elmo_made(folder: Path, filters: Any = ((1, 4), (2, 8))) -> Trained:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *WORDS]) + "\n")
     words = Tokenizer.load(folder / "vocab.txt")
-    settings = elmo.Settings(width=16, cells=24, layers=2, highways=1, filters=filters, letter=4)
+    settings = elmo.Elmo(width=16, cells=24, layers=2, highways=1, filters=filters, letter=4)
     torch.manual_seed(3)
-    objective = shaken(bilm.Settings(samples=0).build(settings, words))
-    return Trained(objective.eval(), words, settings, folder, learned=bilm.Settings(samples=0))
+    objective = shaken(bilm.BiLm(samples=0).build(settings, words))
+    return Trained(objective.eval(), words, settings, folder, learned=bilm.BiLm(samples=0))
 
 
 def hub_folder(family: str, folder: Path, seed: int = 3) -> Path:

@@ -21,16 +21,16 @@ from ordsmed.learn.groups import groups
 from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
 
 CASES: dict[str, Any] = {
-    "adamw": adamw.Settings(),
-    "adamw-bert": adamw.Settings(flavour="bert"),
-    "adamw-keras": adamw.Settings(flavour="keras"),
-    "lamb": lamb.Settings(),
-    "lamb-clamp": lamb.Settings(adapt="matrices", clamp=(0.5, 1.5)),
-    "lamb-decayed": lamb.Settings(adapt="decayed", correct=False),
-    "muon": muon.Settings(),
-    "muon-original": muon.Settings(adjust="original", rest_rate=0.1),
-    "stableadamw": stableadamw.Settings(),
-    "adagrad": adagrad.Settings(),
+    "adamw": adamw.AdamW(),
+    "adamw-bert": adamw.AdamW(flavour="bert"),
+    "adamw-keras": adamw.AdamW(flavour="keras"),
+    "lamb": lamb.Lamb(),
+    "lamb-clamp": lamb.Lamb(adapt="matrices", clamp=(0.5, 1.5)),
+    "lamb-decayed": lamb.Lamb(adapt="decayed", correct=False),
+    "muon": muon.Muon(),
+    "muon-original": muon.Muon(adjust="original", rest_rate=0.1),
+    "stableadamw": stableadamw.StableAdamW(),
+    "adagrad": adagrad.Adagrad(),
 }
 WAYS = ("plain", "fsdp", "columns")
 STEPS, RATE, WORLD = 4, 0.05, 2

@@ -21,7 +21,7 @@ from ordsmed.nn.models import bert, elmo
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.pretrain import texts
 
-MODEL = elmo.Settings(width=16, cells=24, highways=1, filters=((1, 8), (3, 8)), dropout=0.0)
+MODEL = elmo.Elmo(width=16, cells=24, highways=1, filters=((1, 8), (3, 8)), dropout=0.0)
 BATCH, LENGTH = 4, 6
 
 
@@ -30,8 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_words(tmp_path_factory.mktemp("words") / "store")
 
 
-def made(folder: Path, model: elmo.Settings = MODEL, **how: Any) -> tuple[bilm.BiRows, bilm.BiLm]:
-    encoded, settings = Encoded(folder), bilm.Settings(**{"samples": 0, **how})
+def made(folder: Path, model: elmo.Elmo = MODEL, **how: Any) -> tuple[bilm.BiRows, bilm.BothDirections]:
+    encoded, settings = Encoded(folder), bilm.BiLm(**{"samples": 0, **how})
     phase = Phase(steps=1, length=LENGTH, batch=BATCH, rate=1.0)
     rows = settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0, stretch=Stretch(0.0, 1.0, 1))
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def test_a_step_has_its_words_however_it_is_cut(folder: Path) -> None:
     assert torch.equal(drawn[2], drawn[3])
     assert not torch.equal(drawn[1], drawn[2])
     assert [int(part.tries) for part in parts[:2]] == [int(parts[0].tries)] * 2
-    encoded, how = Encoded(folder), bilm.Settings(samples=10)
+    encoded, how = Encoded(folder), bilm.BiLm(samples=10)
     phase = Phase(steps=1, length=LENGTH, batch=BATCH, rate=1.0)
     judged = how.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
     assert judged.batch(step(0)).candidates is None
@@ -78,7 +78,7 @@ def test_windows_go_on_where_the_last_stopped(folder: Path) -> None:
     """Three windows of six words are one of eighteen; without the state they are not; a cut batch changes nothing."""
     rows, objective = made(folder)
     apart = losses(rows, objective, 3)
-    long = bilm.Settings(samples=0).rows(
+    long = bilm.BiLm(samples=0).rows(
         [Encoded(folder).train], [1.0], Encoded(folder).tokenizer,
         Phase(steps=1, length=18, batch=BATCH, rate=1.0), 0, stretch=Stretch(0.0, 1.0, 1),
     )  # fmt: skip
@@ -267,12 +267,12 @@ def test_guessing_by_frequency_knows_where_sentences_end(recipe: Path) -> None:
 def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -> None:
     tokenizer = Encoded(folder).tokenizer
     with pytest.raises(RecipeError, match="a model that carries no state"):
-        bilm.Settings(samples=0).build(bert.Settings(width=32, heads=2), tokenizer)
-    assert bilm.Settings(samples=61).build(MODEL, tokenizer).settings.samples == 61
+        bilm.BiLm(samples=0).build(bert.Bert(width=32, heads=2), tokenizer)
+    assert bilm.BiLm(samples=61).build(MODEL, tokenizer).settings.samples == 61
     with pytest.raises(RecipeError, match="found 62, more than half of the 123 words"):
-        bilm.Settings(samples=62).build(MODEL, tokenizer)
+        bilm.BiLm(samples=62).build(MODEL, tokenizer)
     with pytest.raises(RecipeError, match="found 8192, more than half of the 123 words"):
-        bilm.Settings().build(MODEL, tokenizer)
+        bilm.BiLm().build(MODEL, tokenizer)
     pieces = make_store(tmp_path / "pieces")
     with pytest.raises(RecipeError, match="cuts words into pieces"):
         job_of(recipe, f'data="{pieces}"')
@@ -287,14 +287,14 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
         Layout(compile=True).check(MODEL, [6], 1)
     rows = ([Encoded(folder).train], [1.0], tokenizer)
     with pytest.raises(RecipeError, match="without scores nothing is learned"):
-        bilm.Settings(head=False).rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0), 0)
+        bilm.BiLm(head=False).rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0), 0)
     with pytest.raises(RecipeError, match="neither packed nor padded"):
-        bilm.Settings().rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0, pack=False), 0)
+        bilm.BiLm().rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0, pack=False), 0)
     with pytest.raises(RecipeError, match="asks an ELMo for single tokens"):
         job_of(recipe, 'objective={kind="mlm"}')
     for wrong, said in (({"samples": -1}, "samples: found -1"), ({"scale": 0.0}, "scale: found 0.0")):
         with pytest.raises(ValueError, match=said):
-            bilm.Settings(**wrong)  # type: ignore[arg-type]
+            bilm.BiLm(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
 )
 def test_settings_that_cannot_be_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        elmo.Settings(**change)
+        elmo.Elmo(**change)
 
 
 @pytest.mark.parametrize(
@@ -320,20 +320,18 @@ def test_settings_that_cannot_be_are_refused(change: dict[str, Any], said: str) 
 def test_published_sizes(size: str, millions: float) -> None:
     """As many numbers to learn as the published networks have."""
     with torch.device("meta"):
-        model = decode(elmo.Settings, {"size": size}, "test").build(0)
+        model = decode(elmo.Elmo, {"size": size}, "test").build(0)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
 @pytest.mark.long
 def test_slopes_come_again_on_several_threads(folder: Path) -> None:
     """To the bit: torch adds up looked-up rows in whatever order threads come, unless they are an embedding's."""
-    encoded, settings = Encoded(folder), bilm.Settings(samples=40)
+    encoded, settings = Encoded(folder), bilm.BiLm(samples=40)
     phase = Phase(steps=1, length=20, batch=64, rate=1.0)
     rows = settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0, stretch=Stretch(0.0, 1.0, 1))
     batch, threads = rows.batch(np.arange(64)), torch.get_num_threads()
-    objective = settings.build(
-        elmo.Settings(width=64, cells=64, filters=((1, 8), (3, 8)), dropout=0.0), encoded.tokenizer
-    )
+    objective = settings.build(elmo.Elmo(width=64, cells=64, filters=((1, 8), (3, 8)), dropout=0.0), encoded.tokenizer)
     found = []
     torch.set_num_threads(2)
     try:

@@ -17,7 +17,7 @@ from ordsmed.learn.objectives import diffusion, mlm
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.models import gpt2, modern
 
-MODEL = modern.Settings(width=32, layers=2, heads=2, positions=64, window=16)
+MODEL = modern.ModernBert(width=32, layers=2, heads=2, positions=64, window=16)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
 
 def rows_of(encoded: Encoded, *key: object, length: int = 32, stretch: Stretch = OVER) -> diffusion.HiddenRows:
     phase = Phase(steps=100, length=length, batch=8, rate=1e-3)
-    return diffusion.Settings().rows([encoded.train], [1.0], encoded.tokenizer, phase, *(key or (0,)), stretch=stretch)
+    return diffusion.Diffusion().rows([encoded.train], [1.0], encoded.tokenizer, phase, *(key or (0,)), stretch=stretch)
 
 
 def hidden_of(batch: Batch) -> torch.Tensor:
@@ -77,7 +77,7 @@ def test_rows_are_functions_of_their_number(encoded: Encoded) -> None:
 def test_the_mean_over_masks_is_the_bound(encoded: Encoded) -> None:
     """Of a row of few tokens all orders of writing it can be gone through: the mean of their costs is the bound."""
     torch.manual_seed(0)
-    objective = diffusion.Settings().build(MODEL, encoded.tokenizer).eval()
+    objective = diffusion.Diffusion().build(MODEL, encoded.tokenizer).eval()
     with torch.no_grad():
         for weight in objective.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
@@ -110,7 +110,10 @@ def test_the_mean_over_masks_is_the_bound(encoded: Encoded) -> None:
 
 def test_what_a_validation_tells(encoded: Encoded) -> None:
     torch.manual_seed(0)
-    objective, batch = diffusion.Settings().build(MODEL, encoded.tokenizer).eval(), rows_of(encoded).batch(np.arange(9))
+    objective, batch = (
+        diffusion.Diffusion().build(MODEL, encoded.tokenizer).eval(),
+        rows_of(encoded).batch(np.arange(9)),
+    )
     with torch.no_grad():
         told = {name: float(value) for name, value in objective.validate(batch).items()}
         scores = objective.head(objective.model(batch.tokens, batch.positions, batch.documents))
@@ -128,8 +131,8 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
 
 def test_sentences_stay_whole(encoded: Encoded) -> None:
     phase = Phase(steps=1, length=20, batch=8, rate=1e-3)
-    cut = diffusion.Settings(cut="sentence").rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
-    like = mlm.Settings(cut="sentence").rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
+    cut = diffusion.Diffusion(cut="sentence").rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
+    like = mlm.Mlm(cut="sentence").rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
     numbers = np.arange(40)
     assert np.array_equal(cut.plain.assembled(numbers).tokens, like.plain.assembled(numbers).tokens)
     assert cut.spans(numbers) == like.spans(numbers)
@@ -138,6 +141,6 @@ def test_sentences_stay_whole(encoded: Encoded) -> None:
 
 def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
     with pytest.raises(RecipeError, match=r"diffusion with a model that sees only what stands before.*use clm"):
-        diffusion.Settings().build(gpt2.Settings(width=32, layers=1), encoded.tokenizer)
+        diffusion.Diffusion().build(gpt2.Gpt2(width=32, layers=1), encoded.tokenizer)
     with pytest.raises(RecipeError, match=r"phase\.length: found 2, of which 2 are special tokens; wanted 3 or more"):
         rows_of(encoded, length=2)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from ordsmed.base.menu import choice
 from ordsmed.learn.groups import Rule, groups, levels
 from ordsmed.learn.objectives import clm, mlm
 from ordsmed.nn.models import bert, gpt2
@@ -19,7 +20,7 @@ class Named:
 
 @pytest.mark.parametrize(("family", "task"), [(bert, mlm), (gpt2, clm)])
 def test_every_parameter_in_one_group(family: object, task: object) -> None:
-    objective = task.Settings().build(family.Settings(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
+    objective = choice(task)().build(choice(family)(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
     made = {group["kind"]: group for group in groups(objective)}
     assert {kind: group["decayed"] for kind, group in made.items()} == {"table": True, "matrix": True, "vector": False}
     assert all(p.ndim == (1 if kind == "vector" else 2) for kind, group in made.items() for p in group["params"])
@@ -38,7 +39,7 @@ def test_every_parameter_in_one_group(family: object, task: object) -> None:
 @pytest.mark.parametrize(("family", "task"), [(bert, mlm), (gpt2, clm)])
 def test_each_layer_learns_at_a_share_of_the_one_above(family: object, task: object) -> None:
     """ELECTRA's rule: decay ^ (layers + 2 - level); embeddings stand at 0, block i at i + 1, heads learn in full."""
-    objective = task.Settings().build(family.Settings(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
+    objective = choice(task)().build(choice(family)(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
     share = {name: g["share"] for g in groups(objective, layer_decay=0.8) for name in g["names"]}
     assert share["model.words.weight"] == share["model.places.weight"] == pytest.approx(0.8**4)
     assert share["model.blocks.0.up.bias"] == pytest.approx(0.8**3)
@@ -49,7 +50,7 @@ def test_each_layer_learns_at_a_share_of_the_one_above(family: object, task: obj
 
 
 def test_rules_by_name() -> None:
-    objective = mlm.Settings().build(bert.Settings(width=64, layers=2, positions=16), Named())
+    objective = mlm.Mlm().build(bert.Bert(width=64, layers=2, positions=16), Named())
     rules = (Rule("words", rate=0.5, decay=False), Rule(r"blocks\.1\.", rate=0.0))
     found = {name: g for g in groups(objective, rules=rules) for name in g["names"]}
     assert (found["model.words.weight"]["share"], found["model.words.weight"]["decayed"]) == (0.5, False)
@@ -72,7 +73,7 @@ def test_what_does_not_learn_is_left_out() -> None:
 
 
 def test_the_first_rule_that_fits_counts_beside_the_layers_share() -> None:
-    objective = mlm.Settings().build(bert.Settings(width=64, layers=2, positions=16), Named())
+    objective = mlm.Mlm().build(bert.Bert(width=64, layers=2, positions=16), Named())
     rules = (Rule(r"bias$", decay=True), Rule(r"blocks\.1\.up", rate=0.5), Rule("blocks", rate=9.0))
     found = {name: g for g in groups(objective, rules=rules, layer_decay=0.8) for name in g["names"]}
     assert (found["model.blocks.1.up.bias"]["share"], found["model.blocks.1.up.bias"]["decayed"]) == (0.8**2, True)
@@ -85,7 +86,7 @@ def test_the_first_rule_that_fits_counts_beside_the_layers_share() -> None:
 
 
 def test_what_does_not_learn_is_in_no_group_and_padding_is_noted() -> None:
-    objective = mlm.Settings().build(bert.Settings(width=64, layers=1, positions=16), Named())
+    objective = mlm.Mlm().build(bert.Bert(width=64, layers=1, positions=16), Named())
     objective.model.places.weight.requires_grad_(False)
     made = groups(objective, rows={"model.words.weight": 7})
     parts = {part.name: part for group in made for part in group["parts"]}

@@ -20,7 +20,7 @@ from ordsmed.use.generate import generate
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.trained import Trained
 
-MODEL = gpt2.Settings(width=32, layers=2, heads=2, positions=64)
+MODEL = gpt2.Gpt2(width=32, layers=2, heads=2, positions=64)
 PHASE = Phase(steps=100, length=32, batch=8, rate=1e-3)
 
 
@@ -30,14 +30,14 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
 
 
 def rows_of(encoded: Encoded, stretch: Stretch = OVER, **settings: Any) -> hybrid.HybridRows:
-    how = hybrid.Settings(**settings)
+    how = hybrid.Hybrid(**settings)
     return how.rows([encoded.train], [1.0], encoded.tokenizer, PHASE, 0, stretch=stretch)
 
 
 def test_rows_go_one_way_or_the_other(encoded: Encoded) -> None:
     """Causal rows are those of clm; masked rows hide a share, and are asked only there, from the place before."""
     rows = rows_of(encoded, Stretch(0, 1, 800), masked=0.25, hide=0.2, keep=0.0, swap=0.0)
-    plain = clm.Settings().rows([encoded.train], [1.0], encoded.tokenizer, PHASE, 0)
+    plain = clm.Clm().rows([encoded.train], [1.0], encoded.tokenizer, PHASE, 0)
     numbers = np.arange(800)
     batch, whole = rows.batch(numbers), plain.batch(numbers)
     masked = ~batch.causal
@@ -95,7 +95,7 @@ def test_ratio_and_mask_rate_follow_the_run(encoded: Encoded) -> None:
 def test_what_is_to_be_guessed_is_not_seen(encoded: Encoded) -> None:
     """The right word behind a mask, and any word behind a causal place, may be another: the guess stays the same."""
     torch.manual_seed(0)
-    objective = hybrid.Settings().build(MODEL, encoded.tokenizer).eval()
+    objective = hybrid.Hybrid().build(MODEL, encoded.tokenizer).eval()
     batch = rows_of(encoded, keep=0.0, swap=0.0).batch(np.arange(16))
     with torch.no_grad():
         before = objective._hidden(batch)
@@ -114,7 +114,7 @@ def test_what_is_to_be_guessed_is_not_seen(encoded: Encoded) -> None:
 def test_what_a_validation_tells(encoded: Encoded) -> None:
     """Each way by itself, every place that counts once; both together as they were learned."""
     torch.manual_seed(0)
-    objective = hybrid.Settings().build(MODEL, encoded.tokenizer).eval()
+    objective = hybrid.Hybrid().build(MODEL, encoded.tokenizer).eval()
     batch = rows_of(encoded).batch(np.arange(24))
     assert batch.causal is not None
     with torch.no_grad():
@@ -139,7 +139,7 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
 
 def test_flops_are_those_of_the_mean_row(encoded: Encoded) -> None:
     """Over the run a quarter of the rows is masked, and of these a fifth of the places is scored."""
-    objective = hybrid.Settings(masked=Ramp(0.5, 0.0), hide=Ramp(0.3, 0.1)).build(MODEL, encoded.tokenizer)
+    objective = hybrid.Hybrid(masked=Ramp(0.5, 0.0), hide=Ramp(0.3, 0.1)).build(MODEL, encoded.tokenizer)
     scored = 20 * (0.75 + 0.25 * 0.2) * MODEL.head_flops(encoded.tokenizer.vocabulary)
     assert objective.flops(7, 20) == pytest.approx(3 * 7 * (20 * MODEL.flops(20) + scored))
 
@@ -152,15 +152,15 @@ def test_flops_are_those_of_the_mean_row(encoded: Encoded) -> None:
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     name = "keep" if "swap" in wrong else next(iter(wrong))
     with pytest.raises(ValueError, match=f"^{name}: found"):
-        hybrid.Settings(**wrong)
-    hybrid.Settings(masked=0.0, keep=0.5, swap=0.5, hide=0.999)
-    hybrid.Settings(masked=1.0, keep=0.0, swap=0.0, hide=Ramp(0.001, 0.5))
+        hybrid.Hybrid(**wrong)
+    hybrid.Hybrid(masked=0.0, keep=0.5, swap=0.5, hide=0.999)
+    hybrid.Hybrid(masked=1.0, keep=0.0, swap=0.0, hide=Ramp(0.001, 0.5))
 
 
 def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
     """Fills from both sides; and what comes after a text depends on nothing behind it."""
     torch.manual_seed(0)
-    objective = hybrid.Settings().build(MODEL, encoded.tokenizer).eval()
+    objective = hybrid.Hybrid().build(MODEL, encoded.tokenizer).eval()
     with torch.no_grad():
         for weight in objective.parameters():
             weight.add_(torch.randn_like(weight) * 0.3)
@@ -185,8 +185,8 @@ def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
 
 def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
     with pytest.raises(ValueError, match=r"hide: found 1\.5; wanted shares above 0"):
-        hybrid.Settings(hide=1.5)
+        hybrid.Hybrid(hide=1.5)
     with pytest.raises(ValueError, match=r"masked: found Ramp.*; wanted shares, 0 to 1"):
-        hybrid.Settings(masked=Ramp(0.5, 1.5))
+        hybrid.Hybrid(masked=Ramp(0.5, 1.5))
     with pytest.raises(RecipeError, match="hybrid with a model that reads one way only"):
-        hybrid.Settings().build(bert.Settings(width=32, layers=1), encoded.tokenizer)
+        hybrid.Hybrid().build(bert.Bert(width=32, layers=1), encoded.tokenizer)

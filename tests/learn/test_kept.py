@@ -10,7 +10,7 @@ import torch
 
 from kit.families import shaken
 from kit.makers import SPECIAL
-from ordsmed.base.menu import load
+from ordsmed.base.menu import choice, load
 from ordsmed.learn.kept import keep
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks import classify, squad, tag
@@ -39,7 +39,7 @@ def head(task: Any) -> dict[str, torch.Tensor]:
 
 
 def labelled(kind: str, labels: tuple[str, ...], **how: Any) -> Any:
-    return (tag if kind == "tag" else classify).Settings(labels=labels, **how)
+    return choice(tag if kind == "tag" else classify)(labels=labels, **how)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "gpt2", "modern"])
@@ -90,8 +90,8 @@ def test_which_labels_are_the_same(labels: Any, theirs: Any, rows: dict[str, int
 @pytest.mark.parametrize("kind", ["independent", "joint"])
 def test_heads_of_questions(kind: Any, version: Any, tokenizer: Tokenizer) -> None:
     """What 1.1 learned goes on in 2.0 too, which begins at random to refuse."""
-    before = learned(squad.Settings(head=kind, length=16), tokenizer, seed=1)
-    task = learned(squad.Settings(head=kind, version=version, length=16), tokenizer, seed=2)
+    before = learned(squad.Squad(head=kind, length=16), tokenizer, seed=1)
+    task = learned(squad.Squad(head=kind, version=version, length=16), tokenizer, seed=2)
     was, found, now, theirs = head(task), keep(task, before), head(task), head(before)
     new = {name for name in now if name.startswith("joint.none.")}
     assert bool(new) == ((kind, version) == ("joint", "2.0"))
@@ -109,7 +109,7 @@ def task_role(kind: str) -> str:
 def test_a_number_is_told_as_before_on_any_scale(scale: tuple[float, float], tokenizer: Tokenizer) -> None:
     own = (1.0, 3.0)
     before, task = (
-        learned(classify.Settings(number=True, scale=s), tokenizer, seed=n) for n, s in enumerate((own, scale))
+        learned(classify.Classify(number=True, scale=s), tokenizer, seed=n) for n, s in enumerate((own, scale))
     )
     found = keep(task, before, (own, scale))
     assert found.note == "and its head for a number"
@@ -123,7 +123,7 @@ def test_a_number_is_told_as_before_on_any_scale(scale: tuple[float, float], tok
 
 def test_a_head_without_a_bias_tells_another_scale_where_it_can(tokenizer: Tokenizer) -> None:
     scales = [(0.0, 5.0), (0.0, 10.0), (1.0, 5.0)]
-    before, wider, moved = (learned(classify.Settings(number=True, scale=s), tokenizer, "gpt2") for s in scales)
+    before, wider, moved = (learned(classify.Classify(number=True, scale=s), tokenizer, "gpt2") for s in scales)
     assert keep(wider, before, (scales[0], scales[1])).names
     assert torch.allclose(head(wider)["classify.out.weight"] * 2, head(before)["classify.out.weight"])
     was = head(moved)
@@ -137,7 +137,7 @@ def test_a_head_without_a_bias_tells_another_scale_where_it_can(tokenizer: Token
 
 def test_what_stands_under_the_head_goes_on_with_it(tokenizer: Tokenizer) -> None:
     """A mix of layers and an LSTM, as an ELMo's."""
-    before, task = (learned(tag.Settings(labels=("O", "X"), top=TOP), tokenizer, seed=seed) for seed in (1, 2))
+    before, task = (learned(tag.Tag(labels=("O", "X"), top=TOP), tokenizer, seed=seed) for seed in (1, 2))
     found = keep(task, before)
     assert any(name.startswith("top.recurrent") for name in found.names)
     assert "top.mix.weights" in found.names or any(name.startswith("top.mix") for name in found.names)
@@ -148,16 +148,16 @@ def test_what_stands_under_the_head_goes_on_with_it(tokenizer: Tokenizer) -> Non
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        (classify.Settings(labels=MNLI), tag.Settings(labels=MNLI), "its head, for tag, is of another kind"),
-        (classify.Settings(labels=MNLI), classify.Settings(number=True, scale=(0, 1)), "for a number, is of another"),
-        (squad.Settings(length=16), squad.Settings(head="joint", length=16), "its head, for joint, is of another kind"),
-        (squad.Settings(head="joint", form="google", length=16),
-         squad.Settings(head="joint", length=16), "its joint head is of another shape"),
-        (classify.Settings(labels=("a", "b")),
-         classify.Settings(labels=MNLI), r"none of its labels \(contradiction, .*\) is one of these \(a, b\)"),
-        (tag.Settings(labels=("O", "X"), top=TOP), tag.Settings(labels=("O", "X")), r"under its head \(task\.top\) is"),
-        (tag.Settings(labels=("O", "X"), top=TOP),
-         tag.Settings(labels=("O", "X"), top=Top(mix=True, recurrent=5)), r"under its head \(task\.top\) is another"),
+        (classify.Classify(labels=MNLI), tag.Tag(labels=MNLI), "its head, for tag, is of another kind"),
+        (classify.Classify(labels=MNLI), classify.Classify(number=True, scale=(0, 1)), "for a number, is of another"),
+        (squad.Squad(length=16), squad.Squad(head="joint", length=16), "its head, for joint, is of another kind"),
+        (squad.Squad(head="joint", form="google", length=16),
+         squad.Squad(head="joint", length=16), "its joint head is of another shape"),
+        (classify.Classify(labels=("a", "b")),
+         classify.Classify(labels=MNLI), r"none of its labels \(contradiction, .*\) is one of these \(a, b\)"),
+        (tag.Tag(labels=("O", "X"), top=TOP), tag.Tag(labels=("O", "X")), r"under its head \(task\.top\) is"),
+        (tag.Tag(labels=("O", "X"), top=TOP),
+         tag.Tag(labels=("O", "X"), top=Top(mix=True, recurrent=5)), r"under its head \(task\.top\) is another"),
     ],
 )  # fmt: skip
 def test_what_is_of_another_kind_stays_behind(one: Any, other: Any, said: str, tokenizer: Tokenizer) -> None:

@@ -277,7 +277,7 @@ class Masked:
     def __init__(self, length: int, stretch: Stretch | None = None, *, tokens: int = TOKENS, **how: Any) -> None:
         phase = Phase(steps=1, length=length, batch=1, rate=1.0)
         more = {} if stretch is None else {"stretch": stretch}
-        self.rows = mlm.Settings(**how).rows([text_of(tokens)], [1.0], STUB, phase, 3, **more)
+        self.rows = mlm.Mlm(**how).rows([text_of(tokens)], [1.0], STUB, phase, 3, **more)
         self.numbers = np.arange(len(self.rows))
         batch = self.rows.batch(self.numbers)
         self.before, self.after = self.rows.plain.assembled(self.numbers), batch.tokens.numpy()
@@ -429,7 +429,7 @@ def test_a_ramp_is_followed() -> None:
 )
 def test_shares_that_cannot_be(hide: Any, said: str) -> None:
     with pytest.raises(ValueError, match=f"^hide: found {said}; wanted a share above 0 and below 1$"):
-        mlm.Settings(hide=hide)
+        mlm.Mlm(hide=hide)
 
 
 def test_unused_slots_stand_at_0_and_weigh_0() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import choice
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.objectives import clm, diffusion, mlm
 from ordsmed.learn.phases import Phase
@@ -19,8 +20,8 @@ from ordsmed.nn.models import bert, gpt2
 from ordsmed.text.tokenizer import Tokenizer
 
 PIECES = 60  # whole words w0.. and as many ##p0..
-BERT = bert.Settings(width=64, layers=2, heads=2, positions=64, dropout=0.0, attention_dropout=0.0)
-GPT2 = gpt2.Settings(width=64, layers=2, heads=2, positions=64, dropout=0.0, attention_dropout=0.0)
+BERT = bert.Bert(width=64, layers=2, heads=2, positions=64, dropout=0.0, attention_dropout=0.0)
+GPT2 = gpt2.Gpt2(width=64, layers=2, heads=2, positions=64, dropout=0.0, attention_dropout=0.0)
 
 
 def tokenizer_of(folder: Path, special: list[str]) -> Tokenizer:
@@ -65,7 +66,7 @@ def text_of(rows: Any, store: Store, number: int) -> list[int]:
 @pytest.mark.parametrize("cut", ["anywhere", "sentence"])
 @pytest.mark.parametrize("pack", [True, False])
 def test_masked_rows_against_the_store(store: Store, tokenizer: Tokenizer, unit: Any, cut: Any, pack: bool) -> None:
-    rows = mlm.Settings(unit=unit, cut=cut).rows([store], [1.0], tokenizer, phase(pack=pack), 3, 0)
+    rows = mlm.Mlm(unit=unit, cut=cut).rows([store], [1.0], tokenizer, phase(pack=pack), 3, 0)
     batch = rows.batch(np.arange(len(rows)))
     assert batch.places is not None
     special = set(tokenizer.special)
@@ -103,17 +104,17 @@ def test_rows_of_roberta_hold_whole_sentences(
     store: Store, tokenizer: Tokenizer, cut: Any, several: bool, mixed: bool
 ) -> None:
     """One, or as many as fit, each with a sign after it; of one document, or over its end."""
-    rows = mlm.Settings(cut=cut).rows([store], [1.0], tokenizer, phase(), 0).plain.assembled(np.arange(80))
+    rows = mlm.Mlm(cut=cut).rows([store], [1.0], tokenizer, phase(), 0).plain.assembled(np.arange(80))
     signs = (rows.tokens == tokenizer.stop).sum(1)
     assert signs.min() >= 1
     assert bool((signs > 1).any()) == several
-    spans = mlm.Settings(cut=cut).rows([store], [1.0], tokenizer, phase(), 0).spans(np.arange(80))
+    spans = mlm.Mlm(cut=cut).rows([store], [1.0], tokenizer, phase(), 0).spans(np.arange(80))
     per_row = [len({span.document for span in spans if span.number == number}) for number in range(80)]
     assert (max(per_row) > 1) == mixed
 
 
 def test_masks_are_new_each_epoch(store: Store, tokenizer: Tokenizer) -> None:
-    rows = mlm.Settings().rows([store], [1.0], tokenizer, phase(), 3, 0)
+    rows = mlm.Mlm().rows([store], [1.0], tokenizer, phase(), 3, 0)
     size = len(rows)
     once = {tuple(text_of(rows, store, n)): n for n in range(size)}
     same = 0
@@ -123,13 +124,13 @@ def test_masks_are_new_each_epoch(store: Store, tokenizer: Tokenizer) -> None:
         assert after.places is not None
         same += torch.equal(before.places, after.places)
     assert same < size / 20
-    other = mlm.Settings().rows([store], [1.0], tokenizer, phase(), 4, 0)
+    other = mlm.Mlm().rows([store], [1.0], tokenizer, phase(), 4, 0)
     assert not torch.equal(other.batch(np.arange(8)).tokens, rows.batch(np.arange(8)).tokens)
 
 
 def test_a_masked_row_alone_is_the_row_in_a_batch(store: Store, tokenizer: Tokenizer) -> None:
     for unit in ("token", "word"):
-        rows = mlm.Settings(unit=unit).rows([store, store], [0.5, 0.5], tokenizer, phase(), 3, 0)  # type: ignore[arg-type]
+        rows = mlm.Mlm(unit=unit).rows([store, store], [0.5, 0.5], tokenizer, phase(), 3, 0)  # type: ignore[arg-type]
         together = rows.batch(np.arange(40, 60))
         for index in (0, 7, 19):
             alone = rows.batch(np.asarray([40 + index]))
@@ -140,7 +141,7 @@ def test_a_masked_row_alone_is_the_row_in_a_batch(store: Store, tokenizer: Token
 @pytest.mark.parametrize("pack", [True, False])
 @pytest.mark.parametrize("separate", [True, False])
 def test_causal_rows_against_the_store(store: Store, tokenizer: Tokenizer, pack: bool, separate: bool) -> None:
-    rows = clm.Settings(separate=separate).rows([store], [1.0], tokenizer, phase(pack=pack), 3, 0)
+    rows = clm.Clm(separate=separate).rows([store], [1.0], tokenizer, phase(pack=pack), 3, 0)
     end, asked = tokenizer.stop, 0
     for n in range(len(rows)):
         batch = rows.batch(np.asarray([n]))
@@ -164,8 +165,8 @@ def test_causal_rows_against_the_store(store: Store, tokenizer: Tokenizer, pack:
 
 def test_counts_are_the_weights(store: Store, tokenizer: Tokenizer) -> None:
     for task, model in ((mlm, BERT), (clm, GPT2)):
-        rows = task.Settings().rows([store], [1.0], tokenizer, phase(), 3, 0)  # type: ignore[attr-defined]
-        objective = task.Settings().build(model, tokenizer).eval()  # type: ignore[attr-defined]
+        rows = choice(task)().rows([store], [1.0], tokenizer, phase(), 3, 0)  # type: ignore[attr-defined]
+        objective = choice(task)().build(model, tokenizer).eval()  # type: ignore[attr-defined]
         numbers = np.asarray([0, 1, len(rows) - 1])
         batch = rows.batch(numbers)
         (term,) = objective.weights
@@ -175,9 +176,9 @@ def test_counts_are_the_weights(store: Store, tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(("task", "model"), [(mlm, BERT), (clm, GPT2)])
 def test_sums_add_up_over_any_cut(store: Store, tokenizer: Tokenizer, task: Any, model: Any) -> None:
-    rows = task.Settings().rows([store], [1.0], tokenizer, phase(), 3, 0)
+    rows = choice(task)().rows([store], [1.0], tokenizer, phase(), 3, 0)
     torch.manual_seed(0)
-    objective = task.Settings().build(model, tokenizer).eval()
+    objective = choice(task)().build(model, tokenizer).eval()
     (term,) = objective.weights
     numbers = np.arange(6)
     whole = rows.batch(numbers)
@@ -196,9 +197,9 @@ def test_the_loss_is_the_cross_entropy_of_the_targets(
     store: Store, tokenizer: Tokenizer, task: Any, model: Any
 ) -> None:
     """Against torch's own, place by place: a shift of labels or places by one would show."""
-    rows = task.Settings().rows([store], [1.0], tokenizer, phase(), 3, 0)
+    rows = choice(task)().rows([store], [1.0], tokenizer, phase(), 3, 0)
     torch.manual_seed(0)
-    objective = task.Settings().build(model, tokenizer).eval()
+    objective = choice(task)().build(model, tokenizer).eval()
     with torch.no_grad():
         for p in objective.parameters():
             p.add_(torch.randn_like(p) * 0.2)
@@ -222,12 +223,12 @@ def test_flops_are_counted(tokenizer: Tokenizer) -> None:
     block = 2 * (linear + 2 * length * width)
     half = 2 * (linear + (length + 1) * width)  # a causal token sees (length + 1) / 2 places on average
     head = 2 * width * vocabulary
-    masked = mlm.Settings().build(BERT, tokenizer)
+    masked = mlm.Mlm().build(BERT, tokenizer)
     assert masked.flops(3, length) == 3 * 3 * (length * 2 * block + 5 * (head + 2 * width**2))
     for hide in (Ramp(0.1, 0.3), Ramp(0.3, 0.1)):
-        ramped = mlm.Settings(hide=hide).build(BERT, tokenizer)
+        ramped = mlm.Mlm(hide=hide).build(BERT, tokenizer)
         assert ramped.flops(3, length) == 3 * 3 * (length * 2 * block + 10 * (head + 2 * width**2)), "its most slots"
-    causal = clm.Settings().build(GPT2, tokenizer)
+    causal = clm.Clm().build(GPT2, tokenizer)
     assert causal.flops(3, length) == 3 * 3 * length * (2 * half + head)
 
 
@@ -235,16 +236,16 @@ def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer, tmp_path:
     with pytest.raises(
         RecipeError, match=r"objective\.kind: mlm with a model that sees only what stands before; use clm"
     ):
-        mlm.Settings().build(GPT2, tokenizer)
+        mlm.Mlm().build(GPT2, tokenizer)
     with pytest.raises(RecipeError, match=r"objective\.kind: clm with a model that sees what it is to guess; use mlm"):
-        clm.Settings().build(BERT, tokenizer)
+        clm.Clm().build(BERT, tokenizer)
     bare = tokenizer_of(tmp_path, ["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
     for masked in (mlm, diffusion):
         with pytest.raises(RecipeError, match=r"tokenizer: has no mask token; wanted \[CLS\] \[SEP\] \[MASK\]"):
-            masked.Settings().rows([store], [1.0], bare, phase(), 0)
+            choice(masked)().rows([store], [1.0], bare, phase(), 0)
     none: Any = SimpleNamespace(end=None, stop=None)
     with pytest.raises(RecipeError, match="tokenizer: has no end sign"):
-        clm.Settings().rows([store], [1.0], none, phase(), 0)
+        clm.Clm().rows([store], [1.0], none, phase(), 0)
     with pytest.raises(RecipeError, match=r"phase\.length: found 2, of which 2 are special tokens; wanted 3 or more"):
-        mlm.Settings().rows([store], [1.0], tokenizer, phase(2), 0)
-    assert len(mlm.Settings().rows([store], [1.0], tokenizer, phase(3), 0).batch(np.arange(50)).tokens) == 50
+        mlm.Mlm().rows([store], [1.0], tokenizer, phase(2), 0)
+    assert len(mlm.Mlm().rows([store], [1.0], tokenizer, phase(3), 0).batch(np.arange(50)).tokens) == 50

@@ -11,6 +11,7 @@ import torch
 
 from kit.makers import SPECIAL, WORDS, job_of, learned
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import choice
 from ordsmed.base.run import Run
 from ordsmed.data.loader import Share, load
 from ordsmed.data.store import Store, StoreWriter
@@ -19,7 +20,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.nn.models import bert, gpt2, roberta
 from ordsmed.text.tokenizer import Tokenizer
 
-BERT = bert.Settings(width=32, layers=2, heads=2, positions=128, dropout=0.0, attention_dropout=0.0)
+BERT = bert.Bert(width=32, layers=2, heads=2, positions=128, dropout=0.0, attention_dropout=0.0)
 
 
 def make_store(folder: Path, documents: int = 200, topics: int = 6) -> Path:
@@ -61,7 +62,7 @@ def phase(length: int = 64, pack: bool = False) -> Phase:
 
 
 def rows_of(store: Store, tokenizer: Tokenizer, length: int = 64, **settings: Any) -> mlm_nsp.MaskedPairRows:
-    return mlm_nsp.Settings(**settings).rows([store], [1.0], tokenizer, phase(length), 3, 0)
+    return mlm_nsp.MlmNsp(**settings).rows([store], [1.0], tokenizer, phase(length), 3, 0)
 
 
 @pytest.mark.long
@@ -154,7 +155,7 @@ def test_batches_hold_what_the_network_needs(store: Store, tokenizer: Tokenizer)
 def test_sums_and_counts(store: Store, tokenizer: Tokenizer) -> None:
     rows = rows_of(store, tokenizer)
     torch.manual_seed(0)
-    objective = mlm_nsp.Settings().build(BERT, tokenizer).eval()
+    objective = mlm_nsp.MlmNsp().build(BERT, tokenizer).eval()
     with torch.no_grad():
         for p in objective.parameters():
             p.add_(torch.randn_like(p) * 0.1)
@@ -183,7 +184,7 @@ def test_sums_and_counts(store: Store, tokenizer: Tokenizer) -> None:
 
 def test_flops_are_counted(tokenizer: Tokenizer) -> None:
     width, length = 32, 64
-    objective = mlm_nsp.Settings().build(BERT, tokenizer)
+    objective = mlm_nsp.MlmNsp().build(BERT, tokenizer)
     body, head = length * BERT.flops(length), 10 * BERT.head_flops(tokenizer.vocabulary)
     assert objective.flops(3, length) == 3 * 3 * (body + head + 2 * width * (width + 2))
 
@@ -217,14 +218,14 @@ pack = false
 
 
 def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer) -> None:
-    settings = mlm_nsp.Settings()
+    settings = mlm_nsp.MlmNsp()
     with pytest.raises(RecipeError, match=r"phase\.pack: found true; wanted false: a pair stands alone in its row"):
         settings.rows([store], [1.0], tokenizer, phase(pack=True), 0)
     with pytest.raises(RecipeError, match=r"phase\.length: found 4, of which 3 are special tokens; wanted 5 or more"):
         settings.rows([store], [1.0], tokenizer, phase(4), 0)
     for model in (gpt2, roberta):
         with pytest.raises(RecipeError, match=r"objective\.kind: mlm_nsp with a model that has no head for pairs"):
-            settings.build(model.Settings(width=32, layers=1, heads=2), tokenizer)  # type: ignore[attr-defined]
+            settings.build(choice(model)(width=32, layers=1, heads=2), tokenizer)  # type: ignore[attr-defined]
     for wrong in ({"hide": 0.0}, {"keep": 0.6, "swap": 0.6}, {"short": 1.5}, {"most": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            mlm_nsp.Settings(**wrong)
+            mlm_nsp.MlmNsp(**wrong)

@@ -21,7 +21,7 @@ from ordsmed.nn.models import bert, electra
 from ordsmed.train.pretrain import texts
 from ordsmed.weights import weights
 
-MODEL = electra.Settings(width=32, layers=2, heads=2, inner=48, positions=64, embedding=24)
+MODEL = electra.Electra(width=32, layers=2, heads=2, inner=48, positions=64, embedding=24)
 SMALL = rtd.Generator(width=16, layers=1)
 
 
@@ -30,14 +30,14 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
     return Encoded(make_store(tmp_path_factory.mktemp("rtd") / "store", documents=400))
 
 
-def rows_of(encoded: Encoded, settings: rtd.Settings, *, pack: bool, length: int = 32) -> rtd.ReplacedRows:
+def rows_of(encoded: Encoded, settings: rtd.Rtd, *, pack: bool, length: int = 32) -> rtd.ReplacedRows:
     phase = Phase(steps=10, length=length, batch=8, rate=1e-3, pack=pack)
     return settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
 
 
 def built(encoded: Encoded, **changed: Any) -> rtd.Replaced:
     torch.manual_seed(0)
-    return rtd.Settings(**{"generator": SMALL, **changed}).build(MODEL, encoded.tokenizer)
+    return rtd.Rtd(**{"generator": SMALL, **changed}).build(MODEL, encoded.tokenizer)
 
 
 def rebuilt(batch: Any) -> torch.Tensor:
@@ -49,7 +49,7 @@ def rebuilt(batch: Any) -> torch.Tensor:
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: bool, duplicates: bool) -> None:
     """Half to even of all real tokens, at most int((p + 0.005) * length); 85 % of them shown as [MASK]."""
-    rows = rows_of(encoded, rtd.Settings(reference_duplicates=duplicates), pack=pack)
+    rows = rows_of(encoded, rtd.Rtd(reference_duplicates=duplicates), pack=pack)
     signs = encoded.tokenizer
     batch = rows.batch(np.arange(2_000))
     real = torch.ones_like(batch.tokens) if batch.documents is None else (batch.documents > 0).long()
@@ -71,12 +71,12 @@ def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: boo
 ])  # fmt: skip
 def test_places_of_a_row_as_electra_writes_them(hide: float, length: int, slots: int) -> None:
     """Its `max_predictions_per_seq`, which a short row alone does not tell from the plain share."""
-    assert rtd.Settings(hide=hide).slots(length) == slots
+    assert rtd.Rtd(hide=hide).slots(length) == slots
 
 
 def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None:
     for pack in (True, False):
-        rows = rows_of(encoded, rtd.Settings(), pack=pack)
+        rows = rows_of(encoded, rtd.Rtd(), pack=pack)
         one, other = rows.batch(np.arange(8)), rows.batch(np.arange(4, 8))
         assert torch.equal(one.tokens[4:], other.tokens)
         assert torch.equal(one.keys[4:], other.keys)
@@ -88,7 +88,7 @@ def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None
 def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
     """The generator's own right guesses are real; padding is not judged; [CLS] and [SEP] are."""
     objective = built(encoded)
-    batch = rows_of(encoded, rtd.Settings(), pack=False).batch(np.arange(64))
+    batch = rows_of(encoded, rtd.Rtd(), pack=False).batch(np.arange(64))
     with torch.no_grad():
         loss, drawn, _ = objective._guess(batch)
         scores, fake = objective._detect(batch, drawn)
@@ -122,7 +122,7 @@ def test_what_a_validation_tells(encoded: Encoded, sign: int) -> None:
             weight.add_(torch.randn_like(weight))
         for weight in list(objective.detect.parameters())[-2:]:
             weight.mul_(sign)
-    batch = rows_of(encoded, rtd.Settings(), pack=False).batch(np.arange(64))
+    batch = rows_of(encoded, rtd.Rtd(), pack=False).batch(np.arange(64))
     with torch.no_grad():
         _, drawn, (states, words, bias, *_) = objective._guess(batch)
         scores, fake = objective._detect(batch, drawn)
@@ -162,18 +162,18 @@ def test_what_a_validation_tells(encoded: Encoded, sign: int) -> None:
 
 def test_what_generators_are_left_to_the_model() -> None:
     for how, wanted in (({}, (8, 2, 1, 32)), ({"width": 16, "layers": 3, "heads": 4, "inner": 5}, (16, 3, 4, 5))):
-        made = rtd.Settings(generator=rtd.Generator(**how)).others(MODEL)["generator"]
+        made = rtd.Rtd(generator=rtd.Generator(**how)).others(MODEL)["generator"]
         assert (made.width, made.layers, made.heads, made.inner) == wanted
         assert made.embedding == MODEL.embedding
-    assert rtd.Settings(share="none").others(MODEL)["generator"].embedding == 8
-    assert rtd.Settings(share="all").others(MODEL) == {}
-    assert rtd.Settings(generator=rtd.Generator(width=32)).others(MODEL)["generator"].width == 32
+    assert rtd.Rtd(share="none").others(MODEL)["generator"].embedding == 8
+    assert rtd.Rtd(share="all").others(MODEL) == {}
+    assert rtd.Rtd(generator=rtd.Generator(width=32)).others(MODEL)["generator"].width == 32
     with pytest.raises(RecipeError, match=r"generator\.width: found 33, wider than the 32 of its discriminator"):
-        rtd.Settings(generator=rtd.Generator(width=33)).others(MODEL)
+        rtd.Rtd(generator=rtd.Generator(width=33)).others(MODEL)
     with pytest.raises(RecipeError, match=r"objective\.generator\.heads: found 3; wanted a divisor"):
-        rtd.Settings(generator=rtd.Generator(width=16, heads=3)).others(MODEL)
+        rtd.Rtd(generator=rtd.Generator(width=16, heads=3)).others(MODEL)
     with pytest.raises(RecipeError, match=r'objective\.generator: found a size of its own with share = "all"'):
-        rtd.Settings(share="all", generator=SMALL).others(MODEL)
+        rtd.Rtd(share="all", generator=SMALL).others(MODEL)
 
 
 def test_duplicates_are_mixed_as_the_reference_does() -> None:
@@ -189,7 +189,7 @@ def test_duplicates_are_mixed_as_the_reference_does() -> None:
 def test_nothing_is_learned_through_the_draws(encoded: Encoded) -> None:
     """The detection loss moves the generator only by what both share."""
     objective = built(encoded, share="none")
-    batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(8))
+    batch = rows_of(encoded, rtd.Rtd(), pack=True).batch(np.arange(8))
     objective(batch)["detect"].backward()
     assert all(p.grad is None or not p.grad.any() for p in objective.generator.parameters())
     assert all(p.grad is not None and p.grad.any() for p in objective.detect.parameters())
@@ -225,7 +225,7 @@ def test_what_the_networks_share(encoded: Encoded, share: str) -> None:
 
 def test_a_wilder_generator_is_right_more_rarely(encoded: Encoded) -> None:
     """At a temperature near 0 the likeliest word is drawn always, at a high one any word."""
-    batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(64))
+    batch = rows_of(encoded, rtd.Rtd(), pack=True).batch(np.arange(64))
     drawn = {}
     for temperature in (1e-3, 1.0, 1e3):
         objective = built(encoded, temperature=temperature)
@@ -241,7 +241,7 @@ def test_a_wilder_generator_is_right_more_rarely(encoded: Encoded) -> None:
 
 def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
     objective = built(encoded, never_right=True)
-    batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(64))
+    batch = rows_of(encoded, rtd.Rtd(), pack=True).batch(np.arange(64))
     with torch.no_grad():
         _, drawn, _ = objective._guess(batch)
     assert (drawn != batch.targets)[batch.weights > 0].all()
@@ -258,27 +258,27 @@ def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
 )
 def test_settings_that_cannot_be_are_refused(change: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        rtd.Settings(**change)
+        rtd.Rtd(**change)
 
 
 def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
-    wide = rtd.Settings(generator=rtd.Generator(width=64))
+    wide = rtd.Rtd(generator=rtd.Generator(width=64))
     with pytest.raises(RecipeError, match=r"generator\.width: found 64, wider than the 32 of its discriminator"):
         wide.build(MODEL, encoded.tokenizer)
-    both = rtd.Settings(generator=SMALL, share="all")
+    both = rtd.Rtd(generator=SMALL, share="all")
     with pytest.raises(RecipeError, match=r"generator: found a size of its own with share"):
         both.build(MODEL, encoded.tokenizer)
     with pytest.raises(RecipeError, match=r"phase.length: found 4; wanted 5 or more"):
-        rows_of(encoded, rtd.Settings(), pack=True, length=4)
-    assert len(rows_of(encoded, rtd.Settings(), pack=True, length=5))
-    plain = electra.Settings(width=32, layers=1, types=1)
+        rows_of(encoded, rtd.Rtd(), pack=True, length=4)
+    assert len(rows_of(encoded, rtd.Rtd(), pack=True, length=5))
+    plain = electra.Electra(width=32, layers=1, types=1)
     with pytest.raises(RecipeError, match=r"model.types: found 1; wanted 2 or more"):
-        rtd.Settings(generator=SMALL).build(plain, encoded.tokenizer)
-    odd = rtd.Settings(generator=rtd.Generator(width=16, heads=3))
+        rtd.Rtd(generator=SMALL).build(plain, encoded.tokenizer)
+    odd = rtd.Rtd(generator=rtd.Generator(width=16, heads=3))
     with pytest.raises(RecipeError, match=r"generator\.heads: found 3; wanted a divisor of the width 16"):
         odd.build(MODEL, encoded.tokenizer)
     with pytest.raises(RecipeError, match="rtd with a model that has no head to detect fakes"):
-        rtd.Settings().build(bert.Settings(width=32, layers=1), encoded.tokenizer)
+        rtd.Rtd().build(bert.Bert(width=32, layers=1), encoded.tokenizer)
 
 
 def test_flops_count_both_networks(encoded: Encoded) -> None:

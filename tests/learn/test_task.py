@@ -14,6 +14,7 @@ from kit.families import Signs
 from kit.makers import SPECIAL
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import choice
 from ordsmed.data.batch import Batch
 from ordsmed.learn.objective import Objective, at_places, built, fresh, need
 from ordsmed.learn.objectives import bilm, clm, mlm, mlm_nsp, rtd
@@ -35,8 +36,8 @@ from ordsmed.nn.models import bert, electra, elmo, gpt2, roberta
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights.weights import digest, own_tensors
 
-BERT = bert.Settings(width=16, layers=2, heads=2, positions=32)
-ELMO = elmo.Settings(width=4, cells=4, highways=1, filters=((1, 4),))
+BERT = bert.Bert(width=16, layers=2, heads=2, positions=32)
+ELMO = elmo.Elmo(width=4, cells=4, highways=1, filters=((1, 4),))
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +109,13 @@ def test_what_a_task_costs(tokenizer: Tokenizer) -> None:
 
 def test_what_masked_prediction_of_pairs_guesses_and_costs(tokenizer: Tokenizer) -> None:
     """Who knows only how often pairs follow each other says the more frequent, with that share."""
-    made: Any = mlm_nsp.Settings().build(BERT, tokenizer)
+    made: Any = mlm_nsp.MlmNsp().build(BERT, tokenizer)
     told = made.guessing({"apart": 0.25}, 5.0, 0.1)
     assert told == {
         "mlm": 5.0, "mlm_right": 0.1, "pair_right": 0.75,
         "pair": pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75))),
     }  # fmt: skip
-    one: Any = mlm.Settings().build(BERT, tokenizer)
+    one: Any = mlm.Mlm().build(BERT, tokenizer)
     assert one.guessing({}, 5.0, 0.1) == {"validation": 5.0, "mlm": 5.0, "mlm_right": 0.1}
 
 
@@ -140,15 +141,15 @@ def test_files_are_one_or_several() -> None:
 
 def test_how_families_read(tokenizer: Tokenizer) -> None:
     """Types where there are two, signs at the end where it reads one way, an ELMo one example a row."""
-    found = [reader(tokenizer, family) for family in (BERT, roberta.Settings(), gpt2.Settings(), ELMO)]
+    found = [reader(tokenizer, family) for family in (BERT, roberta.Roberta(), gpt2.Gpt2(), ELMO)]
     assert [(one.types, one.causal) for one in found] == [(True, False), (False, False), (False, True), (False, False)]
-    assert not reader(tokenizer, bert.Settings(types=1)).types
+    assert not reader(tokenizer, bert.Bert(types=1)).types
     assert [packing(tokenizer, family).alone for family in (BERT, ELMO)] == [False, True]
     assert packing(tokenizer, BERT).pad == tokenizer.pad == 0
 
 
 def test_fresh_networks_are_those_of_their_seed(tokenizer: Tokenizer) -> None:
-    sums = [digest(own_tensors(fresh(mlm.Settings(), BERT, tokenizer, seed))) for seed in (1, 1, 2)]
+    sums = [digest(own_tensors(fresh(mlm.Mlm(), BERT, tokenizer, seed))) for seed in (1, 1, 2)]
     assert sums[0] == sums[1] != sums[2]
 
 
@@ -200,9 +201,9 @@ def test_states_of_places() -> None:
 @pytest.mark.parametrize(
     ("settings", "role"),
     [
-        (classify.Settings(labels=("a", "b")), "classify"),
-        (tag.Settings(labels=("O", "X")), "tag"),
-        (squad.Settings(length=32), "span"),
+        (classify.Classify(labels=("a", "b")), "classify"),
+        (tag.Tag(labels=("O", "X")), "tag"),
+        (squad.Squad(length=32), "span"),
     ],
 )
 def test_networks_of_tasks_tell_what_they_are(settings: Any, role: str, tokenizer: Tokenizer) -> None:
@@ -212,25 +213,25 @@ def test_networks_of_tasks_tell_what_they_are(settings: Any, role: str, tokenize
 
 
 TAKEN: list[tuple[Any, dict[str, Any]]] = [
-    (mlm.Settings, {"hide": 0.999, "keep": 0.5, "swap": 0.5}),
-    (mlm.Settings, {"hide": 0.001, "keep": 0.0, "swap": 0.0}),
-    (mlm_nsp.Settings, {"hide": 0.999, "keep": 1.0, "swap": 0.0, "short": 1.0}),
-    (mlm_nsp.Settings, {"hide": 0.001, "keep": 0.0, "swap": 1.0, "short": 0.0}),
-    (rtd.Settings, {"hide": 0.999, "single": 1.0, "short": 0.0, "detect_weight": 0.0, "temperature": 1e-9}),
-    (rtd.Settings, {"hide": 0.001, "single": 0.0, "short": 1.0, "guess_weight": 0.0, "temperature": 1e9}),
-    (bilm.Settings, {"samples": 0, "scale": 1e-9}),
-    (bilm.Settings, {"samples": 1, "scale": 1e9}),
+    (mlm.Mlm, {"hide": 0.999, "keep": 0.5, "swap": 0.5}),
+    (mlm.Mlm, {"hide": 0.001, "keep": 0.0, "swap": 0.0}),
+    (mlm_nsp.MlmNsp, {"hide": 0.999, "keep": 1.0, "swap": 0.0, "short": 1.0}),
+    (mlm_nsp.MlmNsp, {"hide": 0.001, "keep": 0.0, "swap": 1.0, "short": 0.0}),
+    (rtd.Rtd, {"hide": 0.999, "single": 1.0, "short": 0.0, "detect_weight": 0.0, "temperature": 1e-9}),
+    (rtd.Rtd, {"hide": 0.001, "single": 0.0, "short": 1.0, "guess_weight": 0.0, "temperature": 1e9}),
+    (bilm.BiLm, {"samples": 0, "scale": 1e-9}),
+    (bilm.BiLm, {"samples": 1, "scale": 1e9}),
 ]
 REFUSED: list[tuple[Any, dict[str, Any]]] = [
-    *((one.Settings, wrong) for one in (mlm, mlm_nsp)
+    *((choice(one), wrong) for one in (mlm, mlm_nsp)
       for wrong in ({"keep": -0.1}, {"keep": 0.1, "swap": -0.1}, {"keep": 0.6, "swap": 0.5})),
-    *((one.Settings, {"hide": value}) for one in (mlm, mlm_nsp, rtd) for value in (0.0, 1.0, -1.0, 2.0)),
-    *((mlm_nsp.Settings, {"short": value}) for value in (-0.1, 1.1)),
-    *((rtd.Settings, {name: value}) for name in ("single", "short") for value in (-0.1, 1.1)),
-    *((rtd.Settings, {name: value}) for name in ("guess_weight", "detect_weight") for value in (-0.1, math.inf)),
-    *((rtd.Settings, {"temperature": value}) for value in (0.0, -1.0, math.nan)),
-    (bilm.Settings, {"samples": -1}),
-    *((bilm.Settings, {"scale": value}) for value in (0.0, math.inf, math.nan)),
+    *((choice(one), {"hide": value}) for one in (mlm, mlm_nsp, rtd) for value in (0.0, 1.0, -1.0, 2.0)),
+    *((mlm_nsp.MlmNsp, {"short": value}) for value in (-0.1, 1.1)),
+    *((rtd.Rtd, {name: value}) for name in ("single", "short") for value in (-0.1, 1.1)),
+    *((rtd.Rtd, {name: value}) for name in ("guess_weight", "detect_weight") for value in (-0.1, math.inf)),
+    *((rtd.Rtd, {"temperature": value}) for value in (0.0, -1.0, math.nan)),
+    (bilm.BiLm, {"samples": -1}),
+    *((bilm.BiLm, {"scale": value}) for value in (0.0, math.inf, math.nan)),
 ]  # fmt: skip
 
 
@@ -247,21 +248,21 @@ def test_what_cannot_be_is_refused(settings: Any, how: dict[str, Any]) -> None:
 
 
 def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -> None:
-    causal = gpt2.Settings(width=16, layers=1, heads=2)
+    causal = gpt2.Gpt2(width=16, layers=1, heads=2)
     for settings, family, said in (
-        (mlm.Settings(), causal, "mlm with a model that sees only what stands before"),
-        (clm.Settings(), BERT, "clm with a model that sees what it is to guess"),
-        (bilm.Settings(samples=0), BERT, "bilm with a model that carries no state"),
-        (rtd.Settings(), BERT, "rtd with a model that has no head to detect fakes"),
-        (mlm_nsp.Settings(), bert.Settings(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
-        (rtd.Settings(), electra.Settings(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
-        (bilm.Settings(samples=5), ELMO, r"objective\.samples: found 5, more than half of the 8 words"),
+        (mlm.Mlm(), causal, "mlm with a model that sees only what stands before"),
+        (clm.Clm(), BERT, "clm with a model that sees what it is to guess"),
+        (bilm.BiLm(samples=0), BERT, "bilm with a model that carries no state"),
+        (rtd.Rtd(), BERT, "rtd with a model that has no head to detect fakes"),
+        (mlm_nsp.MlmNsp(), bert.Bert(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
+        (rtd.Rtd(), electra.Electra(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
+        (bilm.BiLm(samples=5), ELMO, r"objective\.samples: found 5, more than half of the 8 words"),
     ):
         with pytest.raises(RecipeError, match=said):
             settings.build(family, tokenizer)  # type: ignore[attr-defined]
-    assert bilm.Settings(samples=4).build(ELMO, tokenizer).settings.samples == 4
-    assert mlm_nsp.Settings().build(bert.Settings(width=16, heads=2, layers=1), tokenizer)
-    assert rtd.Settings().build(electra.Settings(width=16, heads=2, layers=1), tokenizer)
+    assert bilm.BiLm(samples=4).build(ELMO, tokenizer).settings.samples == 4
+    assert mlm_nsp.MlmNsp().build(bert.Bert(width=16, heads=2, layers=1), tokenizer)
+    assert rtd.Rtd().build(electra.Electra(width=16, heads=2, layers=1), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -293,5 +294,5 @@ def test_a_data_set_is_known_by_its_name() -> None:
 
 def test_a_task_of_ones_own_has_a_card_too() -> None:
     """What is said where a task says nothing."""
-    usage = Task.usage(object.__new__(Task), "x", None, classify.Settings())  # type: ignore[arg-type]
+    usage = Task.usage(object.__new__(Task), "x", None, classify.Classify())  # type: ignore[arg-type]
     assert (usage.pipeline, usage.does) == ("text-classification", "was fine-tuned")

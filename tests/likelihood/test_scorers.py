@@ -80,7 +80,7 @@ def test_word_aware_scores_hide_the_rest_of_the_word(tmp_path: Path) -> None:
 
 
 def test_a_blank_by_itself_hides_its_word() -> None:
-    cutter = bytebpe.Settings(size=257).train(["a"])
+    cutter = bytebpe.ByteBpe(size=257).train(["a"])
     scorer = cast(WordAware, SimpleNamespace(tokenizer=cutter))
     hidden = WordAware.hidden(scorer, np.asarray(cutter.encode("a to")))
     assert np.flatnonzero(hidden[1]).tolist() == [1, 2, 3]

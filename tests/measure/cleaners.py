@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ordsmed.base import menu
-from ordsmed.corpus.corpora.text import Settings as Texts
+from ordsmed.corpus.corpora.text import TextFiles as Texts
 from ordsmed.text.clean import tidy
 
 

@@ -27,7 +27,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.use.generate import generate_all
 from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.weights.formats.huggingface import Settings
+from ordsmed.weights.formats.huggingface import HuggingFace
 from ordsmed.weights.trained import Trained
 
 WAYS = {"greedy": {"do_sample": False}, "top-k 40": {"do_sample": True, "top_k": 40},
@@ -39,9 +39,9 @@ OURS = {"greedy": {"temperature": 0.0}, "top-k 40": {"best": 40}, "top-p 0.9": {
 def made(folder: Path, words: int) -> Trained:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>", *(f"w{n}" for n in range(words - 6))]
     (folder / "vocab.txt").write_text("\n".join(names) + "\n")
-    tokenizer, settings = Tokenizer.load(folder / "vocab.txt"), gpt2.Settings(width=256, layers=4, heads=4)
+    tokenizer, settings = Tokenizer.load(folder / "vocab.txt"), gpt2.Gpt2(width=256, layers=4, heads=4)
     torch.manual_seed(0)
-    learned = clm.Settings()
+    learned = clm.Clm()
     objective = learned.build(settings, tokenizer).eval()
     with torch.no_grad():
         for weight in objective.parameters():
@@ -77,7 +77,7 @@ def main() -> None:
     prompts = [" ".join(f"w{draw.randrange(20_000)}" for _ in range(draw.randint(4, 15))) for _ in range(16)]
     with tempfile.TemporaryDirectory() as name:
         trained = made(Path(name), asked.vocabulary)
-        Settings().write(trained, Path(name))
+        HuggingFace().write(trained, Path(name))
         theirs = transformers.AutoModelForCausalLM.from_pretrained(name).eval()
         end, tokenizer, network = trained.tokenizer.end, trained.tokenizer, writing(trained)
         for batch in (1, 16):

@@ -151,7 +151,7 @@ def whole_step(layers: int, width: int, words: int) -> None:
         torch.manual_seed(0)
         weights = [torch.nn.Parameter(made(*shape, dtype=torch.float32)) for shape in shapes]
         parts = [LocalParameter.of(str(number), weight) for number, weight in enumerate(weights)]
-        optimizer = lamb.Settings().build([{"params": weights, "parts": parts, "kind": "matrix", "decayed": True}])
+        optimizer = lamb.Lamb().build([{"params": weights, "parts": parts, "kind": "matrix", "decayed": True}])
         optimizer.param_groups[0]["lr"] = 0.01
         for weight in weights:
             weight.grad = made(*weight.shape, dtype=torch.float32)

@@ -98,9 +98,9 @@ def ours(way: str, folder: str, rows: Rows, threads: int, before: str = "") -> t
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "pairs.jsonl"
         path.write_text("".join(json.dumps({key: before + row[key] for key in KEYS}) + "\n" for row in rows))
-        evaluate([folder], [minimal_pairs.Settings((_first(path, place),), way)], out=place, means=Means(threads=1))
+        evaluate([folder], [minimal_pairs.MinimalPairs((_first(path, place),), way)], out=place, means=Means(threads=1))
         began = time.process_time()
-        [result] = evaluate([folder], [minimal_pairs.Settings((str(path),), way)], out=place,
+        [result] = evaluate([folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place,
                             means=Means(threads=threads))  # fmt: skip
     return [score for record in result.records for score in record[2:]], time.process_time() - began
 
@@ -167,7 +167,7 @@ def texts(asked: argparse.Namespace) -> None:
                 ("lambada/lambada_openai.yaml", "local_lambada", {"test": str(asked.lambada)})]  # fmt: skip
         tasks = [{"of": of, "name": name, "data": files} for of, name, files in data]
         result = apart(by_lm_eval, asked.model, tasks)
-        ends, last = evaluate([asked.model], [bits.Settings((str(plain),)), cloze.Settings((asked.lambada,))],
+        ends, last = evaluate([asked.model], [bits.Bits((str(plain),)), cloze.Cloze((asked.lambada,))],
                               out=place, means=Means(threads=asked.threads))  # fmt: skip
     _lambada(result["samples"]["local_lambada"], result["results"]["local_lambada"], last)
     theirs = [

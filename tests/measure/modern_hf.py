@@ -76,9 +76,9 @@ def once() -> float:
 
 
 def ours(asked: Any, tokens: torch.Tensor, places: torch.Tensor) -> Callable[[], None]:
-    settings = modern.Settings(**modern.Settings.SIZES["base"] | {"layers": asked.layers})
+    settings = modern.ModernBert(**modern.ModernBert.SIZES["base"] | {"layers": asked.layers})
     signs: Any = SimpleNamespace(vocabulary=WORDS)
-    network = mlm.Settings().build(settings, signs).train()
+    network = mlm.Mlm().build(settings, signs).train()
     layout = Layout(precision=asked.precision)
     keep_in_half(network, layout)
     products.take(network)

@@ -24,7 +24,7 @@ import torch
 from ordsmed.base.ranks import prepare
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.probe import Record
-from ordsmed.measure.probes.minimal_pairs import Settings
+from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.weights.trained import open_model
 
 KEYS = ("sentence_good", "sentence_bad")
@@ -139,7 +139,7 @@ def scored(scorer, file: str) -> list[float]:
     """As the evaluation does: in chunks of examples."""
     from ordsmed.measure.evaluation.evaluate import COST
 
-    probe, held, cost, found = Settings(files=(file,)), [], 0, list[Record]()
+    probe, held, cost, found = MinimalPairs(files=(file,)), [], 0, list[Record]()
 
     def let_go() -> None:
         scores = iter(scorer.scores([item for example in held for item in example.items]))

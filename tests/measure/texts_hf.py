@@ -36,14 +36,14 @@ def main() -> None:
         part, means = Path(folder) / "part", Means(threads=asked.threads)
         part.write_text(raw, encoding="utf-8")
         for overlap, (batch, cached) in product(asked.overlaps, ((16, False), (1, True))):
-            probe = wikitext.Settings(files=(str(part),), overlap=overlap, window=asked.window)
+            probe = wikitext.Wikitext(files=(str(part),), overlap=overlap, window=asked.window)
             [ours] = evaluate([asked.model], [probe], means=means, out=folder)
             wanted = megatron.perplexity(*theirs, raw, asked.window, overlap, batch, cached)
             far = max(abs(ours.finding.facts[key] / wanted[key] - 1) for key in ("perplexity", "adjusted_perplexity"))
             print(
                 f"overlap {overlap}, their batch {batch}, cached {cached}: {wanted['tokens']:,} tokens, {far:.1e} apart"
             )
-        [ours] = evaluate([asked.model], [cloze.Settings(files=(str(asked.lambada),))], means=means, out=folder)
+        [ours] = evaluate([asked.model], [cloze.Cloze(files=(str(asked.lambada),))], means=means, out=folder)
     texts = [json.loads(line)["text"] for line in asked.lambada.read_text(encoding="utf-8").splitlines()]
     same = sum(
         megatron.lambada(*theirs, text) == tuple(row[1:3]) for text, row in zip(texts, ours.records, strict=True)

@@ -85,7 +85,7 @@ def compared(title: str, found: str, sought: str) -> Found:
 
 def articles(dump: str) -> list[Document]:
     """The raw pages of a dump."""
-    settings = wikipedia.Settings(dump)
+    settings = wikipedia.Wikipedia(dump)
     return [raw for piece in settings.pieces() for raw in settings.read(piece)]
 
 

@@ -53,7 +53,7 @@ def wrapped(paragraphs: list[str], width: int = 70, **how: Any) -> str:
 def documents(path: Path, text: str | bytes | None = None, **settings: Any) -> list[Document]:
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return list(books.Settings(str(path), **settings).documents())
+    return list(books.Books(str(path), **settings).documents())
 
 
 def lines(path: Path, text: str | bytes, **settings: Any) -> list[str]:
@@ -149,7 +149,7 @@ def test_a_folder_holds_more_than_books(tmp_path: Path) -> None:
     with read.tallied() as tally:
         assert [d.text for d in documents(tmp_path)] == ["packed", "plain", "epub"]
     assert tally.left_out == {"files that are no books": 1, "empty books": 1}
-    assert tally.bytes == books.Settings(str(tmp_path)).size()
+    assert tally.bytes == books.Books(str(tmp_path)).size()
 
 
 def test_long_books_are_cut_at_paragraphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_encodings(tmp_path: Path) -> None:
         assert lines(path, b"a\xffb\x81", errors="replace", fallback="windows-1252") == ["a\ufffdb\ufffd"]
     assert tally.replaced == 2
     with pytest.raises(ValueError, match="fallback: found 'klingon'; wanted an encoding"):
-        books.Settings("x", fallback="klingon")
+        books.Books("x", fallback="klingon")
 
 
 def test_broken_books_stop_or_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +201,7 @@ def test_broken_books_stop_or_are_named_and_counted(tmp_path: Path, capsys: pyte
     assert tally.left_out == {"broken books": 3}
     named = [line.removeprefix("left out: ").split(":")[0] for line in capsys.readouterr().err.splitlines()]
     assert named == [str(tmp_path / name) for name in ("a.txt", "b.epub", "c.txt.gz")]
-    assert tally.bytes <= books.Settings(str(tmp_path)).size()
+    assert tally.bytes <= books.Books(str(tmp_path)).size()
 
 
 def test_encrypted_books_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_book_in_utf16_without_a_mark(tmp_path: Path) -> None:
     for encoding in ("utf-16-le", "utf-16-be"):
         path = tmp_path / f"{encoding}.txt"
         path.write_bytes(text.encode(encoding))
-        (document,) = books.Settings(path=str(path)).documents()
+        (document,) = books.Books(path=str(path)).documents()
         assert (document.text, document.meta) == (text.replace("\n\n", "\n"), {"encoding": encoding})
 
 

@@ -10,6 +10,7 @@ import torch
 
 from kit.families import WORDS, Signs, hub_folder, masked, shaken
 from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.menu import choice
 from ordsmed.learn.objectives import clm
 from ordsmed.nn.models import bert, electra, gpt2, modern, roberta
 from ordsmed.weights import foreign
@@ -25,8 +26,8 @@ def folders(tmp_path_factory):
     made = {}
     for name, family in FAMILIES.items():
         torch.manual_seed(1)
-        settings = family.Settings(**SMALL)
-        objective = clm.Settings().build(settings, Signs()) if name == "gpt2" else masked(settings)
+        settings = choice(family)(**SMALL)
+        objective = clm.Clm().build(settings, Signs()) if name == "gpt2" else masked(settings)
         made[name] = hub_folder(shaken(objective), tmp_path_factory.mktemp("hub") / name)
     return made
 

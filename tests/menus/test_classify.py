@@ -21,7 +21,7 @@ from ordsmed.data.features import ExampleRows, Packing
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.tasks.classify import Classifier, LabelPredictions, Records, Settings, longest_first, pooled
+from ordsmed.learn.tasks.classify import Classifier, Classify, LabelPredictions, Records, longest_first, pooled
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2
 from ordsmed.text.tokenizer import Tokenizer
@@ -31,8 +31,8 @@ WORDS = [f"w{n}" for n in range(40)]
 SHAPE: dict[str, Any] = {
     "width": 24, "layers": 1, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.0, "attention_dropout": 0.0
 }  # fmt: skip
-BERT, GPT = bert.Settings(**SHAPE), gpt2.Settings(**SHAPE)
-ELMO = elmo.Settings(width=16, cells=24, highways=1, filters=((1, 8), (2, 24)), dropout=0.0)
+BERT, GPT = bert.Bert(**SHAPE), gpt2.Gpt2(**SHAPE)
+ELMO = elmo.Elmo(width=16, cells=24, highways=1, filters=((1, 8), (2, 24)), dropout=0.0)
 CPU = prepare("cpu", 1)
 
 
@@ -56,7 +56,7 @@ def sentences(count: int, seed: int, longest: int = 9) -> list[list[str]]:
     return [[str(word) for word in draw.choice(WORDS, draw.integers(2, longest))] for _ in range(count)]
 
 
-def learned(settings: Settings, model: Any, words: Tokenizer, paths: list[str], steps: int, rate: float = 3e-3) -> Any:
+def learned(settings: Classify, model: Any, words: Tokenizer, paths: list[str], steps: int, rate: float = 3e-3) -> Any:
     """Settings, task, records and features after some steps on the first file, with those of the second."""
     train = settings.records(paths[:1], learning=True)
     settings = settings.settled(train)
@@ -78,10 +78,10 @@ def learned(settings: Settings, model: Any, words: Tokenizer, paths: list[str], 
 
 def test_the_seam_and_its_words() -> None:
     offered = "paths records settled features build predictions score fitted guesses write read details"
-    assert all(callable(getattr(Settings, name)) for name in offered.split())
+    assert all(callable(getattr(Classify, name)) for name in offered.split())
     assert all(line.doc for line in lines("ordsmed.learn.tasks.classify"))
-    settled = Settings(name="rte", train="a", class_weights={"entailment": 2.0})
-    assert decode(Settings, {k: v for k, v in plain(settled).items() if k != "kind"}, "recipe") == settled
+    settled = Classify(name="rte", train="a", class_weights={"entailment": 2.0})
+    assert decode(Classify, {k: v for k, v in plain(settled).items() if k != "kind"}, "recipe") == settled
 
 
 def planted(folder: Path, rule: Any, count: int = 500) -> list[str]:
@@ -98,7 +98,7 @@ def early(words: list[str]) -> str:
 
 @pytest.mark.parametrize(("model", "pool"), [(BERT, "first"), (GPT, "last")], ids=["bert", "gpt2"])
 def test_a_planted_rule_is_learned(tmp_path: Path, model: Any, pool: str) -> None:
-    run = learned(Settings(), model, tokenizer(tmp_path), planted(tmp_path, early, 1500), 90)
+    run = learned(Classify(), model, tokenizer(tmp_path), planted(tmp_path, early, 1500), 90)
     assert run.task.pool == pool
     assert run.settings.labels == run.task.labels == ("early", "late")
     found = run.settings.score(run.dev, run.said)
@@ -115,14 +115,14 @@ def test_a_planted_rule_is_learned(tmp_path: Path, model: Any, pool: str) -> Non
     (BERT, 0, "first"), (GPT, 0, "last"), (BERT, 8, "max"), (GPT, 8, "max"), (ELMO, 0, "max"), (ELMO, 8, "max"),
 ])  # fmt: skip
 def test_the_state_that_a_head_is_given(model: Any, recurrent: int, pool: str) -> None:
-    settings = Settings(labels=("a", "b"), top=Top(recurrent=recurrent))
+    settings = Classify(labels=("a", "b"), top=Top(recurrent=recurrent))
     assert Classifier(settings, model, 40).pool == pool
     assert Classifier(dataclasses.replace(settings, pool="mean"), model, 40).pool == "mean"
 
 
 @pytest.mark.long
 def test_an_elmo_learns_it_through_its_top(tmp_path: Path) -> None:
-    settings = Settings(top=Top(recurrent=24, dropout=0.1))
+    settings = Classify(top=Top(recurrent=24, dropout=0.1))
     run = learned(settings, ELMO, of_words(tmp_path), planted(tmp_path, early, 1000), 180, 1e-2)
     assert run.task.pool == "max"
     assert run.settings.score(run.dev, run.said)["accuracy"] > 95
@@ -137,7 +137,7 @@ def test_a_number_of_two_texts_is_learned_and_told_on_its_scale(tmp_path: Path) 
         for n, each in enumerate(pairs)
     ]
     how: dict[str, Any] = {"header": False, "text": 1, "second": 2, "label": 3}
-    run = learned(Settings(number=True, **how), BERT, tokenizer(tmp_path), paths, 150)
+    run = learned(Classify(number=True, **how), BERT, tokenizer(tmp_path), paths, 150)
     assert (run.settings.scale, run.task.number) == ((0.0, 80.0), True)
     found = run.settings.score(run.dev, run.said)
     assert list(found) == ["pearson", "spearman"]
@@ -168,7 +168,7 @@ def test_examples_are_framed_as_the_tokenizer_frames_them(tmp_path: Path, capsys
     one, two = ([" ".join(s) for s in sentences(40, seed, 12)] for seed in (3, 4))
     one[0] = one[1] = two[1] = ""
     records = Records(one, two, [""] * 40, [])
-    settings = Settings(length=12, second="b", labels=("a", "b"))
+    settings = Classify(length=12, second="b", labels=("a", "b"))
     found = settings.features(records, reader(words, BERT))
     words.pipeline.enable_truncation(12)
     want = words.pipeline.encode_batch(list(zip(one, two, strict=True)))
@@ -190,7 +190,7 @@ def test_a_text_without_a_token_is_still_asked(tmp_path: Path) -> None:
 
     pipeline = Pipeline(WordLevel({"<|endoftext|>": 0, "w1": 1, "w2": 2}, unk_token="<|endoftext|>"))
     pipeline.pre_tokenizer = Whitespace()
-    words, settings = Tokenizer(pipeline), Settings(labels=("a", "b"))
+    words, settings = Tokenizer(pipeline), Classify(labels=("a", "b"))
     found = settings.features(Records(["", "w1 w2", ""], [], [""] * 3, []), reader(words, GPT))
     assert (found.ids.tolist(), found.starts.tolist()) == ([0, 1, 2, 0], [0, 1, 3, 4])
     answers, _ = predict_all(fresh(settings, GPT, words, 0), found, packing(words, GPT), CPU)  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def test_loss_and_answers_do_not_hang_on_the_packing_and_sums_add_up(tmp_path: P
     texts = [" ".join(s) for s in sentences(24, 5)]
     gold = [("a", "b", "c", "", "new")[n % 5] for n in range(24)]
     for pool in ("first", "last", "mean", "max"):
-        settings = Settings(labels=("a", "b", "c"), class_weights={"a": 3.0, "c": 0.5}, pool=pool)  # type: ignore[arg-type]
+        settings = Classify(labels=("a", "b", "c"), class_weights={"a": 3.0, "c": 0.5}, pool=pool)  # type: ignore[arg-type]
         features = settings.features(Records(texts, [], gold, [SimpleNamespace(path="x")]), reader(words, BERT))  # type: ignore[list-item]
         task = fresh(settings, BERT, words, 0).eval()
         assert isinstance(task, Classifier)
@@ -228,7 +228,7 @@ def test_loss_and_answers_do_not_hang_on_the_packing_and_sums_add_up(tmp_path: P
 
 
 def test_a_number_that_is_not_known_teaches_nothing(tmp_path: Path) -> None:
-    words, settings = tokenizer(tmp_path), Settings(number=True, scale=(0.0, 4.0))
+    words, settings = tokenizer(tmp_path), Classify(number=True, scale=(0.0, 4.0))
     features = settings.features(Records(["w1 w2", "w3", "w4"], [], ["1", "", "4"], []), reader(words, BERT))
     task, every = fresh(settings, BERT, words, 0), np.arange(3)
     batch = Packing(0).batch(features, every, every)
@@ -261,15 +261,15 @@ def test_states_are_pooled_over_an_example_alone() -> None:
 def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None:
     rows = [("text", "label"), ("w1", "10"), ("w2", " 9 "), ("", "10"), ("w3", ""), ("w4", "1.5")]
     path = tsv(tmp_path / "a.tsv", *rows)
-    train = Settings().records([path], learning=True)
+    train = Classify().records([path], learning=True)
     assert (train.texts, train.gold, train.parts[0].lines) == (
         ["w1", "w2", "", "w4"], ["10", "9", "10", "1.5"], [2, 3, 4, 6]
     )  # fmt: skip
     assert "left out 1 of 5 rows, without a label to learn; the first: line 5 has ``" in capsys.readouterr().err
-    settings = Settings(class_weights="balanced").settled(train)
+    settings = Classify(class_weights="balanced").settled(train)
     assert settings.labels == ("1.5", "9", "10")
     assert settings.class_weights == {"1.5": 4 / 3, "9": 4 / 3, "10": 2 / 3}
-    named = Settings(labels=("9", "10", "11"))
+    named = Classify(labels=("9", "10", "11"))
     assert named.settled(named.records([path], learning=True)).labels == ("9", "10", "11")
     told = capsys.readouterr().err
     assert "left out 2 of 5 rows" in told
@@ -286,14 +286,14 @@ def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None
         ),
         ({"label": "lable"}, [("text", "label"), ("w1", "a")], "no column `lable`"),
     ):
-        made, path = Settings(**how), tsv(tmp_path / "a.tsv", *rows)  # type: ignore[arg-type]
+        made, path = Classify(**how), tsv(tmp_path / "a.tsv", *rows)  # type: ignore[arg-type]
         with pytest.raises(OrdsmedError) as caught:
             made.settled(made.records([path], learning=True))
         assert found in str(caught.value)
 
 
 def test_unseen_labels_are_wrong_and_unknown_ones_are_not_scored(tmp_path: Path, capsys: Any) -> None:
-    settings = Settings(labels=("a", "b"), metrics=("accuracy", "f1"))
+    settings = Classify(labels=("a", "b"), metrics=("accuracy", "f1"))
     path = tsv(tmp_path / "a.tsv", ("text", "label"), ("w1", "a"), ("w2", "b"), ("w3", "new"), ("w4", ""))
     records = settings.records([path])
     features = settings.features(records, reader(tokenizer(tmp_path), BERT))
@@ -313,7 +313,7 @@ def test_unseen_labels_are_wrong_and_unknown_ones_are_not_scored(tmp_path: Path,
 
 def test_one_file_may_hold_what_to_learn_and_what_to_be_judged_by(tmp_path: Path) -> None:
     rows = [("train", "w1", "a"), ("test", "w2", "b"), ("train", "w3", "b"), ("dev", "w4", "a"), ("test", "w5", "a")]
-    settings, path = Settings(header=False, split=1, text=2, label=3), tsv(tmp_path / "a.tsv", *rows)
+    settings, path = Classify(header=False, split=1, text=2, label=3), tsv(tmp_path / "a.tsv", *rows)
     assert settings.records([path], learning=True).texts == ["w1", "w3"]
     assert settings.records([path]).parts[0].lines == [4]
     assert settings.records([tsv(tmp_path / "b.tsv", *rows[:3])]).texts == ["w2"]
@@ -322,7 +322,7 @@ def test_one_file_may_hold_what_to_learn_and_what_to_be_judged_by(tmp_path: Path
 
 
 def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_path: Path, capsys: Any) -> None:
-    settings = Settings(labels=("a", "b"))
+    settings = Classify(labels=("a", "b"))
     paths = [tsv(tmp_path / f"{n}.tsv", ("text", "label"), ("w1", "a"), ("w2", "b")) for n in range(2)]
     odd = [shutil.copy(path, f"{path[:-4]}\t\n\u2028.tsv") for path in paths]
     for chosen in (odd, paths[:1], paths):
@@ -337,7 +337,7 @@ def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_
     plain_file.write_text("b\na\na\nzz\n")
     assert settings.read(plain_file, records).said == ["b", "a", "a", "zz"]
     assert "1 of 4 predictions are no label, as `zz`" in capsys.readouterr().err
-    assert Settings().score(records, settings.read(plain_file, records))["accuracy"] == 25
+    assert Classify().score(records, settings.read(plain_file, records))["accuracy"] == 25
     plain_file.write_text("index\tprediction\n2\ta\n0\tb\n1\ta\n3\tb\n")
     assert settings.read(plain_file, records).said == ["b", "a", "a", "b"]
     for content, found in (
@@ -353,7 +353,7 @@ def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_
         rows = [f"{n}\t{n}" if head else f"{n}" for n in range(3)]
         plain_file.write_text(head + "\n".join([*rows, "3\tx" if head else "x"]))
         with pytest.raises(DataError, match=rf"plain.txt:{place}: `prediction` is `x`; wanted a number"):
-            Settings(number=True).read(plain_file, records)
+            Classify(number=True).read(plain_file, records)
 
 
 @pytest.fixture
@@ -373,13 +373,13 @@ def benchmark(tmp_path: Path) -> Path:
 
 
 def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(name="RTE", train=str(benchmark))
+    settings = Classify(name="RTE", train=str(benchmark))
     assert (settings.record, settings.labels) == ("accuracy", ("entailment", "not_entailment"))
     want = {split: (str(benchmark / f"RTE/{split}.tsv"),) for split in ("train", "dev")}
     assert {split: settings.paths(split) for split in want} == want
-    one = Settings(name="rte", train=want["train"], dev=str(benchmark / "RTE"))
+    one = Classify(name="rte", train=want["train"], dev=str(benchmark / "RTE"))
     assert {split: one.paths(split) for split in want} == want
-    assert Settings(name="rte", train=want["train"]).paths("dev") == ()
+    assert Classify(name="rte", train=want["train"]).paths("dev") == ()
     train = settings.records(settings.paths("train"), learning=True)
     assert train.gold == ["entailment", "not_entailment", "not_entailment"]
     assert settings.settled(train) == settings
@@ -394,7 +394,7 @@ def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(DataError, match="no labels"):
         settings.records([str(benchmark / "RTE/test.tsv")], learning=True)
     monkeypatch.chdir(benchmark)
-    assert Settings(name="rte").paths("train") == ("work/fetch/glue",)
+    assert Classify(name="rte").paths("train") == ("work/fetch/glue",)
     with pytest.raises(DataError, match="`ordsmed fetch glue` gets them"):
         settings.records(("work/fetch/glue",), learning=True)
 
@@ -407,7 +407,7 @@ def test_both_test_files_of_mnli_are_handed_in(tmp_path: Path) -> None:
         tsv(tmp_path / f"MNLI/{split}.tsv", head, *((n, f"w{n}", "w9", each) for n, each in enumerate(label)))
     paths = [tsv(tmp_path / f"MNLI/{name}.tsv", head[:3], *((n, f"w{n}", "w8") for n in numbers))
              for name, numbers in (("test_matched", (3, 4)), ("test_mismatched", (5, 6, 7)))]  # fmt: skip
-    settings = Settings(name="mnli", train=str(tmp_path))
+    settings = Classify(name="mnli", train=str(tmp_path))
     records = settings.records(paths)
     said = ["neutral", "entailment", "contradiction", "neutral", "entailment"]
     written = {
@@ -428,7 +428,7 @@ def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
               ("de", "neutral", "d", "w"), ("en", "contradiction", "e", "w"))  # fmt: skip
     for language, texts, judged in (("de", ["de1", "de2"], ["neutral"]),
                                     ("", ["en1", "en2"], ["neutral", "contradiction"])):  # fmt: skip
-        settings = Settings(name="xnli", train=str(tmp_path), language=language)
+        settings = Classify(name="xnli", train=str(tmp_path), language=language)
         assert settings.labels == ("contradiction", "entailment", "neutral")
         train = settings.records(settings.paths("train"), learning=True)
         assert (train.texts, train.gold) == (texts, ["contradiction", "neutral"])
@@ -438,18 +438,18 @@ def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     from_english = dataclasses.replace(settings, language="de", train=settings.paths("train"))
     assert from_english.records(from_english.paths("train"), learning=True).texts == ["en1", "en2"]
     monkeypatch.chdir(tmp_path)
-    assert Settings(name="xnli").paths("train") == ("work/fetch/xnli",)
+    assert Classify(name="xnli").paths("train") == ("work/fetch/xnli",)
     with pytest.raises(DataError, match="`ordsmed fetch xnli` gets them"):
         settings.records(("work/fetch/xnli",), learning=True)
-    assert "language" not in plain(Settings(name="xnli"), essence=True)
-    assert Settings.named("xnli") == {"name": "xnli"}
+    assert "language" not in plain(Classify(name="xnli"), essence=True)
+    assert Classify.named("xnli") == {"name": "xnli"}
 
 
 def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys: Any) -> None:
     """MRPC's own has them; where copies write -1 nothing is known, and nothing learned."""
     path = tsv(benchmark / "msr_paraphrase_test.txt", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
                (1, 7, 8, "w1", "w2"), (0, 7, 9, "w1", "w3"))  # fmt: skip
-    settings = Settings(name="mrpc", train=str(benchmark))
+    settings = Classify(name="mrpc", train=str(benchmark))
     records = settings.records([path])
     assert (records.gold, records.known, records.indexes) == (["1", "0"], [0, 1], ["0", "1"])
     said = LabelPredictions(["1", "1"])
@@ -464,7 +464,7 @@ def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys
 def test_the_remedy_for_other_columns_works(benchmark: Path) -> None:
     """Whoever follows it word by word gets the file read."""
     path = tsv(benchmark / "own.tsv", ("a", "b", "much"), ("w1", "w2", 2.5))
-    settings = Settings(name="sts-b", train=str(benchmark))
+    settings = Classify(name="sts-b", train=str(benchmark))
     with pytest.raises(DataError, match=r"no column `sentence1`.*name them yourself: task\.name= ") as caught:
         settings.records([path])
     words = caught.value.remedy.partition(": ")[2].replace("COLUMN", "{}").format("a", "b", "much").split()
@@ -474,7 +474,7 @@ def test_the_remedy_for_other_columns_works(benchmark: Path) -> None:
 
 def test_a_table_without_the_column_says_how_to_choose_another(tmp_path: Path) -> None:
     path = tsv(tmp_path / "own.tsv", ("my review", "grade"), ("w1", "b"))
-    settings = Settings(train="x", text="the text", label="grade")
+    settings = Classify(train="x", text="the text", label="grade")
     with pytest.raises(
         DataError,
         match=r"no column `the text`; wanted one of my review, grade; choose it: task\.text=COLUMN, or set header",
@@ -489,7 +489,7 @@ def test_a_table_without_the_column_says_how_to_choose_another(tmp_path: Path) -
 
 
 def test_pairs_without_an_order_are_learned_in_both(benchmark: Path) -> None:
-    settings = Settings(name="mrpc", train=str(benchmark))
+    settings = Classify(name="mrpc", train=str(benchmark))
     train = settings.records(settings.paths("train"), learning=True)
     assert (train.texts, train.seconds) == (["w1", "w1", "w2", "w3"], ["w2", "w3", "w1", "w1"])
     assert train.gold == ["1", "0", "1", "0"]
@@ -499,7 +499,7 @@ def test_pairs_without_an_order_are_learned_in_both(benchmark: Path) -> None:
 
 
 def test_numbers_of_glue(benchmark: Path) -> None:
-    settings = Settings(name="sts-b", train=str(benchmark))
+    settings = Classify(name="sts-b", train=str(benchmark))
     train = settings.records(settings.paths("train"), learning=True)
     settings, dev = settings.settled(train), settings.records(settings.paths("dev"))
     assert (settings.scale, settings.number, settings.record) == ((0.0, 5.0), True, "spearman")
@@ -527,13 +527,13 @@ def test_numbers_of_glue(benchmark: Path) -> None:
 )
 def test_settings_that_cannot_be(how: dict[str, Any], found: str) -> None:
     with pytest.raises(ValueError, match=found):
-        Settings(**how)
+        Classify(**how)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "guess"), [("sst-2", 50.9), ("cola", 0.0), ("rte", 52.7), ("sts-b", 0.0)])
 def test_real_files(shared_data: Path, name: str, guess: float) -> None:
-    settings = Settings(name=name, train=str(shared_data / "glue"))
+    settings = Classify(name=name, train=str(shared_data / "glue"))
     train = settings.records(settings.paths("train"), learning=True)
     settings, dev = settings.settled(train), settings.records(settings.paths("dev"))
     assert settings.score(dev, settings.guesses(train, dev))[settings.record] == pytest.approx(guess, abs=0.1)
@@ -543,7 +543,7 @@ def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
     """From 1 to 5, as sts-b's numbers and grades do: told to the network as 0 to 1, and back, by the training data."""
     words = tokenizer(tmp_path)
     train = Records(["w1", "w2", "w3"], [], ["1", "5", "2"], [SimpleNamespace(path="here")])  # type: ignore[list-item]
-    settings = Settings(number=True).settled(train)
+    settings = Classify(number=True).settled(train)
     assert settings.scale == (1.0, 5.0)
     labels = settings.features(train, reader(words, BERT)).labels
     assert labels is not None

@@ -24,7 +24,7 @@ def words(*forms: str) -> str:
 
 def documents(path: Path, text: str | bytes, **settings: Any) -> list[Document]:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return list(conllu.Settings(str(path), **settings).documents())
+    return list(conllu.Conllu(str(path), **settings).documents())
 
 
 def complaint(path: Path, text: str | bytes) -> str:
@@ -59,11 +59,11 @@ def test_without_marks_a_document_is_so_many_sentences(tmp_path: Path) -> None:
     text = "".join(words(f"s{n}") for n in range(5))
     path = tmp_path / "a.conllu.xz"
     path.write_bytes(lzma.compress(text.encode()))
-    two = conllu.Settings(str(path), every=2)
+    two = conllu.Conllu(str(path), every=2)
     assert [d.text for d in two.documents()] == ["s0 s1", "s2 s3", "s4"]
-    assert [d.text for d in conllu.Settings(str(path), every=0).documents()] == ["s0 s1 s2 s3 s4"]
+    assert [d.text for d in conllu.Conllu(str(path), every=0).documents()] == ["s0 s1 s2 s3 s4"]
     with pytest.raises(ValueError, match="every: found -1; wanted 0"):
-        conllu.Settings("x", every=-1)
+        conllu.Conllu("x", every=-1)
 
 
 def test_marked_documents_are_never_cut_by_number(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_bad_lines_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_real_treebanks(shared_data: Path, name: str, sentences: int, marked: int) -> None:
-    found = list(conllu.Settings(str(shared_data / name)).documents())
+    found = list(conllu.Conllu(str(shared_data / name)).documents())
     assert sum(len(d.ends) for d in found) == sentences
     assert len(found) == marked
     assert all("".join(d.sentences()) == d.text for d in found)
@@ -124,7 +124,7 @@ def test_real_treebanks(shared_data: Path, name: str, sentences: int, marked: in
 
 def test_columns_of_another_format_are_refused(shared_data: Path) -> None:
     with pytest.raises(DataError, match=r"emerging.dev.conll:1: 2 columns; wanted ten"):
-        list(conllu.Settings(str(shared_data / "ner/wnut17/emerging.dev.conll")).documents())
+        list(conllu.Conllu(str(shared_data / "ner/wnut17/emerging.dev.conll")).documents())
 
 
 @pytest.mark.parametrize(("longest", "texts"), [(9, ["abcd abcd", "abcd"]), (8, ["abcd", "abcd", "abcd"])])

@@ -12,6 +12,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import choice
 from ordsmed.corpus.corpora import conllu, csv, jsonl, stdlib, text
 from ordsmed.text import read
 
@@ -27,7 +28,7 @@ def test_every_corpus_offers_the_seam(kind: str) -> None:
 def test_text_documents_are_told_apart_by_blank_lines(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("\n\n one\ntwo\n \t\n\nthree")
     (tmp_path / "a.txt").write_text("zero\n")
-    found = [(d.id.removeprefix(f"{tmp_path}/"), d.text) for d in text.Settings(str(tmp_path)).documents()]
+    found = [(d.id.removeprefix(f"{tmp_path}/"), d.text) for d in text.TextFiles(str(tmp_path)).documents()]
     assert found == [("a.txt:1", "zero"), ("b.txt:1", " one\ntwo"), ("b.txt:2", "three")]
 
 
@@ -35,7 +36,7 @@ def test_a_document_too_long_is_cut_at_a_line_end(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(text, "LONGEST", 100)
     (tmp_path / "a.txt").write_text("a line of words\n" * 50)
     with read.tallied() as tally:
-        found = list(text.Settings(str(tmp_path / "a.txt")).documents())
+        found = list(text.TextFiles(str(tmp_path / "a.txt")).documents())
     assert all(len(d.text) <= 100 for d in found)
     assert "\n".join(d.text for d in found) == "\n".join(["a line of words"] * 50)
     assert tally.cut == len(found) - 1
@@ -44,7 +45,7 @@ def test_a_document_too_long_is_cut_at_a_line_end(tmp_path: Path, monkeypatch: p
 def test_the_stamp_follows_the_files(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one")
-    corpus = text.Settings(str(tmp_path))
+    corpus = text.TextFiles(str(tmp_path))
     before = corpus.stamp()
     assert before == [[str(path), 3, path.stat().st_mtime_ns]]
     assert corpus.size() == 3
@@ -54,7 +55,7 @@ def test_the_stamp_follows_the_files(tmp_path: Path) -> None:
 
 def lines(path: Path, *written: str, **settings: Any) -> list[Any]:
     path.write_text("\n".join(written), encoding="utf-8")
-    return list(jsonl.Settings(str(path), **settings).documents())
+    return list(jsonl.Jsonl(str(path), **settings).documents())
 
 
 def test_jsonl(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_lone_surrogates_can_be_replaced(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def prose() -> list[Any]:
-    return list(stdlib.Settings().documents())
+    return list(stdlib.Stdlib().documents())
 
 
 @pytest.mark.long
@@ -106,7 +107,7 @@ def test_the_stdlib_is_much_prose(prose: list[Any]) -> None:
 
 @pytest.mark.long
 def test_the_stdlib_is_the_same_twice(prose: list[Any]) -> None:
-    assert list(stdlib.Settings().documents()) == prose
+    assert list(stdlib.Stdlib().documents()) == prose
 
 
 @pytest.mark.long
@@ -138,15 +139,15 @@ def test_json_lines_in_other_encodings(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes('{"text": "blåbær på øya"}\r\n{"text": "ærlig"}\r\n'.encode("utf-16"))
     with pytest.raises(DataError, match='is UTF-16; wanted text in UTF-8; convert it, or set encoding = "utf-16"'):
-        list(jsonl.Settings(path=str(path)).documents())
+        list(jsonl.Jsonl(path=str(path)).documents())
     for encoding in ("auto", "utf-16"):
-        found = jsonl.Settings(path=str(path), encoding=encoding).documents()
+        found = jsonl.Jsonl(path=str(path), encoding=encoding).documents()
         assert [document.text for document in found] == ["blåbær på øya", "ærlig"]
     for kind in (jsonl, text, conllu):
         with pytest.raises(ValueError, match="encoding: found 'base64'"):
-            kind.Settings(path=str(path), encoding="base64")
+            choice(kind)(path=str(path), encoding="base64")
         with pytest.raises(ValueError, match="densest: found -1"):
-            kind.Settings(path=str(path), densest=-1)
+            choice(kind)(path=str(path), densest=-1)
 
 
 @pytest.mark.parametrize("over", [0, 1])
@@ -228,16 +229,16 @@ def test_docstrings_are_taken_in_their_order_and_each_once(tmp_path: Path, monke
     (tmp_path / "test" / "d.py").write_text('"""A test is one of the words."""')
     monkeypatch.setattr(stdlib, "_root", lambda: tmp_path)
     with pytest.raises(DataError, match="3 modules of the standard library as source"):
-        stdlib.Settings().size()
+        stdlib.Stdlib().size()
     for n in range(97):
         (tmp_path / f"z{n}.py").write_text("")
     monkeypatch.setattr(stdlib, "_topics", lambda: iter([("topic X", ["A topic is one of the words."])]))
     monkeypatch.setattr(stdlib, "_BUILT", "no_such_module without_words zlib")
     monkeypatch.setitem(sys.modules, "without_words", types.ModuleType("without_words"))
     size = sum(path.stat().st_size for path in tmp_path.glob("*.py"))
-    assert stdlib.Settings().size() == size
+    assert stdlib.Stdlib().size() == size
     with read.tallied() as tally:
-        topic, a, b, zlib = stdlib.Settings().documents()
+        topic, a, b, zlib = stdlib.Stdlib().documents()
     assert tally.bytes == size
     assert (topic.id, topic.text) == ("topic X", "A topic is one of the words.")
     assert (a.id, a.text.split("\n")) == ("a.py", [
@@ -252,7 +253,7 @@ def test_docstrings_are_taken_in_their_order_and_each_once(tmp_path: Path, monke
 def test_a_document_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n \n\nthree")
-    documents = list(text.Settings(str(path), apart="line").documents())
+    documents = list(text.TextFiles(str(path), apart="line").documents())
     assert [(one.text, one.id) for one in documents] == [
         ("one", f"{path}:1"),
         ("two", f"{path}:2"),
@@ -264,8 +265,8 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
     """Of quoted fields too, by a column's name or number; a row without text is no document."""
     path = tmp_path / "a.csv"
     path.write_text('id,text\n1,"One, two.\nThree."\n2,\n3,four\n')
-    documents = list(csv.Settings(str(path)).documents())
+    documents = list(csv.Csv(str(path)).documents())
     assert [(one.text, one.id) for one in documents] == [("One, two.\nThree.", f"{path}:2"), ("four", f"{path}:5")]
-    assert [one.text for one in csv.Settings(str(path), text_key=1, header=False).documents()] == ["id", "1", "2", "3"]
+    assert [one.text for one in csv.Csv(str(path), text_key=1, header=False).documents()] == ["id", "1", "2", "3"]
     with pytest.raises(DataError, match="no column `body`"):
-        list(csv.Settings(str(path), text_key="body").documents())
+        list(csv.Csv(str(path), text_key="body").documents())

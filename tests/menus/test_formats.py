@@ -15,7 +15,7 @@ from kit import elmo_files
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.nn.model import own_tensors
-from ordsmed.nn.models.elmo import Settings as Elmo
+from ordsmed.nn.models.elmo import Elmo
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights.export import export
 from ordsmed.weights.formats import elmo
@@ -70,7 +70,7 @@ def test_what_they_say_is_what_we_mean(tmp_path, capsys):
     folder = elmo_files.write(tmp_path / "theirs", asked, elmo_files.arrays(asked), "some_weights.hdf5")
     (folder / "options.json").rename(folder / "some_options.json")  # as they were published
     (folder / "embeddings.hdf5").write_bytes((folder / "some_weights.hdf5").read_bytes()[:40])
-    found = elmo.Settings().read(folder)
+    found = elmo.ElmoFormat().read(folder)
     model = found.networks.model
     sizes = (model.width, model.cells, model.layers, model.highways, model.letter, model.longest_word)
     assert sizes == (5, 12, 2, 1, 4, 12)
@@ -81,13 +81,13 @@ def test_what_they_say_is_what_we_mean(tmp_path, capsys):
         "colour: not known, and left out",
         "no use_skip_connections: none, as the reference reads it; else `model.residual=true`",
     ]
-    assert elmo.Settings().read(folder, ["model.residual=true"]).networks.model.residual
+    assert elmo.ElmoFormat().read(folder, ["model.residual=true"]).networks.model.residual
 
 
 def test_other_fractions_are_read_as_float32(tmp_path):
     asked = elmo_files.options()
     stored = {k: v.astype(np.float64 if k == "char_embed" else np.float16) for k, v in elmo_files.arrays(asked).items()}
-    found = elmo.Settings().read(elmo_files.write(tmp_path, asked, stored))
+    found = elmo.ElmoFormat().read(elmo_files.write(tmp_path, asked, stored))
     assert [note.partition(": ")[2] for note in found.notes] == [f"float{n} is read as float32" for n in (16, 64)]
     assert np.array_equal(found.tensors["model.letters.table.weight"], stored["char_embed"].astype(np.float32))
 
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_refused(tmp_path, part):
     file = folder / "model.hdf5"
     file.write_bytes(part(file.read_bytes()))
     with pytest.raises(DataError, match=r"model\.hdf5: cannot be read: .*a whole HDF5 file"):
-        elmo.Settings().read(folder)
+        elmo.ElmoFormat().read(folder)
 
 
 def test_several_files_of_weights_are_asked_about(tmp_path):
@@ -144,8 +144,8 @@ def test_several_files_of_weights_are_asked_about(tmp_path):
     (folder / "model.hdf5").rename(folder / "one.hdf5")
     shutil.copy(folder / "one.hdf5", folder / "other.hdf5")
     with pytest.raises(RecipeError, match=r"holds one\.hdf5 and other\.hdf5; wanted one file of weights"):
-        elmo.Settings().read(folder)
-    assert elmo.Settings().read(folder / "one.hdf5").tensors
+        elmo.ElmoFormat().read(folder)
+    assert elmo.ElmoFormat().read(folder / "one.hdf5").tensors
 
 
 def test_options_are_those_of_the_weights(tmp_path):
@@ -155,20 +155,20 @@ def test_options_are_those_of_the_weights(tmp_path):
     (folder / "options.json").rename(folder / "big_five_options.json")
     for other in ("big_options.json", "options.json"):
         (folder / other).write_text("{}")
-    assert elmo.Settings().read(folder).tensors
+    assert elmo.ElmoFormat().read(folder).tensors
     (folder / "big_five_options.json").rename(folder / "small_options.json")
     (folder / "big_options.json").unlink()
     with pytest.raises(
         RecipeError, match=r"holds options\.json and small_options\.json; wanted one, or one that begins"
     ):
-        elmo.Settings().read(folder)
+        elmo.ElmoFormat().read(folder)
 
 
 def test_a_list_of_words_that_cannot_be_is_no_need(tmp_path):
     folder = theirs(tmp_path)
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\na\n")
     with pytest.raises(DataError, match="move it away: vectors need no list of words"):
-        elmo.Settings().read(folder)
+        elmo.ElmoFormat().read(folder)
 
 
 def test_who_does_not_read_a_network_is_told():
@@ -183,7 +183,7 @@ def test_without_h5py_one_line_says_what_to_install(tmp_path, monkeypatch):
     folder = theirs(tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(RecipeError, match=r"needs h5py, which is not installed; pip install 'ordsmed\[hdf5\]'"):
-        elmo.Settings().read(folder)
+        elmo.ElmoFormat().read(folder)
 
 
 def test_without_h5py_a_run_is_not_opened_to_be_exported(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpus.corpora.mds import Settings
+from ordsmed.corpus.corpora.mds import Mds
 from ordsmed.text import read
 
 COLUMNS = {"id": "str", "n": "int", "picture": "jpeg", "text": "str", "about": "json"}
@@ -50,13 +50,13 @@ def folder(path: Path, *, packed: bool = False) -> Path:
 def test_samples_are_documents(tmp_path: Path, packed: bool) -> None:
     place = folder(tmp_path / "data", packed=packed)
     with read.tallied() as tally:
-        own = list(Settings(str(place)).documents())
+        own = list(Mds(str(place)).documents())
     assert [document.text for document in own] == ["One. Ærlig.", "Three."]
     assert own[0].meta == {"id": "a", "n": 1, "about": {"x": [1]}}
     assert own[1].id.endswith("shard.00001.mds.zstd:1" if packed else "shard.00001.mds:1")
     assert own[1].meta["n"] == 1 << 40
     assert tally.left_out == {"empty": 1}
-    assert [document.id for document in Settings(str(place), id_key="id").documents()] == ["a", "c"]
+    assert [document.id for document in Mds(str(place), id_key="id").documents()] == ["a", "c"]
 
 
 def spoil(place: Path, change: Any) -> None:
@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, change: Any, told: str) -> N
     place = folder(tmp_path / "data")
     spoil(place, change)
     with pytest.raises(DataError, match=told):
-        list(Settings(str(place)).documents())
+        list(Mds(str(place)).documents())
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     path = place / "shard.00000.mds"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"shard\.00000\.mds: is damaged: .*; wanted a whole dataset of Mosaic's"):
-        list(Settings(str(place)).documents())
+        list(Mds(str(place)).documents())
     (place / "index.json").unlink()
     with pytest.raises(DataError, match=r"holds no index\.json"):
-        Settings(str(place)).pieces()
+        Mds(str(place)).pieces()

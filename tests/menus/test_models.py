@@ -12,7 +12,7 @@ import torch
 
 from kit.families import LENGTHS, WORDS, Signs, close, hidden, hub_folder, packed, shaken, state
 from ordsmed.base.errors import DataError
-from ordsmed.base.menu import load
+from ordsmed.base.menu import choice, load
 from ordsmed.data.batch import batch_of
 from ordsmed.learn.objectives import clm, mlm, mlm_nsp, rtd
 from ordsmed.nn.attention import Cache
@@ -77,7 +77,7 @@ def theirs_of(family, name):
 
 def objective_of(settings):
     chosen = clm if settings.capabilities.causal else mlm
-    return chosen.Settings().build(settings, Signs()).eval()
+    return choice(chosen)().build(settings, Signs()).eval()
 
 
 def ours_of(folder):
@@ -164,17 +164,15 @@ def batch_for(family, ids, positions, types, kept, asked):
 
 
 OURS = [
-    bert.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
-    roberta.Settings(width=32, layers=2, heads=2, inner=48, positions=40),
-    roberta.Settings(width=32, layers=2, heads=4, types=2, positions=30, activation="gelu_tanh"),
-    megatron_bert.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
-    electra.Settings(width=32, layers=2, heads=2, inner=48, positions=40, embedding=16),
-    electra.Settings(width=16, layers=2, heads=1, positions=40, embedding=32, activation="gelu_tanh"),
-    bert.Settings(
-        width=32, layers=2, heads=4, positions=24, types=1, activation="gelu_tanh", epsilon=1e-5, spread=0.05
-    ),
-    gpt2.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
-    gpt2.Settings(width=24, layers=2, heads=3, positions=24, epsilon=1e-3, deep=False),
+    bert.Bert(width=32, layers=3, heads=2, inner=48, positions=40),
+    roberta.Roberta(width=32, layers=2, heads=2, inner=48, positions=40),
+    roberta.Roberta(width=32, layers=2, heads=4, types=2, positions=30, activation="gelu_tanh"),
+    megatron_bert.MegatronBert(width=32, layers=3, heads=2, inner=48, positions=40),
+    electra.Electra(width=32, layers=2, heads=2, inner=48, positions=40, embedding=16),
+    electra.Electra(width=16, layers=2, heads=1, positions=40, embedding=32, activation="gelu_tanh"),
+    bert.Bert(width=32, layers=2, heads=4, positions=24, types=1, activation="gelu_tanh", epsilon=1e-5, spread=0.05),
+    gpt2.Gpt2(width=32, layers=3, heads=2, inner=48, positions=40),
+    gpt2.Gpt2(width=24, layers=2, heads=3, positions=24, epsilon=1e-3, deep=False),
 ]
 
 
@@ -326,7 +324,7 @@ def test_pair_scores_and_their_gradients_are_equal(tmp_path):
         described = getattr(t, f"{there}Config")(vocab_size=WORDS, max_position_embeddings=40, **shape)
         theirs = shaken(getattr(t, f"{there}ForPreTraining")(described))
         theirs.save_pretrained(tmp_path / kind)
-        ours = mlm_nsp.Settings().build(foreign.settings(tmp_path / kind), Signs()).eval()
+        ours = mlm_nsp.MlmNsp().build(foreign.settings(tmp_path / kind), Signs()).eval()
         foreign.load_into(ours, tmp_path / kind, Signs())
         ids, positions, types, kept = sentence(kind, ours)
         said = ask_theirs(theirs, ids, types, kept)
@@ -353,7 +351,7 @@ def test_a_detector_is_equal_both_ways(name, tmp_path):
     described = t.ElectraConfig(vocab_size=WORDS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shape)
     theirs = shaken(t.ElectraForPreTraining(described))
     theirs.save_pretrained(tmp_path / "hub")
-    ours = rtd.Settings().alone(foreign.settings(tmp_path / "hub"), Signs()).eval()
+    ours = rtd.Rtd().alone(foreign.settings(tmp_path / "hub"), Signs()).eval()
     foreign.load_into(ours, tmp_path / "hub", Signs())
     ids, positions, types, kept = sentence("electra", ours)
     there = ask_theirs(theirs, ids, types, kept)
@@ -425,13 +423,13 @@ def test_named_robertas_and_electras_have_the_published_size(named):
     settings = sized(kind, size)
     with torch.device("meta"):
         signs = Signs(vocabulary=words)
-        objective = mlm.Settings().build(settings, signs) if head == "head" else rtd.Settings().alone(settings, signs)
+        objective = mlm.Mlm().build(settings, signs) if head == "head" else rtd.Rtd().alone(settings, signs)
     assert sum(t.numel() for t in own_tensors(objective).values()) == WITH_HEADS[named]
 
 
 def test_every_named_size_is_held_to_a_number():
-    assert set(bert.Settings.SIZES) == set(BERT_SIZES)
-    assert set(gpt2.Settings.SIZES) - {"mini"} == set(GPT_SIZES)
+    assert set(bert.Bert.SIZES) == set(BERT_SIZES)
+    assert set(gpt2.Gpt2.SIZES) - {"mini"} == set(GPT_SIZES)
 
 
 @pytest.mark.parametrize("settings", OURS)
@@ -609,7 +607,7 @@ def test_attention_of_another_shape_is_refused(family, tmp_path):
 def test_a_network_without_types_is_exported_with_zeros(make, tmp_path):
     import transformers as t
 
-    ours = shaken(objective_of(make.Settings(width=32, layers=2, heads=2, positions=24, types=0)))
+    ours = shaken(objective_of(choice(make)(width=32, layers=2, heads=2, positions=24, types=0)))
     folder = hub_folder(ours, tmp_path / "hub")
     theirs, report = t.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values()), report

@@ -31,7 +31,7 @@ from ordsmed.learn.objectives import clm
 from ordsmed.nn.attention import Cache, nearby
 from ordsmed.nn.model import own_tensors
 from ordsmed.nn.models import modern
-from ordsmed.nn.models.modern import Settings
+from ordsmed.nn.models.modern import ModernBert
 from ordsmed.weights import foreign, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -121,12 +121,12 @@ def test_losses_and_gradients_are_equal(pair):
 
 
 OURS = {
-    "plain": Settings(width=32, layers=5, heads=2, inner=48, positions=40),
-    "narrow": Settings(width=32, layers=4, heads=4, inner=24, positions=40, every=2, window=6, epsilon=1e-3),
-    "other": Settings(
+    "plain": ModernBert(width=32, layers=5, heads=2, inner=48, positions=40),
+    "narrow": ModernBert(width=32, layers=4, heads=4, inner=24, positions=40, every=2, window=6, epsilon=1e-3),
+    "other": ModernBert(
         width=24, layers=3, heads=3, inner=20, positions=24, every=1, theta=800.0, local_theta=70.0, spread=0.05
     ),
-    "beyond": Settings(width=24, layers=2, heads=2, positions=30, every=5, window=5, inner_dropout=0.2),
+    "beyond": ModernBert(width=24, layers=2, heads=2, positions=30, every=5, window=5, inner_dropout=0.2),
 }
 
 
@@ -151,7 +151,7 @@ def test_what_we_made_is_equal_there_and_comes_back(name, tmp_path):
 
 # what a token may see
 
-SEEN = Settings(width=32, layers=5, heads=2, inner=48, positions=40, window=6)
+SEEN = ModernBert(width=32, layers=5, heads=2, inner=48, positions=40, window=6)
 
 
 def test_packed_documents_equal_each_alone():
@@ -204,7 +204,7 @@ def test_no_token_sees_another_document():
 
 @pytest.mark.parametrize(("window", "reach"), [(6, 3), (7, 3), (2, 1), (1, 0), (28, 14), (200, 100)])
 def test_a_local_layer_sees_half_a_window_to_each_side(window, reach):
-    settings = Settings(width=32, layers=2, heads=2, inner=48, every=2, window=window)
+    settings = ModernBert(width=32, layers=2, heads=2, inner=48, every=2, window=window)
     ids, positions, kept = sentence(length=30)
     far = (torch.arange(30) - 14).abs() > reach
     for documents in (None, torch.ones_like(kept)):
@@ -213,7 +213,7 @@ def test_a_local_layer_sees_half_a_window_to_each_side(window, reach):
 
 
 def test_local_layers_in_packed_rows_see_neither_far_nor_other_documents():
-    settings = Settings(width=32, layers=2, heads=2, inner=48, every=2, window=6)
+    settings = ModernBert(width=32, layers=2, heads=2, inner=48, every=2, window=6)
     ids, positions, documents = packed()
     place = LENGTHS[0] + 1
     near = ((torch.arange(ids.shape[1]) - place).abs() <= 3) & (documents == 2)
@@ -243,7 +243,7 @@ PUBLISHED = {"base": (149_014_272, 149_655_232), "large": (394_781_696, 395_881_
 
 
 def sized(size):
-    return decoding.decode(Settings, {"size": size}, "test")
+    return decoding.decode(ModernBert, {"size": size}, "test")
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
@@ -254,7 +254,7 @@ def test_named_sizes_are_the_published_ones(size):
         head = settings.token_head(network)
     assert (count(network), count(network, head)) == PUBLISHED[size]
     assert settings.width // settings.heads == 64
-    assert set(Settings.SIZES) - {"small"} == set(PUBLISHED)
+    assert set(ModernBert.SIZES) - {"small"} == set(PUBLISHED)
 
 
 @pytest.mark.parametrize("length", [3, 16, 40])
@@ -275,7 +275,7 @@ def test_fresh_weights_are_spread_as_theirs():
     import transformers as t
 
     torch.manual_seed(3)
-    ours = masked(Settings(width=256, layers=3, heads=4))
+    ours = masked(ModernBert(width=256, layers=3, heads=4))
     shape = {"hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 384}
     theirs = dict(
         t.ModernBertForMaskedLM(t.ModernBertConfig(vocab_size=WORDS, pad_token_id=0, **shape)).named_parameters()
@@ -304,7 +304,7 @@ def test_fresh_weights_are_spread_as_theirs():
 )
 def test_settings_that_cannot_be_are_refused(change, said):
     with pytest.raises(ValueError, match=said):
-        Settings(**{"width": 32, "heads": 2, **change})
+        ModernBert(**{"width": 32, "heads": 2, **change})
 
 
 def test_smaller_is_the_same_family():
@@ -401,7 +401,7 @@ def test_missing_and_left_over_tensors_are_named(tmp_path):
 def test_a_split_of_rows_is_a_split_of_whole_pairs():
     """Half of the gated rows, with half of the columns that come behind, give half of the sum."""
     torch.manual_seed(5)
-    block = shaken(modern.ModernBlock(Settings(width=32, heads=4, inner=40)))
+    block = shaken(modern.ModernBlock(ModernBert(width=32, heads=4, inner=40)))
     inside = torch.randn(2, 3, 32)
 
     def sums(up, down):
@@ -438,7 +438,7 @@ def test_a_decoder_equals_its_class_both_ways(name, tmp_path):
     found = foreign.settings(tmp_path / "hub")
     assert found.causal
     assert found.capabilities.causal
-    ours = clm.Settings().build(found, Signs()).eval()
+    ours = clm.Clm().build(found, Signs()).eval()
     foreign.load_into(ours, tmp_path / "hub", Signs())
     ids, positions, kept = sentence()
     with torch.no_grad():
@@ -456,13 +456,13 @@ def test_a_decoder_equals_its_class_both_ways(name, tmp_path):
 
 
 def test_a_decoder_of_the_narrowest_window_sees_itself():
-    assert Settings.from_hugging_face({**decoder_of("plain").config.to_dict(), "local_attention": 2}).reach == 0
+    assert ModernBert.from_hugging_face({**decoder_of("plain").config.to_dict(), "local_attention": 2}).reach == 0
 
 
 def test_a_network_that_reads_both_ways_can_be_told_to_go_on():
     """Rows read causally are those of a decoder with the same weights; so is what is read bit by bit."""
     ids, positions, documents = packed()
-    both = Settings(width=32, layers=4, heads=2, positions=40, window=6, spread=0.3)
+    both = ModernBert(width=32, layers=4, heads=2, positions=40, window=6, spread=0.3)
     rows = torch.ones(len(ids), dtype=torch.bool)
     torch.manual_seed(8)
     network = shaken(both.build(WORDS))
@@ -480,7 +480,7 @@ def test_a_network_that_reads_both_ways_can_be_told_to_go_on():
 
 
 def test_a_decoder_costs_what_it_looks_at():
-    both = Settings(width=32, layers=2, heads=2, inner=40, positions=40, window=4)
+    both = ModernBert(width=32, layers=2, heads=2, inner=40, positions=40, window=4)
     linear = 2 * (4 * 32**2 + 3 * 32 * 40)
     pairs = (10 + 1) / 2 + (1 + 2 + 3 * 8) / 10  # of each token: all before it; itself and two before it
     assert replace(both, causal=True).flops(10) == pytest.approx(2.0 * (linear + 2 * pairs * 32))

@@ -14,23 +14,24 @@ from torch import nn
 from kit.ranks_in_threads import Group, Split, on_ranks
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import choice
 from ordsmed.learn.groups import groups
 from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
 from ordsmed.nn.shards import LocalParameter
 
 RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
 EVERY = [
-    adamw.Settings(),
-    adamw.Settings(flavour="bert"),
-    adamw.Settings(flavour="keras"),
-    lamb.Settings(),
-    lamb.Settings(correct=False, adapt="matrices", clamp=(0.1, 10.0)),
-    lamb.Settings(adapt="decayed"),
-    muon.Settings(),
-    muon.Settings(adjust="original", rest_rate=0.02),
-    stableadamw.Settings(),
-    adagrad.Settings(),
-    adagrad.Settings(initial=0.0, epsilon=1e-10, decay=0.1),
+    adamw.AdamW(),
+    adamw.AdamW(flavour="bert"),
+    adamw.AdamW(flavour="keras"),
+    lamb.Lamb(),
+    lamb.Lamb(correct=False, adapt="matrices", clamp=(0.1, 10.0)),
+    lamb.Lamb(adapt="decayed"),
+    muon.Muon(),
+    muon.Muon(adjust="original", rest_rate=0.02),
+    stableadamw.StableAdamW(),
+    adagrad.Adagrad(),
+    adagrad.Adagrad(initial=0.0, epsilon=1e-10, decay=0.1),
 ]
 every = pytest.mark.parametrize("how", EVERY, ids=lambda how: f"{type(how).__module__.split('.')[-1]}-{how}")
 
@@ -103,14 +104,14 @@ def adamw_formula(how: Any) -> Formula:
 
 
 @pytest.mark.parametrize(
-    "how", [adamw.Settings(), adamw.Settings((0.9, 0.95), 1e-6, 0.1), adamw.Settings((0.0, 0.5), 1e-3, 0.0)]
+    "how", [adamw.AdamW(), adamw.AdamW((0.9, 0.95), 1e-6, 0.1), adamw.AdamW((0.0, 0.5), 1e-3, 0.0)]
 )
-def test_the_formula(how: adamw.Settings) -> None:
+def test_the_formula(how: adamw.AdamW) -> None:
     agree(how, adamw_formula(how))
 
 
-@pytest.mark.parametrize("how", [adamw.Settings((0.9, 0.99), 1e-6, 0.1), adamw.Settings((0.5, 0.9), 0.1, 0.0)])
-def test_bert_and_keras(how: adamw.Settings) -> None:
+@pytest.mark.parametrize("how", [adamw.AdamW((0.9, 0.99), 1e-6, 0.1), adamw.AdamW((0.5, 0.9), 0.1, 0.0)])
+def test_bert_and_keras(how: adamw.AdamW) -> None:
     """Google's AdamWeightDecayOptimizer; NVIDIA's over Keras's Adam. A large epsilon tells its place."""
 
     def bert(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
@@ -135,7 +136,7 @@ def test_bert_and_keras(how: adamw.Settings) -> None:
 @pytest.mark.parametrize("decay", [0.1, 0.0])
 def test_lamb(adapt: Any, correct: bool, clamp: Any, decay: float) -> None:
     """You et al. 2019, algorithm 2, with whom the ratio spares."""
-    how = lamb.Settings(betas=(0.878, 0.974), decay=decay, adapt=adapt, correct=correct, clamp=clamp)
+    how = lamb.Lamb(betas=(0.878, 0.974), decay=decay, adapt=adapt, correct=correct, clamp=clamp)
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
         spared = {"all": False, "matrices": kind == "vector", "decayed": decay == 0}[adapt]
@@ -156,7 +157,7 @@ def test_lamb(adapt: Any, correct: bool, clamp: Any, decay: float) -> None:
 def test_lamb_stands_where_nothing_pulls() -> None:
     network = Net()
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    optimizer = lamb.Settings(decay=0.0).build(groups(network))
+    optimizer = lamb.Lamb(decay=0.0).build(groups(network))
     for p in network.parameters():
         p.grad = torch.zeros_like(p)
     take(optimizer, 0.1)
@@ -167,7 +168,7 @@ def test_lamb_stands_where_nothing_pulls() -> None:
 @pytest.mark.parametrize("epsilon", [1e-8, 0.5])
 def test_stableadamw(sizes: tuple[float, ...], epsilon: float) -> None:
     """Wortsman et al. 2023, algorithm 2; slopes that grow are what it is for."""
-    how, slowed = stableadamw.Settings((0.9, 0.99), epsilon, 0.1), []
+    how, slowed = stableadamw.StableAdamW((0.9, 0.99), epsilon, 0.1), []
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
         first = second = torch.zeros_like(weight)
@@ -186,14 +187,14 @@ def test_stableadamw(sizes: tuple[float, ...], epsilon: float) -> None:
 
 def test_stableadamw_is_adamw_where_slopes_shrink() -> None:
     """The debiased betas are the bias correction; nothing is clipped."""
-    how = stableadamw.Settings(betas=(0.9, 0.99), decay=0.1)
+    how = stableadamw.StableAdamW(betas=(0.9, 0.99), decay=0.1)
     agree(how, adamw_formula(how), sizes=(1, 0.1, 0.01, 0.01, 0.01))
 
 
 @pytest.mark.parametrize(
-    "how", [adagrad.Settings(), adagrad.Settings(initial=0.1), adagrad.Settings(0.0, 1e-2, 0.1)], ids=str
+    "how", [adagrad.Adagrad(), adagrad.Adagrad(initial=0.1), adagrad.Adagrad(0.0, 1e-2, 0.1)], ids=str
 )
-def test_adagrad(how: adagrad.Settings) -> None:
+def test_adagrad(how: adagrad.Adagrad) -> None:
     """ELMo's: accumulators begin at 1."""
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
@@ -215,7 +216,7 @@ def test_muon_is_torchs_bit_by_bit(adjust: Any, steps: int) -> None:
     torch.manual_seed(0)
     ours = nn.ParameterList(torch.randn(shape) for shape in shapes)
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
-    one = muon.Settings(momentum=0.9, decay=0.2, steps=steps, adjust=adjust).build(groups(ours))
+    one = muon.Muon(momentum=0.9, decay=0.2, steps=steps, adjust=adjust).build(groups(ours))
     two = torch.optim.Muon(theirs, weight_decay=0.2, momentum=0.9, ns_steps=steps, adjust_lr_fn=adjust)
     chance = torch.Generator().manual_seed(1)
     for rate in RATES:
@@ -244,13 +245,13 @@ def test_muon_takes_filters_as_rows() -> None:
     give(flat, chance)
     filters.weight.grad = flat.weight.grad.view(4, 3, 2)  # type: ignore[union-attr]
     for network in (flat, filters):
-        take(muon.Settings().build(groups(network)), 0.1)
+        take(muon.Muon().build(groups(network)), 0.1)
     assert torch.equal(filters.weight.view(4, 6), flat.weight)
 
 
 def test_muon_leaves_the_rest_to_adamw() -> None:
-    how = muon.Settings(rest_rate=0.5, rest_betas=(0.8, 0.9), rest_epsilon=1e-4, rest_decay=0.3)
-    like = adamw.Settings(how.rest_betas, how.rest_epsilon)
+    how = muon.Muon(rest_rate=0.5, rest_betas=(0.8, 0.9), rest_epsilon=1e-4, rest_decay=0.3)
+    like = adamw.AdamW(how.rest_betas, how.rest_epsilon)
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
         halved = ((slope, step, rate / 2) for slope, step, rate in steps)
@@ -263,7 +264,7 @@ def test_muon_leaves_the_rest_to_adamw() -> None:
 def test_only_matrices_decay_and_the_rate_is_the_loops() -> None:
     layer = nn.Linear(4, 4)
     before = {name: p.detach().clone() for name, p in layer.named_parameters()}
-    optimizer = replace(adamw.Settings(), decay=0.5).build(groups(layer))
+    optimizer = replace(adamw.AdamW(), decay=0.5).build(groups(layer))
     assert {group["lr"] for group in optimizer.param_groups} == {0.0}
     for p in layer.parameters():
         p.grad = torch.zeros_like(p)
@@ -358,7 +359,7 @@ def test_where_nothing_pulls_only_decay_moves(how: Any) -> None:
     assert all(torch.allclose(p, before[name], rtol=0.0101, atol=0.0101) for name, p in network.named_parameters())
 
 
-@pytest.mark.parametrize("how", [lamb.Settings(), lamb.Settings(clamp=(0.5, 1.5)), stableadamw.Settings()], ids=str)
+@pytest.mark.parametrize("how", [lamb.Lamb(), lamb.Lamb(clamp=(0.5, 1.5)), stableadamw.StableAdamW()], ids=str)
 def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms are those of whole tensors; rows of padding, of which slopes are 0, count in no mean."""
     chance = torch.Generator().manual_seed(1)
@@ -404,7 +405,7 @@ LAST = [
 
 @pytest.mark.parametrize(("kind", "how"), LAST)
 def test_the_last_values_that_can_be_are_taken(kind: Any, how: dict[str, Any]) -> None:
-    made = kind.Settings(**how)
+    made = choice(kind)(**how)
     assert {name: getattr(made, name) for name in how} == how
 
 
@@ -443,11 +444,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("kind", "key", "value"), WRONG)
 def test_what_cannot_be_is_refused(kind: str, key: str, value: Any) -> None:
-    cls = {"adamw": adamw, "lamb": lamb, "muon": muon, "stableadamw": stableadamw, "adagrad": adagrad}[kind].Settings
+    cls = choice({"adamw": adamw, "lamb": lamb, "muon": muon, "stableadamw": stableadamw, "adagrad": adagrad}[kind])
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}"):
         settings.decode(cls, {key: value}, "r.toml: optimizer")
 
 
 def test_settings_decode() -> None:
-    made = settings.decode(lamb.Settings, {"clamp": [0, 10], "betas": [0.878, 0.974]}, "r.toml: optimizer")
-    assert made == lamb.Settings(betas=(0.878, 0.974), clamp=(0.0, 10.0))
+    made = settings.decode(lamb.Lamb, {"clamp": [0, 10], "betas": [0.878, 0.974]}, "r.toml: optimizer")
+    assert made == lamb.Lamb(betas=(0.878, 0.974), clamp=(0.0, 10.0))

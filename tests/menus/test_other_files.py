@@ -42,17 +42,17 @@ FILES: dict[str, str] = {
     "empty.json": "", "empty.tsv": "", "empty.conll": "", "blank.conll": "\n\n",
 }  # fmt: skip
 TASKS: dict[str, tuple[Any, set[str]]] = {  # what each reads
-    "squad": (squad.Settings(length=16), {"nest.json", "nest-lines.json", "flat.json", "flat.jsonl"}),
-    "classify": (classify.Settings(labels=("bad", "fine"), length=16),
+    "squad": (squad.Squad(length=16), {"nest.json", "nest-lines.json", "flat.json", "flat.jsonl"}),
+    "classify": (classify.Classify(labels=("bad", "fine"), length=16),
                  {"table.tsv", "table.csv", "table.json", "table.jsonl"}),
-    "numbered": (classify.Settings(labels=("bad", "fine"), length=16, text=1, label=2, header=False),
+    "numbered": (classify.Classify(labels=("bad", "fine"), length=16, text=1, label=2, header=False),
                  {"table.json", "table.jsonl", "table.tsv", "table.csv"}),
-    "spans": (tag.Settings(labels=("B-X", "I-X", "O"), length=16), {"words.conll", "words.tsv"}),
+    "spans": (tag.Tag(labels=("B-X", "I-X", "O"), length=16), {"words.conll", "words.tsv"}),
     "spans of conllu": (  # columns that lack it are words to be tagged
-        tag.Settings(labels=("B-X", "I-X", "O"), column="misc:name", length=16),
+        tag.Tag(labels=("B-X", "I-X", "O"), column="misc:name", length=16),
         {"words.conllu", "words.conll", "words.tsv", "other.conll"},
     ),
-    "words": (tag.Settings(labels=("NOUN", "VERB"), length=16), {"other.conll"}),
+    "words": (tag.Tag(labels=("NOUN", "VERB"), length=16), {"other.conll"}),
 }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_words_that_look_like_json_are_words(read: Read, folder: Path) -> None:
 
 
 def test_predictions_of_another_task_are_not_scored(folder: Path, tmp_path: Path) -> None:
-    settings = classify.Settings(labels=("bad", "fine"))
+    settings = classify.Classify(labels=("bad", "fine"))
     records = settings.records((str(folder / "table.tsv"),))
     (tmp_path / "said.txt").write_text("entailment\n" * 6)
     with pytest.raises(DataError, match=r"none of the 6 predictions is a label, .*`entailment`; wanted bad, fine"):

@@ -23,7 +23,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 def documents(path: Path, columns: dict[str, Any] | None = None, **settings: Any) -> list[Document]:
     if columns is not None:
         pq.write_table(pa.table(columns), path)
-    return list(parquet.Settings(str(path), **settings).documents())
+    return list(parquet.Parquet(str(path), **settings).documents())
 
 
 def complaint(path: Path, columns: dict[str, Any] | None = None, **settings: Any) -> str:
@@ -75,7 +75,7 @@ def test_pieces_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(pa.table({"text": [f"{n} " * 50 for n in range(100)]}), path, row_group_size=7)
     monkeypatch.setattr(parquet, "PART", part)
     monkeypatch.setattr(parquet, "BATCH", 1000)
-    source = parquet.Settings(str(tmp_path))
+    source = parquet.Parquet(str(tmp_path))
     assert (len(source.pieces()) > 1) == (part < 1 << 40)
     with read.tallied() as tally:
         found = list(source.documents())
@@ -117,9 +117,9 @@ def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("what this is")
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "part-0")
     with read.tallied() as tally:
-        assert [d.text for d in parquet.Settings(str(tmp_path)).documents()] == ["x"]
+        assert [d.text for d in parquet.Parquet(str(tmp_path)).documents()] == ["x"]
     assert tally.left_out == {"files other than Parquet and Arrow": 1}
-    assert tally.bytes == parquet.Settings(str(tmp_path)).size()
+    assert tally.bytes == parquet.Parquet(str(tmp_path)).size()
 
 
 def test_without_pyarrow_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,19 +138,19 @@ def test_large_files_are_cut_in_as_many_parts_as_they_have_sizes_of_one(
     size = path.stat().st_size
     for parts, groups in ((1, [10]), (2, [5, 5]), (3, [3, 3, 4]), (4, [2, 3, 2, 3])):
         monkeypatch.setattr(parquet, "PART", size // parts)
-        pieces = parquet.Settings(str(path)).pieces()
+        pieces = parquet.Parquet(str(path)).pieces()
         if parts == 1:
             assert [(p.start, p.stop, p.bytes) for p in pieces] == [(0, None, None)]
             continue
         assert [(p.stop or 0) - p.start for p in pieces] == groups
         assert [p.bytes for p in pieces] == [n * (size // 10) for n in groups]
         with read.tallied() as tally:
-            found = [[d.text.split()[0] for d in parquet.Settings(str(path)).read(piece)] for piece in pieces]
+            found = [[d.text.split()[0] for d in parquet.Parquet(str(path)).read(piece)] for piece in pieces]
         assert [text for some in found for text in some] == [str(n) for n in range(100)]
         assert [len(texts) for texts in found] == [10 * n for n in groups]
         assert tally.bytes == size
     (other := tmp_path / "b.bin").write_bytes(b"x" * size)
-    assert len(parquet.Settings(str(other)).pieces()) == 1
+    assert len(parquet.Parquet(str(other)).pieces()) == 1
 
 
 def test_so_many_rows_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_a_file_without_rows_is_one_piece(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(parquet, "PART", 1)
     path = tmp_path / "a.parquet"
     assert documents(path, {"text": pa.array([], pa.string())}) == []
-    assert [piece.path for piece in parquet.Settings(str(path)).pieces()] == [path]
+    assert [piece.path for piece in parquet.Parquet(str(path)).pieces()] == [path]
 
 
 def test_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:

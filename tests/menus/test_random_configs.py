@@ -11,11 +11,12 @@ import torch
 
 from kit.families import WORDS, Signs, close, hub_folder, shaken
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import choice
 from ordsmed.learn.objectives import clm, mlm, mlm_nsp, rtd
 from ordsmed.nn.activations import THEIRS
 from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.weights import foreign
-from ordsmed.weights.formats.huggingface import Settings
+from ordsmed.weights.formats.huggingface import HuggingFace
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 ENCODERS = {"bert": "Bert", "roberta": "Roberta", "megatron_bert": "MegatronBert", "electra": "Electra"}
@@ -124,9 +125,9 @@ class Drawn:
 def ours_of(folder, settings, architecture):
     """The objective that such a class learned by, filled."""
     if architecture.endswith("ForPreTraining"):
-        made = rtd.Settings().alone if settings.capabilities.detects else mlm_nsp.Settings().build
+        made = rtd.Rtd().alone if settings.capabilities.detects else mlm_nsp.MlmNsp().build
     else:
-        made = (clm if settings.capabilities.causal else mlm).Settings().build
+        made = choice(clm if settings.capabilities.causal else mlm)().build
     objective = made(settings, Signs()).eval()
     foreign.load_into(objective, folder, Signs())
     return objective
@@ -194,7 +195,7 @@ def check_task(family: str, seed: int, folder: Any) -> bool:
     drawn = Drawn(family, seed)
     theirs = drawn.task()
     theirs.save_pretrained(folder / "theirs")
-    form = Settings()
+    form = HuggingFace()
     if drawn.refused:
         with pytest.raises(DataError) as caught:
             form.learned(folder / "theirs", foreign.settings(folder / "theirs"))

@@ -51,7 +51,7 @@ def test_a_unigram_model_is_read_without_the_library(tmp_path: Path) -> None:
     path = written(tmp_path, model_bytes([*PIECES, ("</s>", 0.0, CONTROL), ("newt", -1.0, UNUSED)]))
     for name in (path, tmp_path / "x.vocab"):
         (tmp_path / "x.vocab").touch()
-        tokenizer = sentencepiece.Settings(file=str(name), special=("<pad>", "<mask>")).load()
+        tokenizer = sentencepiece.SentencePiece(file=str(name), special=("<pad>", "<mask>")).load()
         assert tokenizer is not None
         assert (tokenizer.kind, tokenizer.unknown, tokenizer.end, tokenizer.pad, tokenizer.mask) == (
             "unigram",
@@ -68,7 +68,7 @@ def test_a_unigram_model_is_read_without_the_library(tmp_path: Path) -> None:
 def test_a_bpe_model_is_read_without_the_library(tmp_path: Path) -> None:
     letters = [(letter, -10.0 - n) for n, letter in enumerate("▁thenws")]
     path = written(tmp_path, model_bytes([("he", -0.0), ("▁t", -1.0), ("▁the", -2.0), ("th", -3.0), *letters], kind=2))
-    tokenizer = sentencepiece.Settings(file=str(path)).load()
+    tokenizer = sentencepiece.SentencePiece(file=str(path)).load()
     assert tokenizer is not None
     assert (tokenizer.kind, tokenizer.sentencepiece, tokenizer.byte_level) == ("bpe", True, False)
     assert pieces_of(tokenizer, "the thhe") == ["▁the", "▁t", "h", "he"]
@@ -100,7 +100,7 @@ def test_learned_saved_and_opened_by_others(name: Any, order: Any, texts: list[s
     pytest.importorskip("sentencepiece")
     from transformers import AutoTokenizer
 
-    tokenizer = sentencepiece.Settings(model=name, size=240, order=order, special=("[X]",)).train(iter(texts))
+    tokenizer = sentencepiece.SentencePiece(model=name, size=240, order=order, special=("[X]",)).train(iter(texts))
     assert tokenizer.kind == name
     roles = {
         "bert": {"pad": 0, "unknown": 1, "start": 2, "stop": 3, "mask": 4},
@@ -149,7 +149,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("name", "way"), list(itertools.product(MADE, WAYS)))
 def test_the_same_ids_as_the_library(name: Any, way: str, texts: list[str]) -> None:
     library = pytest.importorskip("sentencepiece")
-    tokenizer = sentencepiece.Settings(model=name, size=420, **WAYS[way]).train(texts)
+    tokenizer = sentencepiece.SentencePiece(model=name, size=420, **WAYS[way]).train(texts)
     theirs = library.SentencePieceProcessor(model_proto=tokenizer.source)
     draw = np.random.default_rng(7)
     letters = [
@@ -231,14 +231,14 @@ def test_another_kind_is_refused(model: Any, number: int, tmp_path: Path) -> Non
     path = written(tmp_path, model_bytes(PIECES, kind=number))
     other = "bpe" if number == 2 else "unigram"
     with pytest.raises(DataError, match=f'is a {other} model; wanted {model}; leave `model` out, or say "{other}"'):
-        sentencepiece.Settings(model=model, file=str(path)).load()
-    made = sentencepiece.Settings(file=str(path)).load()
+        sentencepiece.SentencePiece(model=model, file=str(path)).load()
+    made = sentencepiece.SentencePiece(file=str(path)).load()
     assert made is not None
     assert made.kind == other
     words = tmp_path / "vocab.txt"
     words.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n", encoding="utf-8")
     with pytest.raises(DataError, match="is a wordpiece tokenizer"):
-        sentencepiece.Settings(model=model, file=str(words)).load()
+        sentencepiece.SentencePiece(model=model, file=str(words)).load()
 
 
 def test_settings_that_cannot_be() -> None:
@@ -250,22 +250,22 @@ def test_settings_that_cannot_be() -> None:
         {"size": 200, "byte_fallback": True},
     ):
         with pytest.raises(ValueError, match="found"):
-            sentencepiece.Settings(**wrong)  # type: ignore[arg-type]
+            sentencepiece.SentencePiece(**wrong)  # type: ignore[arg-type]
 
 
 def test_what_the_library_refuses_is_one_line(texts: list[str]) -> None:
     pytest.importorskip("sentencepiece")
     with pytest.raises(RecipeError, match=r"SentencePiece refuses: .*smaller than required_chars") as caught:
-        sentencepiece.Settings(size=12).train(texts)
+        sentencepiece.SentencePiece(size=12).train(texts)
     assert "\n" not in str(caught.value)
     with pytest.raises(RecipeError, match="no words to learn from"):
-        sentencepiece.Settings().train([" \n"])
+        sentencepiece.SentencePiece().train([" \n"])
 
 
 def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
     with pytest.raises(RecipeError, match=r"not installed; pip install 'ordsmed\[sentencepiece\]'"):
-        sentencepiece.Settings().train(["a"])
+        sentencepiece.SentencePiece().train(["a"])
 
 
 def test_counts_are_scaled_down_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from ordsmed.learn.objective import fresh
 from ordsmed.learn.score import squad as official
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks import squad
-from ordsmed.learn.tasks.squad import QuestionRecords, Settings, lowered
+from ordsmed.learn.tasks.squad import QuestionRecords, Squad, lowered
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2, roberta
 from ordsmed.text import vocabulary
@@ -33,8 +33,8 @@ from ordsmed.text.tokenizer import Tokenizer, byte_of
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "positions": 64}
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
-BERT = bert.Settings(**SHAPE, **STILL)
-ELMO = elmo.Settings(width=16, cells=16, layers=2, highways=1, filters=((1, 8), (2, 8), (3, 8)), longest_word=8)
+BERT = bert.Bert(**SHAPE, **STILL)
+ELMO = elmo.Elmo(width=16, cells=16, layers=2, highways=1, filters=((1, 8), (2, 8), (3, 8)), longest_word=8)
 HEADS = pytest.mark.parametrize("head", ["independent", "joint"])
 WORDS = [f"w{n}" for n in range(12)]
 SIGNS = ["here", "where", "?"]
@@ -52,9 +52,9 @@ def tokenizer_of(family: Any) -> Tokenizer:
     if family.capabilities.state:
         entries = ["<S>", "</S>", "<UNK>", *WORDS, *SIGNS]
         return Tokenizer(vocabulary.words({e: n for n, e in enumerate(entries)}, split="spaces", lowercase=False))
-    if isinstance(family, bert.Settings):
+    if isinstance(family, bert.Bert):
         return pieces(words=[*WORDS, *SIGNS])
-    signs = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if isinstance(family, roberta.Settings) else ["<|endoftext|>"]
+    signs = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if isinstance(family, roberta.Roberta) else ["<|endoftext|>"]
     table = {entry: n for n, entry in enumerate([*signs, *byte_of()])}
     make = vocabulary.roberta if len(signs) > 1 else vocabulary.byte_level
     more = {} if len(signs) > 1 else {"prefix_space": False, "special": signs}
@@ -96,7 +96,7 @@ def told(task: Any, features: Features, rows: Packing) -> tuple[dict[str, Any], 
         return predict_all(task, features, rows, Ranks(torch.device("cpu")))
 
 
-def learned(settings: Settings, family: Any, steps: int) -> tuple[Any, Tokenizer]:
+def learned(settings: Squad, family: Any, steps: int) -> tuple[Any, Tokenizer]:
     """A network that has seen the planted rule."""
     tokenizer = tokenizer_of(family)
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def learned(settings: Settings, family: Any, steps: int) -> tuple[Any, Tokenizer
      ("joint", "google", BERT, 140), ("joint", "google", ELMO, 60), ("independent", "nvidia", ELMO, 60)],
 )  # fmt: skip
 def test_a_planted_rule_is_learned_and_the_threshold_refuses(head: Any, form: Any, family: Any, steps: int) -> None:
-    settings = Settings(
+    settings = Squad(
         version="2.0",
         head=head,
         form=form,
@@ -153,12 +153,10 @@ def test_a_planted_rule_is_learned_and_the_threshold_refuses(head: Any, form: An
 
 
 @HEADS
-@pytest.mark.parametrize(
-    "family", [BERT, roberta.Settings(**SHAPE), gpt2.Settings(**SHAPE)], ids=lambda f: f.model_type
-)
+@pytest.mark.parametrize("family", [BERT, roberta.Roberta(**SHAPE), gpt2.Gpt2(**SHAPE)], ids=lambda f: f.model_type)
 def test_packed_examples_are_told_what_they_are_told_alone(head: Any, family: Any) -> None:
     version = "1.1" if family.capabilities.causal else "2.0"
-    settings = Settings(version=version, head=head, length=60, stride=16, beam=4)  # type: ignore[arg-type]
+    settings = Squad(version=version, head=head, length=60, stride=16, beam=4)  # type: ignore[arg-type]
     tokenizer = tokenizer_of(family)
     features = settings.features(QuestionRecords.of(planted(40, 5, 0.3)), reader(tokenizer, family))
     torch.manual_seed(1)
@@ -185,9 +183,9 @@ FRAMED = {
 
 @pytest.mark.parametrize("name", FRAMED)
 def test_examples_are_framed_as_the_tokenizer_does(name: str) -> None:
-    family = {"bert": BERT, "roberta": roberta.Settings(**SHAPE), "gpt2": gpt2.Settings(**SHAPE)}[name]
+    family = {"bert": BERT, "roberta": roberta.Roberta(**SHAPE), "gpt2": gpt2.Gpt2(**SHAPE)}[name]
     tokenizer, (tokens, types, begin) = tokenizer_of(family), FRAMED[name]
-    found = Settings(length=40).features(QuestionRecords.of([asked("w1 here w2", "w2")]), reader(tokenizer, family))
+    found = Squad(length=40).features(QuestionRecords.of([asked("w1 here w2", "w2")]), reader(tokenizer, family))
     assert [tokenizer.piece(n) for n in found.ids] == tokens.split()
     assert (found.types is None) if types is None else (tuple(found.types.tolist()) == types)  # type: ignore[union-attr]
     context = np.flatnonzero(found.marks == 0)  # type: ignore[operator]
@@ -215,7 +213,7 @@ def test_an_answer_is_found_again_in_the_original_text(name: str) -> None:
     """Through windows, labels, scores of a perfect network, and the candidates of all windows."""
     question = CONTEXTS[name]
     tokenizer = pieces([question.context, question.question, "?"])
-    settings = Settings(length=40, stride=8, longest_question=30)
+    settings = Squad(length=40, stride=8, longest_question=30)
     records = QuestionRecords.of([question])
     features = settings.features(records, reader(tokenizer, BERT))
     assert features.sizes.max() <= 40
@@ -226,21 +224,21 @@ def test_an_answer_is_found_again_in_the_original_text(name: str) -> None:
 
 def test_nothing_to_answer_from() -> None:
     records = QuestionRecords.of([asked("", name="a"), asked("w1", "w1", name="b"), asked("", name="c", question="")])
-    causal = gpt2.Settings(**SHAPE)
+    causal = gpt2.Gpt2(**SHAPE)
     for family, version in ((BERT, "1.1"), (BERT, "2.0"), (causal, "1.1")):
-        settings = Settings(length=16, version=version)  # type: ignore[arg-type]
+        settings = Squad(length=16, version=version)  # type: ignore[arg-type]
         tokenizer = tokenizer_of(family)
         features = settings.features(records, reader(tokenizer, family))
         assert features.sizes.min() > 0
         answers, _ = told(fresh(settings, family, tokenizer, 1), features, packing(tokenizer, family))
         assert [one.text for one in settings.predictions(records, features, answers)][::2] == ["", ""]
     with pytest.raises(RecipeError, match="causal network, whose first token"):
-        fresh(Settings(length=16, version="2.0"), causal, tokenizer_of(causal), 1)
+        fresh(Squad(length=16, version="2.0"), causal, tokenizer_of(causal), 1)
 
 
 def test_a_document_of_a_hundred_thousand_words() -> None:
     context = " ".join(WORDS[n % 12] for n in range(100_000)) + " here Rome"
-    records, settings = QuestionRecords.of([asked(context, "Rome")]), Settings(length=384)
+    records, settings = QuestionRecords.of([asked(context, "Rome")]), Squad(length=384)
     features = settings.features(records, reader(pieces(words=[*WORDS, *SIGNS, "Rome"]), BERT))
     room = 384 - 3 - 2
     assert len(features) == 1 + -(-(100_002 - room) // 128)
@@ -252,7 +250,7 @@ def test_lower_case_keeps_every_character_in_its_place() -> None:
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x20000)]))
     assert len(lowered(every)) == len(every)
     question = asked("İ İSTANBUL Straße İ ÅRE", "ÅRE")
-    records, settings = QuestionRecords.of([question]), Settings(length=40, lowercase=True)
+    records, settings = QuestionRecords.of([question]), Squad(length=40, lowercase=True)
     features = settings.features(records, reader(pieces(["istanbul", "straße", "åre", "where?"]), BERT))
     assert SPECIAL.index("[UNK]") not in features.ids
     [found] = settings.predictions(records, features, certain(features))
@@ -262,7 +260,7 @@ def test_lower_case_keeps_every_character_in_its_place() -> None:
 @pytest.mark.parametrize(("more", "impossible"), [({}, 1), ({"form": "google"}, 0), ({"impossible_windows": False}, 0)])
 def test_windows_without_the_answer_point_at_the_first_token(more: dict[str, Any], impossible: int) -> None:
     records = QuestionRecords.of([asked(f"{LONG} here w1", "here"), asked("w1 w2", name="none")], learning=True)
-    settings = Settings(version="2.0", length=30, stride=20, **more)
+    settings = Squad(version="2.0", length=30, stride=20, **more)
     labels = settings.features(records, reader(tokenizer_of(BERT), BERT)).labels
     assert labels is not None
     assert labels[:-2].tolist() == [[0, 0, impossible]] * (len(labels) - 2)
@@ -272,7 +270,7 @@ def test_windows_without_the_answer_point_at_the_first_token(more: dict[str, Any
 
 def test_what_no_token_holds_is_told_and_not_learned(capsys: pytest.CaptureFixture[str]) -> None:
     questions = [asked("w1 \u200b w2", "\u200b", name="lost"), asked("w1 w22", "w2", name="part"), asked("w1", "w1")]
-    tokenizer, settings = pieces(words=["w1", "w2", "w22", *SIGNS]), Settings(length=16)
+    tokenizer, settings = pieces(words=["w1", "w2", "w22", *SIGNS]), Squad(length=16)
     for learning, windows in ((True, 2), (False, 3)):
         found = settings.features(QuestionRecords.of(questions, learning=learning), reader(tokenizer, BERT))
         assert len(found) == windows
@@ -304,7 +302,7 @@ def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]  # fmt: skip
     path = tmp_path / "all.json"
     path.write_text(json.dumps(rows))
-    settings = Settings(version="2.0", length=16)
+    settings = Squad(version="2.0", length=16)
     records = settings.records([str(path)])
     features = settings.features(records, reader(tokenizer_of(BERT), BERT))
     features.save(tmp_path / "features")
@@ -323,7 +321,7 @@ def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     tables = {title: rows for title, _, rows in settings.details(records, again)}
     assert tables["by answer"] == [["has answer", 2, 50, pytest.approx(250 / 3)], ["no answer", 1, 100, 100]]
     assert [one.text for one in settings.guesses(records, records)] == ["", "", ""]
-    first = Settings(length=16)
+    first = Squad(length=16)
     assert len(first.records([str(path)], learning=True)) == 2
     assert "1 question without an answer left out" in capsys.readouterr().err
     assert [one.text for one in first.guesses(records, records)] == ["", "", ""]
@@ -332,7 +330,7 @@ def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_files_to_be_answered_have_no_score(tmp_path: Path) -> None:
     path = tmp_path / "all.json"
     path.write_text(json.dumps([{"id": 1, "context": "w1 w2", "question": "where ?"}]))
-    settings = Settings(length=16)
+    settings = Squad(length=16)
     records = settings.records([str(path)])
     tokenizer = tokenizer_of(BERT)
     features = settings.features(records, reader(tokenizer, BERT))
@@ -341,7 +339,7 @@ def test_files_to_be_answered_have_no_score(tmp_path: Path) -> None:
     predictions = settings.predictions(records, features, answers)
     assert (losses, settings.score(records, predictions), settings.details(records, predictions)) == ({}, {}, [])
     with pytest.raises(RecipeError, match="no right answers tell"):
-        Settings(version="2.0", length=16, threshold="dev").predictions(records, features, answers)
+        Squad(version="2.0", length=16, threshold="dev").predictions(records, features, answers)
     assert predictions[0].text in ("w1", "w2", "w1 w2")
 
 
@@ -368,25 +366,25 @@ def test_settings_that_cannot_be() -> None:
         {"answerable_weight": -1.0},
     ):
         with pytest.raises(ValueError, match=f"^{next(iter(bad))}: found "):
-            Settings(**bad)  # type: ignore[arg-type]
+            Squad(**bad)  # type: ignore[arg-type]
     with pytest.raises(
         RecipeError, match=r"task\.length: 384, more than the model's 64 positions; use task\.length=64"
     ):
-        Settings().build(BERT, tokenizer_of(BERT))
+        Squad().build(BERT, tokenizer_of(BERT))
     with pytest.raises(RecipeError, match="no dev files"):
-        Settings(version="2.0", threshold="dev").settled(QuestionRecords.of([]))
+        Squad(version="2.0", threshold="dev").settled(QuestionRecords.of([]))
     with pytest.raises(RecipeError, match="threshold"):
-        decode(Settings, {"threshold": "best"}, "recipe")
+        decode(Squad, {"threshold": "best"}, "recipe")
     for threshold in ("dev", -2.75, 1):
-        settings = decode(Settings, {"version": "2.0", "threshold": threshold}, "recipe")
-        assert decode(Settings, {k: v for k, v in plain(settings).items() if k != "kind"}, "recipe") == settings
+        settings = decode(Squad, {"version": "2.0", "threshold": threshold}, "recipe")
+        assert decode(Squad, {k: v for k, v in plain(settings).items() if k != "kind"}, "recipe") == settings
         assert settings.threshold == threshold
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_public_files(shared_data: Path, version: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Scores equal the scripts', and a perfect network loses only what tokens and 30 of them cannot say."""
-    folder, settings = shared_data / "squad", Settings(version=version)
+    folder, settings = shared_data / "squad", Squad(version=version)
     records = settings.records([str(folder / f"squad-v{version}-dev-part.json")])
     given = folder / f"example-predictions-v{version}-dev-part.json"
     wanted = json.loads(given.with_suffix(".official-scores.json").read_text())
@@ -410,7 +408,7 @@ def test_the_loss_is_half_of_that_of_starts_and_of_that_of_ends() -> None:
 
 def test_what_is_cut_of_questions_and_windows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     limits = question_windows.Limits(length=12, stride=4, longest_question=9, overlap=True)
-    settings = Settings(length=12, stride=4, longest_question=9, overlap=True)
+    settings = Squad(length=12, stride=4, longest_question=9, overlap=True)
     settings._tell(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3))
     wanted = ["1 questions longer than 9 tokens, cut", "1 questions cut further, to leave room for a token",
               "2 questions whose windows are too short to share 4 tokens, share half"]  # fmt: skip

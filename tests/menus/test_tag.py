@@ -20,7 +20,7 @@ from ordsmed.data.pieces import TextReader
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.tasks.tag import Settings, TagPredictions
+from ordsmed.learn.tasks.tag import Tag, TagPredictions
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2, modern
 from ordsmed.text.labelled import conll
@@ -30,7 +30,7 @@ from ordsmed.text.tokenizers import bytebpe, words
 RANKS = Ranks(torch.device("cpu"))
 SHAPE: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "inner": 64, "positions": 64, "dropout": 0.0,
                          "attention_dropout": 0.0, "spread": 0.2}  # fmt: skip
-ELMO = elmo.Settings(width=16, cells=16, layers=1, highways=1, filters=((1, 16),), longest_word=5, dropout=0.0,
+ELMO = elmo.Elmo(width=16, cells=16, layers=1, highways=1, filters=((1, 16),), longest_word=5, dropout=0.0,
                      cell_clip=0.0, projection_clip=0.0, lstm="fast")  # fmt: skip
 TOP = Top(recurrent=16, dropout=0.0)
 LETTERS = [chr(n) for n in range(ord("a"), ord("z") + 1)]
@@ -48,9 +48,9 @@ NAMES = """# newdoc
 def tokenizer_of(kind: str) -> Tokenizer:
     """Tokenizers that write the letters a to z as pieces; of whole words they are words."""
     if kind == "bytes":
-        return bytebpe.Settings(size=260).train(["to be"] * 9)
+        return bytebpe.ByteBpe(size=260).train(["to be"] * 9)
     if kind == "words":
-        return words.Settings(least=1, split="spaces").train([" ".join(LETTERS)])
+        return words.WordList(least=1, split="spaces").train([" ".join(LETTERS)])
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import models, normalizers, pre_tokenizers, processors
 
@@ -88,7 +88,7 @@ def planted(path: Path, count: int = 400, seed: int = 0) -> str:
     return columns(path, sentences)
 
 
-def read_of(settings: Settings, path: str, tokenizer: Tokenizer) -> tuple[Settings, conll.TaggedSentences, Features]:
+def read_of(settings: Tag, path: str, tokenizer: Tokenizer) -> tuple[Tag, conll.TaggedSentences, Features]:
     records = settings.records([path], learning=True)
     settings = settings.settled(records)
     return settings, records, settings.features(records, TextReader(tokenizer, types=True))
@@ -120,7 +120,7 @@ def test_every_word_is_asked_about_at_its_first_piece(kind: str, wanted: list[st
     kind, _, causal = kind.partition(", ")
     tokenizer = tokenizer_of(kind)
     own = TextReader(tokenizer, types=True, causal=bool(causal))
-    features = Settings(column=2, labels=("A", "B")).features(sentences_of(ODD), own)
+    features = Tag(column=2, labels=("A", "B")).features(sentences_of(ODD), own)
     listed = [b"<S>", b"</S>", *own.words]
     at = features.starts[features.more["example"]] + features.more["place"]
     named = [listed[n].decode() if kind == "words" else tokenizer.piece(n) for n in features.ids[at]]
@@ -135,7 +135,7 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
     sentences = [chance.choices([*LETTERS, "abc", "to be"], k=k) for k in (400, 3, 1, 60, 8)]
     gold = [[word[0].upper() for word in one] for one in sentences]
     records = conll.TaggedSentences(sentences, [list(tags) for tags in gold], ["f:1"] * 5)
-    settings = Settings(column=2, labels=tuple(map(str.upper, LETTERS)), length=14, stride=4)
+    settings = Tag(column=2, labels=tuple(map(str.upper, LETTERS)), length=14, stride=4)
     tokenizer = tokenizer_of("pieces")
     features = settings.features(records, TextReader(tokenizer, types=True))
     assert features.sizes.max() == 14
@@ -160,17 +160,17 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "kind", "how", "rate", "steps"),
     [
-        (bert.Settings(**SHAPE), "pieces", {}, 1e-2, 150),
+        (bert.Bert(**SHAPE), "pieces", {}, 1e-2, 150),
         pytest.param(
-            bert.Settings(**SHAPE),
+            bert.Bert(**SHAPE),
             "bytes",
             {"scheme": "IOBES", "class_weights": "balanced", "top": TOP},
             1e-2,
             150,
             marks=pytest.mark.long,
         ),
-        pytest.param(gpt2.Settings(**SHAPE), "bytes", {"mend": False}, 1e-2, 300, marks=pytest.mark.long),
-        pytest.param(modern.Settings(**SHAPE, window=4), "pieces", {"length": 12}, 1e-2, 150, marks=pytest.mark.long),
+        pytest.param(gpt2.Gpt2(**SHAPE), "bytes", {"mend": False}, 1e-2, 300, marks=pytest.mark.long),
+        pytest.param(modern.ModernBert(**SHAPE, window=4), "pieces", {"length": 12}, 1e-2, 150, marks=pytest.mark.long),
         pytest.param(ELMO, "words", {"top": TOP}, 3e-2, 400, marks=pytest.mark.long),
     ],
     ids=["bert", "bert-iobes-balanced", "gpt2", "modern-windows", "elmo"],
@@ -180,7 +180,7 @@ def test_a_planted_rule_is_learned(
 ) -> None:
     torch.set_num_threads(1)
     tokenizer = tokenizer_of(kind)
-    settings = Settings(column=2, train=planted(tmp_path / "train"), dev=planted(tmp_path / "dev", 60, 1), **how)
+    settings = Tag(column=2, train=planted(tmp_path / "train"), dev=planted(tmp_path / "dev", 60, 1), **how)
     train = settings.records(settings.paths("train"), learning=True)
     settings = settings.settled(train)
     assert settings.settled(train) == settings
@@ -212,10 +212,10 @@ def test_a_planted_rule_is_learned(
 
 def test_losses_and_answers_are_those_of_each_example_alone(tmp_path: Path) -> None:
     settings, records, features = read_of(
-        Settings(column=2, class_weights={"O": 0.25}, length=12), planted(tmp_path / "a", 40), tokenizer_of("pieces")
+        Tag(column=2, class_weights={"O": 0.25}, length=12), planted(tmp_path / "a", 40), tokenizer_of("pieces")
     )
     torch.manual_seed(2)
-    task = shaken(settings.build(bert.Settings(**SHAPE), tokenizer_of("pieces")))
+    task = shaken(settings.build(bert.Bert(**SHAPE), tokenizer_of("pieces")))
     everything = np.arange(len(features))
     batches = [Packing(0, alone=alone).batch(features, everything, everything) for alone in (False, True)]
     assert len(batches[0].tokens) < len(batches[1].tokens) == len(features)
@@ -239,7 +239,7 @@ def test_losses_and_answers_are_those_of_each_example_alone(tmp_path: Path) -> N
 
 def test_words_without_a_tag_are_neither_learned_nor_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = [[("a", "X"), ("b", "_"), ("c", "Y")], [("d", "_")], [("e", "Z")]]
-    settings = Settings(column=2, labels=("X", "Y", "W"))
+    settings = Tag(column=2, labels=("X", "Y", "W"))
     path = columns(tmp_path / "a", text)
     learned = settings.records([path], learning=True)
     assert learned.words == [["a", "b", "c"], ["e"]]
@@ -266,7 +266,7 @@ def test_words_without_a_tag_are_neither_learned_nor_scored(tmp_path: Path, caps
 def test_spans_are_learned_in_a_scheme_and_told_as_the_files_write_them(tmp_path: Path) -> None:
     tags = [["I-A", "I-A", "B-A", "O", "I-B"], ["O"]]
     path = columns(tmp_path / "a", [[("w", tag) for tag in one] for one in tags])
-    settings, records, features = read_of(Settings(column=-1, scheme="IOBES"), path, tokenizer_of("pieces"))
+    settings, records, features = read_of(Tag(column=-1, scheme="IOBES"), path, tokenizer_of("pieces"))
     assert settings.labels == ("B-A", "E-A", "O", "S-A", "S-B")
     assert (settings.file_scheme, settings.record) == ("IOB1", "f1")
     assert features.marks is not None
@@ -278,7 +278,7 @@ def test_spans_are_learned_in_a_scheme_and_told_as_the_files_write_them(tmp_path
     malformed = right_answers(features)
     malformed["tag"][0, 1:6] = [settings.labels.index(label) for label in ("E-A", "E-A", "O", "B-A", "S-B")]
     assert settings.predictions(records, features, malformed).tags[0] == ["I-A", "B-A", "O", "I-A", "I-B"]
-    plain, _, features = read_of(Settings(column=-1, mend=False), path, tokenizer_of("pieces"))
+    plain, _, features = read_of(Tag(column=-1, mend=False), path, tokenizer_of("pieces"))
     lone = right_answers(features)
     lone["tag"][0, 1:6] = [plain.labels.index(label) for label in ("B-A", "O", "O", "B-A", "O")]
     raw = plain.predictions(records, features, lone)
@@ -291,7 +291,7 @@ def test_spans_are_learned_in_a_scheme_and_told_as_the_files_write_them(tmp_path
 
 def test_scores_guesses_and_tables(tmp_path: Path) -> None:
     train = [[("the", "D"), ("run", "N"), ("run", "V")], [("run", "V"), ("home", "N"), ("it", "N")]]
-    settings = Settings(column=2)
+    settings = Tag(column=2)
     learned = settings.records([columns(tmp_path / "a", train)], learning=True)
     settings = settings.settled(learned)
     assert (settings.labels, settings.record, settings.file_scheme) == (("D", "N", "V"), "accuracy", None)
@@ -303,7 +303,7 @@ def test_scores_guesses_and_tables(tmp_path: Path) -> None:
     assert title == "scores by tag"
     assert head == ["tag", "gold", "predicted", "right", "precision", "recall", "f1"]
     assert rows[:2] == [["N", 2, 1, 1, 100.0, 50.0, 66.67], ["D", 1, 2, 1, 50.0, 100.0, 66.67]]
-    settings = Settings(column=2, labels=("B-A", "I-A", "O"))
+    settings = Tag(column=2, labels=("B-A", "I-A", "O"))
     dev = settings.records([columns(tmp_path / "c", [[("x", "B-A"), ("y", "I-A"), ("z", "B-B"), ("z", "O")]])])
     said = TagPredictions([["B-A", "I-A", "B-A", "O"]])
     rates = {"f1": 50.0, "precision": 50.0, "recall": 50.0}
@@ -318,7 +318,7 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
     paths[1].parent.mkdir()
     paths[0].write_bytes(NAMES.encode())
     paths[1].write_bytes(lzma.compress(NAMES.replace("\n", "\r\n").encode()))
-    settings = Settings(column="misc:name", labels=("B-LOC", "I-LOC", "O"))
+    settings = Tag(column="misc:name", labels=("B-LOC", "I-LOC", "O"))
     records = settings.records(list(map(str, paths)))
     out = tmp_path / "out"
     out.mkdir()
@@ -356,9 +356,9 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
 
 
 def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def settled(tags: str, **how: Any) -> Settings:
+    def settled(tags: str, **how: Any) -> Tag:
         path = columns(tmp_path / "a", [[("w", tag) for tag in tags.split()]])
-        settings = Settings(column=2, **how)
+        settings = Tag(column=2, **how)
         return settings.settled(settings.records([path], learning=True))
 
     for tags, how, complaint in (
@@ -384,7 +384,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
         ({"column": 1, "class_weights": {"X": 0.0}}, "class_weights: found"),
     ):
         with pytest.raises(ValueError, match=complaint):
-            Settings(**how)
+            Tag(**how)
 
 
 @pytest.mark.long
@@ -400,7 +400,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
 def test_real_files(
     shared_data: Path, tmp_path: Path, train: str, dev: str, column: str | int, labels: int, record: str, guessed: float
 ) -> None:
-    settings = Settings(column=column, train=str(shared_data / train), dev=str(shared_data / dev))
+    settings = Tag(column=column, train=str(shared_data / train), dev=str(shared_data / dev))
     learned = settings.records(settings.paths("train"), learning=True)
     settings = settings.settled(learned)
     assert (len(settings.labels), settings.record) == (labels, record)

@@ -53,7 +53,7 @@ def zipped(members: dict[str, bytes]) -> bytes:
 def texts(path: Path, data: bytes | None = None, **settings: Any) -> dict[str, str]:
     if data is not None:
         path.write_bytes(data)
-    found = list(tar.Settings(str(path), **settings).documents())
+    found = list(tar.Tar(str(path), **settings).documents())
     assert len({d.id for d in found}) == len(found)
     return {d.id.removeprefix(f"{path}:"): d.text for d in found}
 
@@ -133,7 +133,7 @@ def test_names_are_chosen_by_a_pattern(tmp_path: Path) -> None:
     assert texts(tmp_path / "x.tar", data, members="*.tokens") == {"wiki.train.tokens": "x", "b.tokens.gz": "z"}
     (tmp_path / "README").write_text("about")
     with read.tallied() as tally:
-        assert [d.text for d in tar.Settings(str(tmp_path), members="a*").documents()] == ["y"]
+        assert [d.text for d in tar.Tar(str(tmp_path), members="a*").documents()] == ["y"]
     assert tally.left_out == {"files other than archives": 1, "members of other names": 2}
 
 
@@ -146,7 +146,7 @@ def test_whole_members_come_before_the_cut(tmp_path: Path, suffix: str, kept: fl
     path.write_bytes(data[: int(kept * len(data))])
     found: list[str] = []
     with pytest.raises(DataError) as caught:
-        found.extend(d.text for d in tar.Settings(str(path)).documents())
+        found.extend(d.text for d in tar.Tar(str(path)).documents())
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
     assert found == [text.decode() for text in members.values()][: len(found)]
@@ -261,7 +261,7 @@ def test_members_in_other_encodings(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.long
 def test_many_members_do_not_pile_up(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(tarred({f"{n}.txt": b"x" for n in range(2000)}))
-    found = tar.Settings(str(tmp_path / "x.tar")).documents()
+    found = tar.Tar(str(tmp_path / "x.tar")).documents()
     next(found)
     tracemalloc.start()
     try:
@@ -286,9 +286,9 @@ def test_a_member_as_large_as_may_be_is_read(tmp_path: Path) -> None:
     assert found == {"a.txt": "x" * 100, "c.txt.gz": "z" * 100}
     assert tally.left_out == {"members too large": 2}
     assert len(texts(tmp_path / "x.tar", largest=101)) == 4
-    tar.Settings("x", largest=1)
+    tar.Tar("x", largest=1)
     with pytest.raises(ValueError, match="largest: found 0; wanted at least 1"):
-        tar.Settings("x", largest=0)
+        tar.Tar("x", largest=0)
     inner = tarred({"a.txt": b"inner" * 30})
     assert list(texts(tmp_path / "y.tar", tarred({"in.tar": inner}), largest=200)) == ["in.tar:a.txt"]
 

@@ -37,13 +37,13 @@ def prose(name: str) -> str:
     return "\n".join(f"{name} {n}. {PROSE}" for n in range(4))
 
 
-def downloaded(folder: Path, urls: list[str], **told: Any) -> web.Settings:
+def downloaded(folder: Path, urls: list[str], **told: Any) -> web.Web:
     (folder / "list.txt").write_text("\n".join(urls))
     told = {"pause": 0.0, "private": True, "timeout": 5.0, **told}
-    return web.Settings(urls=str(folder / "list.txt"), pages=str(folder / "pages"), **told)
+    return web.Web(urls=str(folder / "list.txt"), pages=str(folder / "pages"), **told)
 
 
-def documents(settings: web.Settings) -> tuple[list[Document], dict[str, int]]:
+def documents(settings: web.Web) -> tuple[list[Document], dict[str, int]]:
     with read.tallied() as tally:
         found = list(settings.documents())
     return found, dict(+tally.left_out)  # without what was counted 0 times
@@ -154,14 +154,14 @@ def test_files_that_stand_here(tmp_path: Path) -> None:
     (folder / "6.html").write_bytes(b"<p>\xff\xfe\x00" + bytes(range(256)) * 3)
     (folder / "7.html.gz").write_bytes(gzip.compress(bytes(50_000_000)))
     (folder / "8.html.gz").write_bytes(gzip.compress(markup("acht")))
-    found, left_out = documents(web.Settings(path=str(folder)))
+    found, left_out = documents(web.Web(path=str(folder)))
     assert [(d.id, d.meta) for d in found[:2]] == [(str(folder / "1.html"), {}), (str(folder / "2.HTM"), {})]
     assert found[0].text == prose("one")
     assert "über" in found[1].text
     assert found[-1].text == prose("acht")
     assert (left_out["too large"], left_out["neither HTML nor WARC"]) == (2, 1)
     assert len(found) + sum(left_out.values()) == 8
-    assert web.Settings(path=str(folder)).size() == sum(p.stat().st_size for p in folder.iterdir())
+    assert web.Web(path=str(folder)).size() == sum(p.stat().st_size for p in folder.iterdir())
 
 
 def test_warc_files(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_warc_files(tmp_path: Path) -> None:
         pages.keep(Page("http://a.org/1", "text/html", markup("one")), 1)
         pages.keep(Page("http://a.org/2", "image/png", b"\x89PNG"), 1)
         pages.keep(Page("http://a.org/3", "text/html", bytes(20_000)), 1)
-    found, left_out = documents(web.Settings(path=str(part_path(tmp_path, 0)), largest=10_000))
+    found, left_out = documents(web.Web(path=str(part_path(tmp_path, 0)), largest=10_000))
     assert found == [Document(prose("one"), id="http://a.org/1", meta={"url": "http://a.org/1"})]
     assert left_out == {"no HTML or text": 1, "too large": 1}
 
@@ -185,7 +185,7 @@ def test_the_stamp_follows_lists_and_rules_and_not_the_folder(tmp_path: Path) ->
     assert dataclasses.replace(settings, threads=1).stamp() == before
     assert downloaded(tmp_path, ["http://a.org/", "http://b.org/"]).stamp() != before
     (tmp_path / "a.html").write_text("a")
-    assert web.Settings(path=str(tmp_path / "a.html")).stamp() == read.stamp([tmp_path / "a.html"])
+    assert web.Web(path=str(tmp_path / "a.html")).stamp() == read.stamp([tmp_path / "a.html"])
 
 
 @pytest.mark.parametrize(
@@ -200,18 +200,18 @@ def test_the_stamp_follows_lists_and_rules_and_not_the_folder(tmp_path: Path) ->
 )
 def test_what_cannot_be_is_refused(told: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=f"^{said}"):
-        web.Settings(**told)
+        web.Web(**told)
 
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt: no such file or folder"):
-        web.Settings(urls=str(tmp_path / "none.txt"), pages=str(tmp_path / "pages")).prepare()
+        web.Web(urls=str(tmp_path / "none.txt"), pages=str(tmp_path / "pages")).prepare()
     with pytest.raises(DataError, match=r"pages: no such folder; .*; set `download = true`"):
         downloaded(tmp_path, ["http://a.org/"], download=False).prepare()
 
 
 def test_real_pages(shared_data: Path) -> None:
-    found, left_out = documents(web.Settings(path=str(shared_data / "html-article" / "html" / "0*")))
+    found, left_out = documents(web.Web(path=str(shared_data / "html-article" / "html" / "0*")))
     assert len(found) + sum(left_out.values()) == len(list((shared_data / "html-article" / "html").glob("0*")))
     assert all(len(document.text) >= 200 for document in found)
     assert len(found) > 2
@@ -228,7 +228,7 @@ def test_which_files_are_read(tmp_path: Path, name: str) -> None:
         head += f"Content-Length: {len(data)}"
         data = head.encode() + b"\r\n\r\n" + data + b"\r\n\r\n"
     (path := tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    found, left_out = documents(web.Settings(path=str(path)))
+    found, left_out = documents(web.Web(path=str(path)))
     wanted = name not in ("a.html.txt", "ahtml", "a.wet.bz2")
     assert (len(found), left_out) == (int(wanted), {} if wanted else {"neither HTML nor WARC": 1})
 
@@ -237,7 +237,7 @@ def test_which_files_are_read(tmp_path: Path, name: str) -> None:
     ("length", "shortest", "kept"), [(200, 200, 1), (199, 200, 0), (1, 1, 1), (0, 0, 0), (1, 0, 1)]
 )
 def test_a_page_of_as_many_characters_as_are_wanted_is_kept(length: int, shortest: int, kept: int) -> None:
-    settings = web.Settings(path="x", shortest=shortest)
+    settings = web.Web(path="x", shortest=shortest)
     with read.tallied() as tally:
         found = settings.refine(Document("x" * length, meta={"plain": True, "url": "u"}))
     assert (found is not None) == bool(kept)
@@ -259,12 +259,12 @@ def test_records_of_an_archive_are_judged_by_status_kind_and_size(tmp_path: Path
     told = [(200, "Text/Plain ; charset=utf-8"), (404, "text/plain"), (200, "image/png"), (200, "text/plain")]
     made = [record(n, status, kind, text) for n, (status, kind) in enumerate(told)]
     (path := tmp_path / "a.warc").write_bytes(b"".join([*made, record(4, 200, "text/plain", text + b"y")]))
-    found, left_out = documents(web.Settings(path=str(path), largest=300))
+    found, left_out = documents(web.Web(path=str(path), largest=300))
     assert [d.id[-1] for d in found] == ["0", "3"]
     assert left_out == {"HTTP 404": 1, "no HTML or text": 1, "too large": 1}
     (path := tmp_path / "a.html").write_bytes(page := markup("one"))
     for largest, count in ((len(page), 1), (len(page) - 1, 0)):
-        assert len(documents(web.Settings(path=str(path), largest=largest))[0]) == count
+        assert len(documents(web.Web(path=str(path), largest=largest))[0]) == count
 
 
 def test_the_corpus_of_a_list_tells_its_size_and_where_it_is_noted(tmp_path: Path) -> None:
@@ -282,5 +282,5 @@ def test_the_corpus_of_a_list_tells_its_size_and_where_it_is_noted(tmp_path: Pat
     assert len(list((tmp_path / "pages").glob("order-*.bin"))) == 1
     dataclasses.replace(settings, score=9).prepare()
     assert len(list((tmp_path / "pages").glob("order-*.bin"))) == 2
-    web.Settings(path=str(tmp_path / "list.txt"), pages=str(tmp_path / "none")).prepare()
+    web.Web(path=str(tmp_path / "list.txt"), pages=str(tmp_path / "none")).prepare()
     assert not (tmp_path / "none").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from ordsmed.base.errors import DataError
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.text.tokenizers.words import Settings
+from ordsmed.text.tokenizers.words import WordList
 
 SIGNS = ["<S>", "</S>", "<UNK>"]
 TEXTS = ["the newts ran up\nthe hill", "the newts won , they  said", "<S> the hill </S> <UNK>"]
@@ -27,22 +27,22 @@ def written(path: Path, lines: list[str]) -> Path:
 
 
 def test_the_frequent_first_and_ties_in_the_order_of_letters() -> None:
-    made = Settings(least=2, split="spaces").train(iter(TEXTS))
+    made = WordList(least=2, split="spaces").train(iter(TEXTS))
     assert listed(made) == [*SIGNS, "the", "hill", "newts"]
     assert made.counts == [0, 0, 9, 4, 2, 2], "what is left out counts at <UNK>, signs in the text too"
     assert (made.kind, made.roles) == ("wordlevel", {"start": 0, "stop": 1, "unknown": 2})
     assert made.special == {0, 1, 2}
-    assert listed(Settings(least=1, size=5, split="spaces").train(TEXTS)) == [*SIGNS, "the", "hill"]
-    assert listed(Settings(least=2, lowercase=True).train(["The THE newt"])) == [*SIGNS, "the"]
+    assert listed(WordList(least=1, size=5, split="spaces").train(TEXTS)) == [*SIGNS, "the", "hill"]
+    assert listed(WordList(least=2, lowercase=True).train(["The THE newt"])) == [*SIGNS, "the"]
 
 
 def test_there_and_back() -> None:
-    made = Settings(least=1).train(["the newts ran up"])
+    made = WordList(least=1).train(["the newts ran up"])
     assert made.encode("newts ran away", special=True) == [0, *made.encode("newts ran"), 2, 1]
     assert made.decode(made.encode("the  newts\nran", special=True)) == "the newts ran"
     assert made.encode("the <S>")[-1] == 0
     assert made.encode_batch(["the <S> </S>"])[0].tolist()[1:] == [2] * 7
-    reference = Settings(least=1, split="spaces").train(["the newts ran up"])
+    reference = WordList(least=1, split="spaces").train(["the newts ran up"])
     assert reference.encode_batch(["the <S> </S> <UNK>"])[0].tolist()[1:] == [2, 2, 2], "in a corpus no word is a sign"
 
 
@@ -63,13 +63,13 @@ def test_there_and_back() -> None:
     ],
 )
 def test_signs_are_cut_off_words(text: str, words: str) -> None:
-    made = Settings().train([])
+    made = WordList().train([])
     assert made.words(text) == [word for word in words.split("|") if word]
-    assert Settings(split="spaces").train([]).words(text) == text.split()
+    assert WordList(split="spaces").train([]).words(text) == text.split()
 
 
 def test_nothing_but_white_space_is_lost() -> None:
-    made = Settings().train([])
+    made = WordList().train([])
     for first in range(0, 0x20000, 0x400):
         text = "".join(chr(code) for code in range(first, first + 0x400) if not 0xD800 <= code < 0xE000)
         gone = set(text) - set("".join(made.words(text)))
@@ -79,16 +79,16 @@ def test_nothing_but_white_space_is_lost() -> None:
 @pytest.mark.parametrize("name", ["vocab.txt", "vocab.txt.gz"])
 def test_a_list_is_read(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, ["</S>", "<S>", "<UNK>", "the", "newts.", "##ts"])
-    for found in (Tokenizer.load(path), Tokenizer.load(tmp_path), Settings(file=str(path)).load()):
+    for found in (Tokenizer.load(path), Tokenizer.load(tmp_path), WordList(file=str(path)).load()):
         assert found is not None
         assert found.roles == {"start": 1, "stop": 0, "unknown": 2}
         assert found.encode("the newts. won") == [3, 4, 2]
         assert found.counts is None
         assert not found.continues(np.asarray([3, 5, 4])).any(), "every entry is a word of its own"
-    other = Settings(file=str(path.rename(tmp_path / "words-2026"))).load() if path.suffix == ".txt" else None
+    other = WordList(file=str(path.rename(tmp_path / "words-2026"))).load() if path.suffix == ".txt" else None
     assert other is None or other.vocabulary == 6, "a list that is named may end as it likes"
     path = path if other is None else tmp_path / "words-2026"
-    cut = Settings(file=str(path), split="words", lowercase=True).load()
+    cut = WordList(file=str(path), split="words", lowercase=True).load()
     assert cut is not None
     assert cut.words("The newts.") == ["the", "newts", "."]
 
@@ -101,12 +101,12 @@ def test_counts_behind_tabs(tmp_path: Path) -> None:
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    made = Settings(least=1, lowercase=True).train([*TEXTS, "blåbær e\u0301"])
+    made = WordList(least=1, lowercase=True).train([*TEXTS, "blåbær e\u0301"])
     made.save(tmp_path)
     assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n") == [*listed(made), ""]
     again = Tokenizer.load(tmp_path)
     assert (again.fingerprint, again.roles, again.counts) == (made.fingerprint, made.roles, made.counts)
-    assert Settings(file=str(tmp_path / "tokenizer.json")).load().counts == made.counts  # type: ignore[union-attr]
+    assert WordList(file=str(tmp_path / "tokenizer.json")).load().counts == made.counts  # type: ignore[union-attr]
     assert again.words("The Newts, ran") == ["the", "newts", ",", "ran"]
     plain = Tokenizer.load(tmp_path / "vocab.txt")
     assert listed(plain) == listed(made)
@@ -115,7 +115,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 
 def test_counts_of_other_words_are_refused(tmp_path: Path) -> None:
-    Settings(least=1).train(TEXTS).save(tmp_path)
+    WordList(least=1).train(TEXTS).save(tmp_path)
     written(tmp_path / "vocab-counts.tsv", ["<S>\t0", "</S>\t0", "<UNK>\t3", "newts\t2"])
     with pytest.raises(DataError, match=r"vocab-counts\.tsv: lists other words"):
         Tokenizer.load(tmp_path)
@@ -135,7 +135,7 @@ def test_counts_of_other_words_are_refused(tmp_path: Path) -> None:
 )
 def test_what_is_no_word_vocabulary_is_refused(tmp_path: Path, lines: list[str], said: str) -> None:
     path = written(tmp_path / "vocab.txt", lines)
-    for load in (Settings(file=str(path)).load, lambda: Tokenizer.load(tmp_path)):
+    for load in (WordList(file=str(path)).load, lambda: Tokenizer.load(tmp_path)):
         with pytest.raises(DataError, match=said):
             load()
 
@@ -145,7 +145,7 @@ def test_lists_without_signs_are_of_pieces_unless_words_are_asked_for(tmp_path: 
     with pytest.raises(DataError, match=r"lacks \[UNK\]"):
         Tokenizer.load(path)
     with pytest.raises(DataError, match="lacks <S>, </S>, <UNK> among its first 10 lines"):
-        Settings(file=str(path)).load()
+        WordList(file=str(path)).load()
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 def test_another_kind_is_refused(tmp_path: Path) -> None:
     from ordsmed.text.tokenizers import wordpiece
 
-    wordpiece.Settings(size=60).train(TEXTS).save(tmp_path)
+    wordpiece.WordPiece(size=60).train(TEXTS).save(tmp_path)
     with pytest.raises(DataError, match="is a wordpiece tokenizer; wanted whole words"):
-        Settings(file=str(tmp_path)).load()
-    assert Settings().load() is None
+        WordList(file=str(tmp_path)).load()
+    assert WordList().load() is None
 
 
 def test_lines_that_are_no_words_and_other_line_ends(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_real_vocabularies(shared_data: Path, tmp_path: Path, name: str, size: i
     found.save(tmp_path)
     assert (tmp_path / "vocab.txt").read_text().split() == path.read_text().split()
     with pytest.raises(DataError, match="lacks <S>, </S>, <UNK>"):
-        Settings(file=str(shared_data / "elmo/model/vocab_test.txt")).load()
+        WordList(file=str(shared_data / "elmo/model/vocab_test.txt")).load()
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_real_vocabularies(shared_data: Path, tmp_path: Path, name: str, size: i
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Settings(**wrong)  # type: ignore[arg-type]
+        WordList(**wrong)  # type: ignore[arg-type]
 
 
 def test_signs_in_a_text_are_no_words_however_often() -> None:
-    made = Settings(least=1, split="spaces").train(["<S> the </S> <UNK> <S>"])
+    made = WordList(least=1, split="spaces").train(["<S> the </S> <UNK> <S>"])
     assert (listed(made), made.counts) == ([*SIGNS, "the"], [0, 0, 4, 1])

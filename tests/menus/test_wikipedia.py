@@ -29,7 +29,7 @@ def page(number: int, title: str, text: str, more: str = "<ns>0</ns>") -> str:
 def documents(path: Path, text: str, **settings: Any) -> tuple[list[Document], dict[str, int]]:
     path.write_text(text, encoding="utf-8")
     with read.tallied() as tally:
-        return list(wikipedia.Settings(str(path), **settings).documents()), dict(tally.left_out)
+        return list(wikipedia.Wikipedia(str(path), **settings).documents()), dict(tally.left_out)
 
 
 WORLD = {
@@ -73,7 +73,7 @@ def test_settings(tmp_path: Path) -> None:
     assert [(d.id, d.text) for d in found] == [("1", "A:"), ("2", "B."), ("3", "C.")]
     assert left_out == {"cut-off dumps": 1}
     with pytest.raises(ValueError, match=r"namespaces: found an empty list; wanted numbers such as \[0\]"):
-        wikipedia.Settings(str(path), namespaces=[])
+        wikipedia.Wikipedia(str(path), namespaces=[])
 
 
 def test_what_wikiextractor_wrote_is_taken_as_it_stands(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_multistream_dump_is_shared_out(tmp_path: Path, monkeypatch: pytest.Mo
     streams = [SITE.format("xx", "Bilete hos oss", "Slag")]
     streams += [page(n, f"T{n}", f"[[Bilete hos oss:a|b]]Text {n} " + f"{n * n} " * 500) for n in range(40)]
     (tmp_path / "a.xml.bz2").write_bytes(b"".join(bz2.compress(s.encode()) for s in [*streams, "</mediawiki>"]))
-    settings = wikipedia.Settings(str(tmp_path))
+    settings = wikipedia.Wikipedia(str(tmp_path))
     pieces = settings.pieces()
     assert len(pieces) > 3
     raw = [pickle.loads(pickle.dumps(d)) for piece in pieces for d in settings.read(piece)]
@@ -112,10 +112,10 @@ def test_every_setting_reaches_the_reader(tmp_path: Path, monkeypatch: pytest.Mo
     packed = tmp_path / "b.xml.gz"
     packed.write_bytes(gzip.compress(("<mediawiki>" + page(1, "A", "a " * 1_500_000) + "</mediawiki>").encode()))
     with pytest.raises(DataError, match="200 times"):
-        list(wikipedia.Settings(str(packed)).documents())
-    assert len(list(wikipedia.Settings(str(packed), densest=0).documents())) == 1
+        list(wikipedia.Wikipedia(str(packed)).documents())
+    assert len(list(wikipedia.Wikipedia(str(packed), densest=0).documents())) == 1
     with pytest.raises(ValueError, match="densest: found -1; wanted 0 or more"):
-        wikipedia.Settings(str(packed), densest=-1)
+        wikipedia.Wikipedia(str(packed), densest=-1)
 
 
 def test_disambiguation_pages_are_named_by_their_template_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def _recent_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FLASH = "flash kernels for texts of any length"
-BERT, PLAIN = bert.Settings(), bert.Settings(attention_dropout=0.0)
+BERT, PLAIN = bert.Bert(), bert.Bert(attention_dropout=0.0)
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ BERT, PLAIN = bert.Settings(), bert.Settings(attention_dropout=0.0)
         (PLAIN, {}, CPU, [128], "torch's kernel; texts one by one where that costs less than a mask"),
         (PLAIN, HALF, CPU, [128], "torch's kernel, slopes by products, which are faster in bf16; texts one by one"),
         (BERT, {}, CPU, [128], "products by hand, for with dropout torch's kernel is slower; texts one by one"),
-        (gpt2.Settings(attention_dropout=0.0), HALF, CPU, [128, 1024], "which are faster in bf16 to 512 tokens; texts"),
-        (gpt2.Settings(attention_dropout=0.0), HALF, CPU, [128], "which are faster in bf16; texts"),
+        (gpt2.Gpt2(attention_dropout=0.0), HALF, CPU, [128, 1024], "which are faster in bf16 to 512 tokens; texts"),
+        (gpt2.Gpt2(attention_dropout=0.0), HALF, CPU, [128], "which are faster in bf16; texts"),
         (PLAIN, {"compile": True}, CPU, [128], "torch's kernel; masks, for blocks are compiled"),
-        (modern.Settings(), {}, CPU, [256, 1024, 8192], "local layers by neighbors at length 1,024 and 8,192"),
-        (modern.Settings(), {}, CPU, [511, 512], "local layers by neighbors at length 512"),
-        (modern.Settings(), {}, CPU, [256], "; local layers by masks"),
+        (modern.ModernBert(), {}, CPU, [256, 1024, 8192], "local layers by neighbors at length 1,024 and 8,192"),
+        (modern.ModernBert(), {}, CPU, [511, 512], "local layers by neighbors at length 512"),
+        (modern.ModernBert(), {}, CPU, [256], "; local layers by masks"),
         (PLAIN, HALF, GPU, [128], FLASH + ", no mask"),
         (BERT, HALF, GPU, [128], FLASH + ", no mask; dropout by torch's operator below them"),
         (PLAIN, {}, GPU, [128], "several texts or padding (" + FLASH + " want bf16 or fp16 (here: fp32))"),
-        (modern.Settings(), {}, GPU, [128], "padding, and where layers are local (" + FLASH + " want bf16"),
-        (bert.Settings(width=60, heads=3), HALF, GPU, [128], "a multiple of 8 (here: 20))"),
+        (modern.ModernBert(), {}, GPU, [128], "padding, and where layers are local (" + FLASH + " want bf16"),
+        (bert.Bert(width=60, heads=3), HALF, GPU, [128], "a multiple of 8 (here: 20))"),
     ],
 )
 def test_the_way_in_a_line(
@@ -66,7 +66,7 @@ def test_rows_of_both_kinds_and_old_gpus_have_masks(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_has_no_attention_says_nothing() -> None:
-    network: Any = elmo.Settings()
+    network: Any = elmo.Elmo()
     assert way(network, Layout(), CPU, [128]) == []
 
 

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"
 
 SMALL: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 CASES: dict[str, tuple[Any, Any]] = {
-    "rtd": (rtd.Settings(generator=rtd.Generator(width=16)), electra.Settings(**SMALL)),
-    "mlm": (mlm.Settings(), bert.Settings(**SMALL)),
-    "mlm_nsp": (mlm_nsp.Settings(), bert.Settings(**SMALL)),
-    "clm": (clm.Settings(), gpt2.Settings(**SMALL)),
-    "hybrid": (hybrid.Settings(), gpt2.Settings(**SMALL)),
-    "diffusion": (diffusion.Settings(), bert.Settings(**SMALL)),
+    "rtd": (rtd.Rtd(generator=rtd.Generator(width=16)), electra.Electra(**SMALL)),
+    "mlm": (mlm.Mlm(), bert.Bert(**SMALL)),
+    "mlm_nsp": (mlm_nsp.MlmNsp(), bert.Bert(**SMALL)),
+    "clm": (clm.Clm(), gpt2.Gpt2(**SMALL)),
+    "hybrid": (hybrid.Hybrid(), gpt2.Gpt2(**SMALL)),
+    "diffusion": (diffusion.Diffusion(), bert.Bert(**SMALL)),
 }
 
 
@@ -117,7 +117,7 @@ def test_blocks_are_compiled_once_a_network_and_kind_of_row(kind: str, graphs: l
 def test_dropout_on_a_cpu_compiles_no_more_with_every_micro_batch(capsys: pytest.CaptureFixture[str]) -> None:
     from ordsmed.nn.dropout import begin_micro_batch
 
-    network = mlm.Settings().build(bert.Settings(**{**SMALL, "dropout": 0.1}), Signs())
+    network = mlm.Mlm().build(bert.Bert(**{**SMALL, "dropout": 0.1}), Signs())
     counted = Compiler("eager")
     compile_blocks([module for module in network.modules() if isinstance(module, Block)], counted)
     found = []

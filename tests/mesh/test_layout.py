@@ -104,8 +104,8 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 
 
 def test_a_model_without_a_plan_is_not_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    none = dataclasses.replace(bert.Settings.capabilities, tensor=False)
-    monkeypatch.setattr(bert.Settings, "capabilities", none)
+    none = dataclasses.replace(bert.Bert.capabilities, tensor=False)
+    monkeypatch.setattr(bert.Bert, "capabilities", none)
     with pytest.raises(RecipeError, match=r"layout.tensor: found 2, but bert has no plan for it; wanted 1; use shard"):
         show_layout(str(recipe()), ['data="stdlib-wordpiece"', "layout.tensor=2"], devices=2)
 
@@ -471,11 +471,11 @@ def test_an_elmo_has_nothing_to_compile() -> None:
     with pytest.raises(
         RecipeError, match=r"layout.compile: found true, but the slopes of elmo's layers are written by h"
     ):
-        Layout(compile=True).check(elmo.Settings(), [8], 1)
-    Layout(compile=True).check(bert.Settings(), [8], 1)
-    Layout(tensor=2, sequence=False).check(bert.Settings(width=64, heads=2), [7], 2)
+        Layout(compile=True).check(elmo.Elmo(), [8], 1)
+    Layout(compile=True).check(bert.Bert(), [8], 1)
+    Layout(tensor=2, sequence=False).check(bert.Bert(width=64, heads=2), [7], 2)
     with pytest.raises(RecipeError, match="does not divide the model's 63 inner; it can be 1, 3, 7, 9, 21, 63"):
-        Layout(tensor=2).check(bert.Settings(width=64, heads=2, inner=63), [8], 2)
+        Layout(tensor=2).check(bert.Bert(width=64, heads=2, inner=63), [8], 2)
 
 
 def test_what_became_of_a_layout_in_words() -> None:

@@ -28,7 +28,7 @@ class Signs:
 
 def objective() -> Any:
     torch.manual_seed(0)
-    return mlm.Settings().build(bert.Settings(width=16, layers=2, heads=2, inner=32, positions=8), Signs())
+    return mlm.Mlm().build(bert.Bert(width=16, layers=2, heads=2, inner=32, positions=8), Signs())
 
 
 def at(*shape: int, rank: int = 0) -> Ranks:

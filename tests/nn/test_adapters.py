@@ -19,9 +19,9 @@ from ordsmed.weights.weights import load_into, own_tensors
 
 TINY = {"width": 32, "layers": 2, "heads": 4, "positions": 64, "attention_dropout": 0.1}
 FAMILIES = {
-    "bert": bert.Settings(**TINY), "roberta": roberta.Settings(**TINY), "gpt2": gpt2.Settings(**TINY),
-    "electra": electra.Settings(**TINY, embedding=16), "megatron_bert": megatron_bert.Settings(**TINY),
-    "modern": modern.Settings(**TINY, dropout=0.1, window=8),
+    "bert": bert.Bert(**TINY), "roberta": roberta.Roberta(**TINY), "gpt2": gpt2.Gpt2(**TINY),
+    "electra": electra.Electra(**TINY, embedding=16), "megatron_bert": megatron_bert.MegatronBert(**TINY),
+    "modern": modern.ModernBert(**TINY, dropout=0.1, window=8),
 }  # fmt: skip
 ALL = ("gather", "mix", "up", "down")
 every_family = pytest.mark.parametrize("family", FAMILIES)
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused():
     names = ", ".join(f"model.{name}" for name in ("words.weight", "places.weight", "types.weight", "norm.weight"))
     with pytest.raises(RecipeError, match=rf"adapters\.learn: found norms, which fits no weight; .* names as {names}$"):
         adapted(learn="norms")
-    small = elmo.Settings(width=8, cells=8, highways=1, filters=((1, 4), (2, 4)))
+    small = elmo.Elmo(width=8, cells=8, highways=1, filters=((1, 4), (2, 4)))
     with pytest.raises(RecipeError, match=r"adapters: found a network of LSTMs \(ELMo\).*; wanted a Transformer"):
         put_in(small.build(WORDS), Adapters())
     model, _ = adapted()

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ordsmed.base import chance
+from ordsmed.base.menu import choice
 from ordsmed.learn.objectives import clm, mlm
 from ordsmed.nn import attention as machine
 from ordsmed.nn.dropout import Drop, Dropout, begin_micro_batch, drawn_bytes, factors, number_layers
@@ -24,7 +25,7 @@ def byte_mask(shape, rate, *key, dtype=torch.float32):
 
 def objective_of(**rates):
     shape = {"width": 32, "layers": 2, "heads": 2, "positions": 64, **rates}
-    return mlm.Settings().build(bert.Settings(**shape), Signs()).train()
+    return mlm.Mlm().build(bert.Bert(**shape), Signs()).train()
 
 
 def zeros_of(layer, x, key):
@@ -140,8 +141,8 @@ def seen(monkeypatch):
 @pytest.mark.parametrize("family", [(bert, mlm), (gpt2, clm)], ids=["bert", "gpt2"])
 def test_networks_drop_hidden_states_and_attention_at_their_rates(family, seen):
     models, objectives = family
-    settings = models.Settings(width=64, layers=2, heads=2, positions=64, dropout=0.1, attention_dropout=0.25)
-    objective = objectives.Settings().build(settings, Signs()).train()
+    settings = choice(models)(width=64, layers=2, heads=2, positions=64, dropout=0.1, attention_dropout=0.25)
+    objective = choice(objectives)().build(settings, Signs()).train()
     ids = torch.randint(0, 60, (8, 64))
     begin_micro_batch(0)
     objective.model(ids, torch.arange(64).repeat(8, 1))
@@ -221,7 +222,7 @@ def test_torchs_own_chance_is_seeded_by_the_micro_batch() -> None:
 def test_what_blocks_add_is_dropped_and_never_what_they_add_to(family, branch):
     """A branch that gives 0 leaves a block as it is without dropout; one that gives a constant is dropped in shares."""
     torch.manual_seed(0)
-    settings = family.Settings(width=32, layers=2, heads=2, positions=64, dropout=0.5, attention_dropout=0.0)
+    settings = choice(family)(width=32, layers=2, heads=2, positions=64, dropout=0.5, attention_dropout=0.0)
     block = settings.build(60).blocks[1].train()
     how = {"turn": modern.angles(torch.arange(40).repeat(4, 1), 100.0, 16)} if family is modern else {}
     x = torch.randn(4, 40, 32)

@@ -22,7 +22,7 @@ SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "positions": 40, 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return hub_folder(shaken(masked(bert.Settings(**SHAPE))), tmp_path / "hub")
+    return hub_folder(shaken(masked(bert.Bert(**SHAPE))), tmp_path / "hub")
 
 
 def change(folder: Path, **config: Any) -> None:
@@ -78,8 +78,8 @@ def test_how_many_rows_may_stand_behind_the_vocabulary(
 def test_where_a_generator_stands(tmp_path: Path) -> None:
     """In the discriminator's folder, or beside it under its name; an objective of two takes both."""
     torch.manual_seed(1)
-    family = electra.Settings(**SHAPE)
-    made = shaken(rtd.Settings(share="none").build(family, Signs()))  # type: ignore[arg-type]
+    family = electra.Electra(**SHAPE)
+    made = shaken(rtd.Rtd(share="none").build(family, Signs()))  # type: ignore[arg-type]
     folder = tmp_path / "my-discriminator"
     for name, network in made.networks().items():
         at = folder if not name else tmp_path / f"my-{name}"
@@ -88,7 +88,7 @@ def test_where_a_generator_stands(tmp_path: Path) -> None:
         weights.write(at / "model.safetensors", tensors(network))
     assert foreign.beside(folder, "") == folder
     assert foreign.beside(folder, "generator") == tmp_path / "my-generator"
-    again = rtd.Settings(share="none").build(family, Signs())  # type: ignore[arg-type]
+    again = rtd.Rtd(share="none").build(family, Signs())  # type: ignore[arg-type]
     foreign.load_into(again, folder, Signs())
     wanted, found = (own_tensors(one) for one in (made, again))
     assert all(torch.equal(wanted[name], tensor) for name, tensor in found.items())
@@ -102,14 +102,14 @@ def test_where_a_generator_stands(tmp_path: Path) -> None:
 def test_what_a_network_begins_with_in_a_folder(folder: Path) -> None:
     """The settings as they were, its class, its tokenizer."""
     family = foreign.settings(folder)
-    assert family == bert.Settings(**SHAPE)
+    assert family == bert.Bert(**SHAPE)
     assert foreign.classes(folder) == ["BertForMaskedLM"]
     assert foreign.task_of(folder) is None
     assert not foreign.is_imported(folder)
     assert foreign.tokenizer_of(folder) == folder
-    causal = clm.Settings().build(gpt2.Settings(**SHAPE), Signs())  # type: ignore[arg-type]
+    causal = clm.Clm().build(gpt2.Gpt2(**SHAPE), Signs())  # type: ignore[arg-type]
     at = hub_folder(causal, folder.parent / "gpt")
-    assert foreign.settings(at) == gpt2.Settings(**SHAPE)
+    assert foreign.settings(at) == gpt2.Gpt2(**SHAPE)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_000_000, 2.0, "2", True])

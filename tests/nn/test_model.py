@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kit.families import WORDS, packed, shaken
+from ordsmed.base.menu import choice
 from ordsmed.nn import activations
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.lstm import Lstm
@@ -20,18 +21,18 @@ from ordsmed.train.mesh.layout import Layout
 SHAPE: dict[str, Any] = {"width": 64, "layers": 3, "heads": 4, "positions": 50, "spread": 0.05}
 DEEP = 0.05 / math.sqrt(6)
 FRESH: list[tuple[Any, dict[str, float]]] = [  # ends of names -> spreads other than 0.05
-    (bert.Settings(**SHAPE, tied=False), {}),
-    (roberta.Settings(**SHAPE), {}),
-    (megatron_bert.Settings(**SHAPE), {"mix.weight": DEEP, "down.weight": DEEP}),
-    (megatron_bert.Settings(**SHAPE, deep=False), {}),
+    (bert.Bert(**SHAPE, tied=False), {}),
+    (roberta.Roberta(**SHAPE), {}),
+    (megatron_bert.MegatronBert(**SHAPE), {"mix.weight": DEEP, "down.weight": DEEP}),
+    (megatron_bert.MegatronBert(**SHAPE, deep=False), {}),
     (
-        electra.Settings(**SHAPE, embedding=32),
+        electra.Electra(**SHAPE, embedding=32),
         {"project.weight": math.sqrt(2 / (32 + 64)), "detect.out.weight": math.sqrt(2 / 65)},
     ),
-    (gpt2.Settings(**SHAPE, tied=False), {"mix.weight": DEEP, "down.weight": DEEP, "places.weight": 0.01}),
-    (gpt2.Settings(**SHAPE, deep=False, places_spread=0.07), {"places.weight": 0.07}),
+    (gpt2.Gpt2(**SHAPE, tied=False), {"mix.weight": DEEP, "down.weight": DEEP, "places.weight": 0.01}),
+    (gpt2.Gpt2(**SHAPE, deep=False, places_spread=0.07), {"places.weight": 0.07}),
     (
-        modern.Settings(**SHAPE, norm_bias=True, attention_bias=True, inner_bias=True, head_bias=True, tied=False),
+        modern.ModernBert(**SHAPE, norm_bias=True, attention_bias=True, inner_bias=True, head_bias=True, tied=False),
         {"mix.weight": DEEP, "down.weight": DEEP, "head.dense.weight": DEEP},
     ),
 ]
@@ -53,7 +54,7 @@ def test_fresh_weights(settings: Any, others: dict[str, float]) -> None:
             assert (weight == wanted).all(), name
             continue
         spread = next((value for end, value in others.items() if name.endswith(end)), 0.05)
-        cut = isinstance(settings, modern.Settings)
+        cut = isinstance(settings, modern.ModernBert)
         room = 5 / math.sqrt(2 * weight.numel())
         assert float(weight.std()) == pytest.approx(spread * (CUT if cut else 1.0), rel=room), name
         assert abs(float(weight.mean())) < 5 * spread / math.sqrt(weight.numel()), name
@@ -70,46 +71,46 @@ def test_fresh_elmos() -> None:
     assert float(lstm.project.detach().abs().max()) == pytest.approx(math.sqrt(6 / 130), rel=0.01)
     assert not lstm.bias.any()
     assert Lstm(40, 40, cell_clip=0.0, projection_clip=0.0).project is None
-    head = elmo.Settings(width=64, cells=8).word_head(500)
+    head = elmo.Elmo(width=64, cells=8).word_head(500)
     assert float(head.table.weight.detach().std()) == pytest.approx(1 / 8, rel=0.05)
     assert not head.bias.any()
 
 
 ENCODERS = (bert, roberta, megatron_bert, electra)
 TAKEN: list[tuple[Any, dict[str, Any]]] = [
-    (bert.Settings, {"types": 0}),
-    (bert.Settings, {"dropout": 0.999, "attention_dropout": 0.0, "epsilon": 0.0, "spread": 9.9}),
-    *((m.Settings, {"width": 1, "layers": 1, "positions": 1}) for m in (*ENCODERS, gpt2)),
-    (modern.Settings, {"width": 2, "layers": 1, "positions": 1, "inner": 1, "window": 1, "every": 1, "theta": 1.0}),
-    (modern.Settings, {"layers": 3, "whole": (0, 2), "local_theta": 1.0}),
-    (elmo.Settings, {"width": 1, "cells": 1, "layers": 1, "letter": 1, "highways": 0, "filters": ((1, 1),),
+    (bert.Bert, {"types": 0}),
+    (bert.Bert, {"dropout": 0.999, "attention_dropout": 0.0, "epsilon": 0.0, "spread": 9.9}),
+    *((choice(m), {"width": 1, "layers": 1, "positions": 1}) for m in (*ENCODERS, gpt2)),
+    (modern.ModernBert, {"width": 2, "layers": 1, "positions": 1, "inner": 1, "window": 1, "every": 1, "theta": 1.0}),
+    (modern.ModernBert, {"layers": 3, "whole": (0, 2), "local_theta": 1.0}),
+    (elmo.Elmo, {"width": 1, "cells": 1, "layers": 1, "letter": 1, "highways": 0, "filters": ((1, 1),),
                      "longest_word": 4, "cell_clip": 0.0, "projection_clip": 0.0, "dropout": 0.0}),
-    (elmo.Settings, {"filters": ((7, 1),), "longest_word": 7}),
+    (elmo.Elmo, {"filters": ((7, 1),), "longest_word": 7}),
     (Adapters, {"rank": 1, "scale": 1e-9, "dropout": 0.0}),
     (Adapters, {"dropout": 0.999, "scale": 1e9}),
 ]  # fmt: skip
 REFUSED: list[tuple[Any, str, Any]] = [
-    *((m.Settings, name, 0) for m in (*ENCODERS, gpt2, modern) for name in ("width", "layers", "positions")),
-    *((m.Settings, name, -1) for m in (bert, gpt2, modern) for name in ("heads", "inner")),
-    *((m.Settings, "heads", 7) for m in (bert, gpt2, modern)),
-    *((bert.Settings, name, value) for name in ("dropout", "attention_dropout") for value in (1.0, -0.1)),
-    *((bert.Settings, "epsilon", value) for value in (1.0, -1e-9)),
-    *((gpt2.Settings, name, value) for name in ("spread", "places_spread") for value in (0.0, 10.0, math.nan)),
-    (bert.Settings, "types", -1),
-    (electra.Settings, "embedding", -1),
-    (modern.Settings, "heads", 256),
-    (modern.Settings, "every", 0),
-    (modern.Settings, "window", 0),
-    (modern.Settings, "whole", (22,)),
-    (modern.Settings, "whole", (-1,)),
-    *((modern.Settings, name, value) for name in ("theta", "local_theta") for value in (0.9, math.inf)),
-    *((elmo.Settings, name, 0) for name in ("width", "cells", "layers", "letter")),
-    (elmo.Settings, "highways", -1),
-    *((elmo.Settings, "filters", value) for value in ((), ((0, 4),), ((2, 0),))),
-    *((elmo.Settings, "longest_word", value) for value in (3, 6)),
-    (elmo.Settings, "cell_clip", -0.1),
-    (elmo.Settings, "projection_clip", -0.1),
-    (elmo.Settings, "dropout", 1.0),
+    *((choice(m), name, 0) for m in (*ENCODERS, gpt2, modern) for name in ("width", "layers", "positions")),
+    *((choice(m), name, -1) for m in (bert, gpt2, modern) for name in ("heads", "inner")),
+    *((choice(m), "heads", 7) for m in (bert, gpt2, modern)),
+    *((bert.Bert, name, value) for name in ("dropout", "attention_dropout") for value in (1.0, -0.1)),
+    *((bert.Bert, "epsilon", value) for value in (1.0, -1e-9)),
+    *((gpt2.Gpt2, name, value) for name in ("spread", "places_spread") for value in (0.0, 10.0, math.nan)),
+    (bert.Bert, "types", -1),
+    (electra.Electra, "embedding", -1),
+    (modern.ModernBert, "heads", 256),
+    (modern.ModernBert, "every", 0),
+    (modern.ModernBert, "window", 0),
+    (modern.ModernBert, "whole", (22,)),
+    (modern.ModernBert, "whole", (-1,)),
+    *((modern.ModernBert, name, value) for name in ("theta", "local_theta") for value in (0.9, math.inf)),
+    *((elmo.Elmo, name, 0) for name in ("width", "cells", "layers", "letter")),
+    (elmo.Elmo, "highways", -1),
+    *((elmo.Elmo, "filters", value) for value in ((), ((0, 4),), ((2, 0),))),
+    *((elmo.Elmo, "longest_word", value) for value in (3, 6)),
+    (elmo.Elmo, "cell_clip", -0.1),
+    (elmo.Elmo, "projection_clip", -0.1),
+    (elmo.Elmo, "dropout", 1.0),
     (Adapters, "scale", math.inf),
     (Adapters, "dropout", -0.1),
 ]
@@ -129,27 +130,27 @@ def test_what_cannot_be_is_refused(settings: Any, name: str, value: Any) -> None
 
 def test_what_is_left_to_the_width() -> None:
     for m in (*ENCODERS, gpt2):
-        assert (m.Settings(width=192).heads, m.Settings(width=192).inner) == (3, 768)
-    assert (modern.Settings(width=192).heads, modern.Settings(width=192).inner) == (3, 288)
-    assert (bert.Settings(width=32).heads, bert.Settings(width=32, heads=2, inner=5).inner) == (1, 5)
-    assert electra.Settings(width=192).embedding == 192
+        assert (choice(m)(width=192).heads, choice(m)(width=192).inner) == (3, 768)
+    assert (modern.ModernBert(width=192).heads, modern.ModernBert(width=192).inner) == (3, 288)
+    assert (bert.Bert(width=32).heads, bert.Bert(width=32, heads=2, inner=5).inner) == (1, 5)
+    assert electra.Electra(width=192).embedding == 192
 
 
 @pytest.mark.parametrize("settings", [made for made, _ in FRESH], ids=lambda made: type(made).__module__)
 def test_a_smaller_one_is_else_the_same(settings: Any) -> None:
     """Heads and inner widths follow the new width; an ELECTRA's embeddings shrink as the network does."""
     changed = {"width": 128, "layers": 1, "heads": 2}
-    changed["inner"] = 192 if isinstance(settings, modern.Settings) else 512
-    if isinstance(settings, electra.Settings):
+    changed["inner"] = 192 if isinstance(settings, modern.ModernBert) else 512
+    if isinstance(settings, electra.Electra):
         changed["embedding"] = 64
     assert asdict(settings.smaller(128, 1)) == asdict(settings) | changed
 
 
 def test_a_smaller_elmo() -> None:
-    small = replace(elmo.Settings(), dropout=0.3).smaller(64, 1)
+    small = replace(elmo.Elmo(), dropout=0.3).smaller(64, 1)
     assert (small.width, small.cells, small.layers, small.highways, small.dropout) == (64, 512, 1, 1, 0.3)
     assert small.filters == ((1, 8), (2, 8), (3, 16))
-    assert elmo.Settings(width=512, cells=4).smaller(8, 1).cells == 1
+    assert elmo.Elmo(width=512, cells=4).smaller(8, 1).cells == 1
 
 
 @pytest.mark.parametrize(
@@ -160,27 +161,27 @@ def test_a_smaller_elmo() -> None:
     ],
 )  # fmt: skip
 def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
-    assert tuple(m.Settings(width=width).tuning().rate for width in (1024, 768, 512, 256)) == rates
+    assert tuple(choice(m)(width=width).tuning().rate for width in (1024, 768, 512, 256)) == rates
 
 
 def test_how_families_are_fine_tuned_beside_the_rate() -> None:
     def rest(settings: Any) -> list[Any]:
         return list(asdict(settings.tuning()).values())[1:]  # warmup, layer_decay, decay, betas, freeze
 
-    assert rest(bert.Settings()) == rest(gpt2.Settings()) == [0.1, 1.0, 0.01, (0.9, 0.999), False]
-    assert rest(roberta.Settings()) == [0.06, 1.0, 0.1, (0.9, 0.98), False]
-    assert rest(electra.Settings()) == [0.1, 0.8, 0.01, (0.9, 0.999), False]
-    assert rest(electra.Settings(width=1024)) == [0.1, 0.9, 0.01, (0.9, 0.999), False]
-    assert rest(elmo.Settings()) == [0.0, 1.0, 0.01, (0.9, 0.999), True]
+    assert rest(bert.Bert()) == rest(gpt2.Gpt2()) == [0.1, 1.0, 0.01, (0.9, 0.999), False]
+    assert rest(roberta.Roberta()) == [0.06, 1.0, 0.1, (0.9, 0.98), False]
+    assert rest(electra.Electra()) == [0.1, 0.8, 0.01, (0.9, 0.999), False]
+    assert rest(electra.Electra(width=1024)) == [0.1, 0.9, 0.01, (0.9, 0.999), False]
+    assert rest(elmo.Elmo()) == [0.0, 1.0, 0.01, (0.9, 0.999), True]
 
 
 def test_what_an_elmo_costs() -> None:
     """2 x multiply-adds: gates of input and recurrence, the projection, in both directions."""
-    made = elmo.Settings(width=6, cells=10, layers=3)
+    made = elmo.Elmo(width=6, cells=10, layers=3)
     lstm = Lstm(6, 10, cell_clip=0.0, projection_clip=0.0)
     held = sum(weight.numel() for weight in lstm.parameters() if weight.ndim == 2)
     assert made.flops(1) == made.flops(50) == 2 * 2 * 3 * held
-    assert elmo.Settings(width=6, cells=6, layers=1).flops(9) == 2 * 2 * 4 * 6 * 12
+    assert elmo.Elmo(width=6, cells=6, layers=1).flops(9) == 2 * 2 * 4 * 6 * 12
     assert made.head_flops(100) == 2 * 2 * 6 * 100
     assert made.longest() > 10**9
 
@@ -203,7 +204,7 @@ def test_activations_are_those_of_their_names() -> None:
 
 @pytest.mark.parametrize("m", [bert, megatron_bert, electra])
 def test_tokens_of_which_no_type_is_told_are_of_the_first(m: Any) -> None:
-    model = shaken(m.Settings(**SHAPE).build(WORDS))
+    model = shaken(choice(m)(**SHAPE).build(WORDS))
     ids, positions, _ = packed()
     one, first, second = (model(ids, positions, None, types)
                           for types in (None, torch.zeros_like(ids), torch.ones_like(ids)))  # fmt: skip
@@ -214,7 +215,7 @@ def test_tokens_of_which_no_type_is_told_are_of_the_first(m: Any) -> None:
 def test_a_masked_head_norms_last() -> None:
     """Dense, activation, norm: what scores words has mean 0 and variance 1."""
     torch.manual_seed(0)
-    settings = bert.Settings(width=64, layers=1, heads=1)
+    settings = bert.Bert(width=64, layers=1, heads=1)
     head = settings.token_head(settings.build(30))
     out = head.transform(torch.randn(5, 64) * 9).detach()
     torch.testing.assert_close(out.mean(1), torch.zeros(5), rtol=0, atol=1e-5)
@@ -223,7 +224,7 @@ def test_a_masked_head_norms_last() -> None:
 
 def test_types_in_fp32_make_no_stream_of_fp32() -> None:
     """Norms that stand before leave the sum as it came: it must be in 16 bits from the embeddings on."""
-    settings = megatron_bert.Settings(width=64, layers=1, heads=1)
+    settings = megatron_bert.MegatronBert(width=64, layers=1, heads=1)
     network = settings.build(30)
     precision.keep_in_half(network, Layout(precision="bf16"))
     kinds = []

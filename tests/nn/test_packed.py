@@ -105,7 +105,7 @@ def test_activations_are_made_with_the_product_or_after_it(kind: type, name: str
 
 
 def test_heads_stay_out_of_8_bits() -> None:
-    network = nn.ModuleDict({"model": bert.Settings(width=32, layers=2, heads=2).build(20), "out": nn.Linear(32, 2)})
+    network = nn.ModuleDict({"model": bert.Bert(width=32, layers=2, heads=2).build(20), "out": nn.Linear(32, 2)})
     names = {id(module): name for name, module in network.named_modules()}
     half, small = ({names[id(layer)] for layer in layers_of(network, kind)} for kind in ("bf16", "int8"))
     assert half - small == {"out"}

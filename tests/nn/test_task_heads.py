@@ -10,7 +10,7 @@ import torch
 
 from kit.families import WORDS, Signs, close, hub_folder, sentence, shaken, state
 from ordsmed.base.errors import DataError
-from ordsmed.base.menu import load
+from ordsmed.base.menu import choice, load
 from ordsmed.learn.objective import Network
 from ordsmed.learn.objectives import clm, mlm, mlm_nsp
 from ordsmed.nn.dropout import Dropout
@@ -148,7 +148,7 @@ def pretrained(family, *, pairs=True):
     settings = FAMILIES[family]
     has_pairs = pairs and settings.capabilities.pairs
     chosen = clm if settings.capabilities.causal else mlm_nsp if has_pairs else mlm
-    return shaken(chosen.Settings().build(settings, Signs()))
+    return shaken(choice(chosen)().build(settings, Signs()))
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES)

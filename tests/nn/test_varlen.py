@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ordsmed.base.menu import choice
 from ordsmed.data.batch import Batch
 from ordsmed.nn import attention, varlen
 from ordsmed.nn.attention import SelfAttention, nearby, visibility
@@ -139,7 +140,7 @@ def test_dropout_is_the_operators_and_only_of_training(called: list[str]) -> Non
 def test_a_network_says_the_same_of_texts_end_to_end(called: list[str], family: Any) -> None:
     more = {"inner": 48, "window": 4, "every": 2} if family is modern else {}
     torch.manual_seed(3)
-    network = family.Settings(width=32, layers=2, heads=2, **more).build(50).eval()
+    network = choice(family)(width=32, layers=2, heads=2, **more).build(50).eval()
     parts = documents()
     tokens = torch.randint(0, 50, parts.shape)
     places = torch.arange(11).expand(3, -1)
@@ -162,7 +163,7 @@ def test_where_texts_begin() -> None:
 def test_a_batch_tells_a_device_where_its_texts_begin() -> None:
     parts, rows = documents().int(), torch.zeros(3, 11, dtype=torch.int64)
     batch = Batch(torch.arange(3), rows, rows, rows, torch.ones(3, 11), documents=parts)
-    network = bert.Settings(width=8, layers=1, heads=1).build(10)
+    network = bert.Bert(width=8, layers=1, heads=1).build(10)
     assert batch.texts(network) is parts
     away = batch.to(torch.device("meta"))
     texts = away.texts(network)

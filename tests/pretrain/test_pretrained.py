@@ -71,14 +71,14 @@ def test_a_loss_lies_below_or_above_that_of_guessing(
 
 def test_what_guesses_no_tokens_is_beside_no_guessing(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an objective of somebody's own may."""
-    build = mlm.Settings.build
+    build = mlm.Mlm.build
 
-    def built(self: mlm.Settings, *given: Any) -> Any:
+    def built(self: mlm.Mlm, *given: Any) -> Any:
         made = build(self, *given)
         made.guesses = ""
         return made
 
-    monkeypatch.setattr(mlm.Settings, "build", built)
+    monkeypatch.setattr(mlm.Mlm, "build", built)
     folder = pretrain(str(recipe(steps=2, validate=2)), ["model.width=16", "model.layers=1"])
     facts = files.read_json(folder / "scores.json")
     assert facts["validation"] > 0

@@ -21,13 +21,13 @@ STEPS = range(1, 13)
 
 def pretraining(**how: Any) -> Pretraining:
     phase = Phase(steps=12, length=8, batch=4, rate=1e-3)
-    said = {"data": "work/encode/a", "model": bert.Settings(), "objective": mlm.Settings(), "phase": (phase,)}
+    said = {"data": "work/encode/a", "model": bert.Bert(), "objective": mlm.Mlm(), "phase": (phase,)}
     return Pretraining(**{**said, **how})
 
 
 def finetuning(task: dict[str, Any] | None = None, **how: Any) -> Finetuning:
-    own = classify.Settings(**{"train": "train.tsv", "dev": "dev.tsv", "length": 16, **(task or {})})
-    return Finetuning(**{"task": own, "model": bert.Settings(), "tokenizer": "vocab.txt", **how})
+    own = classify.Classify(**{"train": "train.tsv", "dev": "dev.tsv", "length": 16, **(task or {})})
+    return Finetuning(**{"task": own, "model": bert.Bert(), "tokenizer": "vocab.txt", **how})
 
 
 def test_steps_of_a_pretraining_that_are_saved_and_judged() -> None:
@@ -81,7 +81,7 @@ def test_pretrainings_that_cannot_be(how: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         pretraining(**how)
     least = pretraining(keep=1, log=1, validation_rows=1, revisions=1, layer_decay=1.0, average=0.0, clip=0.0)
-    assert (least.model, least.init) == (bert.Settings(), None)
+    assert (least.model, least.init) == (bert.Bert(), None)
     assert pretraining(model=None, init="a run").init == "a run"
 
 

@@ -13,7 +13,7 @@ from kit.language_models import LEARNED, made, pairs_file
 from ordsmed.base.errors import DataError
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.probe import Finding, Record
-from ordsmed.measure.probes.minimal_pairs import Settings
+from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.text.tokenizers import bytebpe
 
 PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"), ("it ran", "it ran and ran")]
@@ -21,7 +21,7 @@ PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"
 
 def asked(tmp_path: Path, *files: Path, family: str = "gpt2", **how: Any) -> tuple[list[Record], Finding]:
     scorer = ways.scorer(made(family, tmp_path / family), how.get("way", ""))
-    probe = Settings(files=tuple(map(str, files)), **how)
+    probe = MinimalPairs(files=tuple(map(str, files)), **how)
     examples = list(probe.examples(scorer))
     scores = iter(scorer.scores([item for one in examples for item in one.items]))
     records = [probe.record(one, [next(scores) for _ in one.items]) for one in examples]
@@ -44,7 +44,7 @@ def test_the_likelier_one_is_right(tmp_path: Path) -> None:
     turned, back = asked(tmp_path, other)
     assert [record[2:][::-1] for record in turned] == [pytest.approx(record[2:], abs=1e-5) for record in records]
     assert back.facts["right"] == 3 - right
-    told = [Settings().told(record)["right"] for record in (*records, *turned)]
+    told = [MinimalPairs().told(record)["right"] for record in (*records, *turned)]
     assert told == [good > bad for _, _, good, bad in (*records, *turned)]
     assert any(told)
     _, found = asked(tmp_path, one, other)
@@ -58,12 +58,12 @@ def test_a_space_stands_before_each_sentence(tmp_path: Path) -> None:
     """As lm-evaluation-harness has it; the scores are those of such files."""
     spaced = [tuple(f" {text}" for text in pair) for pair in PAIRS]
     plain, other = pairs_file(tmp_path / "one.jsonl", PAIRS), pairs_file(tmp_path / "other.jsonl", spaced)
-    trained = replace(made("gpt2", tmp_path), tokenizer=bytebpe.Settings(size=260).train([text for text, _ in PAIRS]))
+    trained = replace(made("gpt2", tmp_path), tokenizer=bytebpe.ByteBpe(size=260).train([text for text, _ in PAIRS]))
     objective = LEARNED["gpt2"][1].build(LEARNED["gpt2"][0], trained.tokenizer)
     scorer = ways.scorer(replace(trained, objective=objective))
     items = [
         [item.pieces.tolist() for example in probe.examples(scorer) for item in example.items]
-        for probe in (Settings((str(plain),), space=True), Settings((str(other),)), Settings((str(plain),)))
+        for probe in (MinimalPairs((str(plain),), space=True), MinimalPairs((str(other),)), MinimalPairs((str(plain),)))
     ]
     assert items[0] == items[1] != items[2]
 
@@ -74,7 +74,7 @@ def test_ties_are_wrong_and_told(tmp_path: Path) -> None:
     records, found = asked(tmp_path, path)
     assert found.facts["ties"] == 2
     assert found.facts["right"] == sum(good - bad > 1e-6 for _, _, good, bad in records)
-    probe = Settings()
+    probe = MinimalPairs()
     assert [probe.told(record)["tie"] for record in records] == [True, True, False, False, False]
     told = probe.told(records[0])
     assert told["right"] is False
@@ -95,11 +95,11 @@ def test_equal_sentences_are_ties(tmp_path: Path) -> None:
         "equal sentences, which are never right: 2 of 5 pairs of one.jsonl, 1 of 5 pairs of other.jsonl"
     )
     assert asked(tmp_path, third)[1].how == ""
-    told = Settings().told(records[3])
+    told = MinimalPairs().told(records[3])
     assert told["good"] == told["bad"] < 0
     assert [told[key] for key in ("line", "right", "tie")] == [4, False, True]
     scorer = ways.scorer(made("gpt2", tmp_path / "gpt2"), "")
-    assert [len(one.items) for one in Settings((str(one),)).examples(scorer)] == [2, 2, 2, 1, 1]
+    assert [len(one.items) for one in MinimalPairs((str(one),)).examples(scorer)] == [2, 2, 2, 1, 1]
 
 
 def test_a_candidate_equal_to_the_good_one(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_candidate_equal_to_the_good_one(tmp_path: Path) -> None:
     texts = sorted(["it ran", "a cat sat on the old mat", "the dog"], key=len)
     rows = [{"good": good, "bad": texts} for good in texts]
     records, found = asked(tmp_path, lines(tmp_path / "x.jsonl", *rows, {"candidates": texts}))
-    told = [Settings().told(record) for record in records[:3]]
+    told = [MinimalPairs().told(record) for record in records[:3]]
     scores = [one["good"] for one in told]
     for one in told:
         assert one["bad"] == pytest.approx(scores, abs=1e-5)
@@ -172,7 +172,9 @@ def test_files_of_another_kind_are_refused(rows: list[Any], said: str, tmp_path:
 
 def test_a_table_of_a_head_alone_has_no_equal_pairs(tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("good\tbad\n")
-    assert list(Settings((str(tmp_path / "x.tsv"),)).examples(ways.scorer(made("gpt2", tmp_path / "gpt2"), ""))) == []
+    assert (
+        list(MinimalPairs((str(tmp_path / "x.tsv"),)).examples(ways.scorer(made("gpt2", tmp_path / "gpt2"), ""))) == []
+    )
 
 
 def test_invalid_bytes_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from kit import megatron
 from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import choice
 from ordsmed.learn.score.paired import clustered
 from ordsmed.measure.likelihood import documents, drawn, ways, windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
@@ -56,7 +57,7 @@ def test_wikitext_is_megatrons(overlap: int, batch: int, cached: bool, gpt2: Any
     path = tmp_path / "wiki.test.tokens"
     path.write_text(TEXT, encoding="utf-8")
     wanted = megatron.perplexity(*theirs, TEXT, 32, overlap, batch, cached)
-    _, finding = asked(gpt2, wikitext.Settings(files=(str(path),), overlap=overlap))
+    _, finding = asked(gpt2, wikitext.Wikitext(files=(str(path),), overlap=overlap))
     facts = finding.facts
     for key in ("perplexity", "adjusted_perplexity"):
         assert facts[key] == pytest.approx(wanted[key], rel=1e-5)
@@ -77,7 +78,7 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
     texts = [text for text in texts if text.split()[-1][0] != "["]
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    records, finding = asked(gpt2, cloze.Settings(files=(str(path),)))
+    records, finding = asked(gpt2, cloze.Cloze(files=(str(path),)))
     wanted = [megatron.lambada(model, cutter, text) for text in texts]
     assert [(row[1], row[2]) for row in records] == wanted
     assert 0 < sum(last for last, _ in wanted) < len(wanted)
@@ -90,7 +91,7 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
 def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_path: Path) -> None:
     """Its tokenizer need not have a sign that texts begin with: what stands before the word is enough."""
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "the newt sat on the cat"}) + "\n")
-    probe, signed = cloze.Settings(files=(str(tmp_path / "x.jsonl"),)), ways.scorer(gpt2)
+    probe, signed = cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)), ways.scorer(gpt2)
     bare = Causal(gpt2, signed.network, signed.head, [], [])
     logs = []
     for scorer in (signed, bare):
@@ -107,7 +108,7 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
     full = " ".join(["it ran"] * 14 + ["newt"] * (room - 31) + ["the newts"])  # three pieces, the last two of its word
     rows = ["the newt sat on the cat", "a dog ran " * 20 + "on the newts", full, f"it {full}"]
     path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    records, finding = asked(gpt2, cloze.Settings(files=(str(path),), start=start))
+    records, finding = asked(gpt2, cloze.Cloze(files=(str(path),), start=start))
     assert [row[4] for row in records] == [0, 64 - 33, 0, room + 1 - 33]
     many = "1 passage of 4" if start else "2 passages of 4"
     left_out = f"read without what stands furthest before, {31 if start else 32} tokens in all"
@@ -124,18 +125,18 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
         assert record[3] == pytest.approx(wanted, abs=1e-5)
     few = path.with_name("few.jsonl")
     few.write_text(json.dumps({"text": rows[0]}) + "\n")
-    assert asked(gpt2, cloze.Settings(files=(str(few),)))[1].how == ""
+    assert asked(gpt2, cloze.Cloze(files=(str(few),)))[1].how == ""
 
 
 def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
     """Its signs stand around what is left."""
     path, bert = tmp_path / "x.jsonl", made("bert", tmp_path)
     path.write_text(json.dumps({"text": "a dog ran " * 20 + "on the newts"}) + "\n")
-    [record], finding = asked(bert, cloze.Settings(files=(str(path),)))
+    [record], finding = asked(bert, cloze.Cloze(files=(str(path),)))
     assert record[4] == 64 - 30
     short = ("a dog ran " * 20).split()[-(30 - 4) :]
     path.write_text(json.dumps({"text": " ".join([*short, "on the newts"])}) + "\n")
-    assert asked(bert, cloze.Settings(files=(str(path),)))[0][0][3] == pytest.approx(record[3], abs=1e-5)
+    assert asked(bert, cloze.Cloze(files=(str(path),)))[0][0][3] == pytest.approx(record[3], abs=1e-5)
     assert "34 tokens in all" in finding.how
 
 
@@ -145,18 +146,18 @@ def test_a_word_is_guessed_with_all_its_pieces(best: list[int], word: bool) -> N
     example = Example((), ["x.jsonl:1", 0])
     for last in (True, False):
         asked_of = [Scores(np.zeros(1), np.asarray([last])), Scores(np.asarray([-1.0, -2.5]), np.asarray(best, bool))]
-        assert cloze.Settings().record(example, asked_of) == ["x.jsonl:1", last, word, -3.5, 0]
+        assert cloze.Cloze().record(example, asked_of) == ["x.jsonl:1", last, word, -3.5, 0]
 
 
 def test_models_are_compared_by_passages_and_windows() -> None:
     """In per cent, each passage by itself; nats of a window, weighted by its tokens."""
     rows = [["x:1", True, False, -1.0, 0], ["x:2", False, False, -2.0, 0], ["x:3", True, True, -3.0, 4]]
-    judged = cloze.Settings().compared(rows)
+    judged = cloze.Cloze().compared(rows)
     assert [(one.key, one.group) for one in judged] == [("x:1", ""), ("x:2", ""), ("x:3", "")]
     assert [one.values for one in judged] == [
         {"last_token": last, "word": word} for last, word in ((100, 0), (0, 0), (100, 100))
     ]
-    for probe in (bits.Settings(), pseudo_perplexity.Settings()):
+    for probe in (bits.Bits(), pseudo_perplexity.PseudoPerplexity()):
         [one, other] = probe.compared([[1, 5, 1, 9, 0, 0, 7.5, 3], [0, 0, 0, 0, 0, 0, 2.5, 2]])
         assert (one.values, one.weight) == ({"nats_per_token": 7.5}, 3)
         assert (other.values, other.weight) == ({"nats_per_token": 2.5}, 2)
@@ -183,8 +184,8 @@ def test_a_drawn_window_of_one_asked_token_is_kept(gpt2: Any, tmp_path: Path) ->
 def test_records_from_before_are_told() -> None:
     """They were of passages that were not cut."""
     rows = [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]]
-    assert cloze.Settings().finding(rows).how == ""
-    finding = cloze.Settings().finding(rows)
+    assert cloze.Cloze().finding(rows).how == ""
+    finding = cloze.Cloze().finding(rows)
     assert finding.facts["word"] == 50.0
     assert finding.facts["word_perplexity"] == pytest.approx(math.exp(1.5))
     assert finding.errors["word_perplexity"] == pytest.approx(math.exp(1.5) * 0.5)  # deviation 0.5 ** 0.5 of two
@@ -196,7 +197,7 @@ def test_errors_are_those_of_a_ratio_over_windows() -> None:
     targets = chance.integers(8, 30, 400)
     nats = targets * 3 + chance.normal(0, 9, 400)
     records = [[4, 20, 1, 50, 0, 0, float(a), int(b)] for a, b in zip(nats, targets, strict=True)]
-    finding, count = bits.Settings().finding(records), int(targets.sum())
+    finding, count = bits.Bits().finding(records), int(targets.sum())
     error = clustered(nats.tolist(), targets.tolist(), [""] * 400).error
     assert finding.errors["perplexity"] == pytest.approx(finding.facts["perplexity"] * error, rel=0.1)
     assert finding.errors["bits_per_byte"] == pytest.approx(error * count / math.log(2) / 8_000, rel=0.1)
@@ -207,11 +208,9 @@ def test_errors_are_those_of_a_ratio_over_windows() -> None:
 
 def test_perplexities_are_not_cut_off() -> None:
     """Beyond e^20, and beyond what a number can be."""
-    assert cloze.Settings().finding([["x:1", False, False, -30.0]]).facts["word_perplexity"] == pytest.approx(
-        math.exp(30)
-    )
-    assert bits.Settings().finding([[9, 40, 1, 50, 0, 0, 300.0, 10]]).facts["perplexity"] == pytest.approx(math.exp(30))
-    assert cloze.Settings().finding([["x:1", False, False, -800.0]]).facts["word_perplexity"] == math.inf
+    assert cloze.Cloze().finding([["x:1", False, False, -30.0]]).facts["word_perplexity"] == pytest.approx(math.exp(30))
+    assert bits.Bits().finding([[9, 40, 1, 50, 0, 0, 300.0, 10]]).facts["perplexity"] == pytest.approx(math.exp(30))
+    assert cloze.Cloze().finding([["x:1", False, False, -800.0]]).facts["word_perplexity"] == math.inf
 
 
 class Even:
@@ -239,7 +238,7 @@ def test_perplexity_of_a_word_by_hand(tmp_path: Path) -> None:
     """Five tokens, and eight pieces between single spaces: L = log 8, R = 4 / 7."""
     path = tmp_path / "x"
     path.write_text("a  b\nc d  e \n")
-    facts = by_hand(wikitext.Settings(files=(str(path),)))
+    facts = by_hand(wikitext.Wikitext(files=(str(path),)))
     assert [facts[key] for key in ("tokens", "original_tokens", "words", "bytes")] == [5, 6, 5, 13]
     assert facts["perplexity"] == pytest.approx(8)
     assert facts["adjusted_perplexity"] == pytest.approx(math.exp(math.log(8) * 4 / 5))
@@ -251,10 +250,10 @@ def test_bits_by_hand(tmp_path: Path) -> None:
     """Every token counts, the first behind the sign: three bits each; bytes, not letters."""
     (tmp_path / "a.txt").write_text("å b c", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"text": "d e"}\n\n{"text": "f"}\n')
-    facts = by_hand(bits.Settings(files=(str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl"))))
+    facts = by_hand(bits.Bits(files=(str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl"))))
     assert facts["bits_per_byte"] == pytest.approx(6 * 3 / (6 + 3 + 1))
     assert [facts[key] for key in ("documents", "words", "bytes", "scored", "windows")] == [3, 6, 10, 6, 3]
-    facts = by_hand(perplexity.Settings(files=(str(tmp_path / "b.jsonl"),)))
+    facts = by_hand(perplexity.Perplexity(files=(str(tmp_path / "b.jsonl"),)))
     assert facts["perplexity"] == pytest.approx(8)
     assert facts["documents"] == 2
 
@@ -300,7 +299,7 @@ def test_a_text_too_short_for_the_draws_is_told(gpt2: Any, tmp_path: Path, capsy
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "the cat ran"}\n')
     for batch in (1, 3, 3):
-        list(perplexity.Settings(files=(str(path),), iterations=1, batch=batch).examples(ways.scorer(gpt2)))
+        list(perplexity.Perplexity(files=(str(path),), iterations=1, batch=batch).examples(ways.scorer(gpt2)))
     told = f"{path}: 1 window for the 3 to be drawn: some are scored again and again\n"
     assert capsys.readouterr().err.endswith(told)
     assert capsys.readouterr().err == ""
@@ -311,20 +310,18 @@ def test_drawn_windows_are_always_the_same(gpt2: Any, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in SENTENCES * 20))
     how = {"files": (str(path),), "iterations": 2, "batch": 3, "window": 16}
-    one, again, other = (asked(gpt2, perplexity.Settings(**how, seed=seed)) for seed in (1, 1, 2))
+    one, again, other = (asked(gpt2, perplexity.Perplexity(**how, seed=seed)) for seed in (1, 1, 2))
     assert one == again
     assert one[0] != other[0]
     assert one[1].facts["windows"] == 6
     assert one[1].facts["scored"] == 6 * 16
-    [example] = list(perplexity.Settings(**how, seed=1).examples(ways.scorer(gpt2)))[:1]
+    [example] = list(perplexity.Perplexity(**how, seed=1).examples(ways.scorer(gpt2)))[:1]
     assert gpt2.tokenizer.end in example.items[0].pieces
 
 
 def test_a_window_sees_what_it_overlaps(gpt2: Any, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text(" ".join(SENTENCES * 5))
-    losses = [
-        asked(gpt2, bits.Settings(files=(str(tmp_path / "x.txt"),), window=16, overlap=step))[1] for step in (0, 4)
-    ]
+    losses = [asked(gpt2, bits.Bits(files=(str(tmp_path / "x.txt"),), window=16, overlap=step))[1] for step in (0, 4)]
     assert losses[0].facts["scored"] == losses[1].facts["scored"]
     assert losses[0].facts["bits_per_byte"] != losses[1].facts["bits_per_byte"]
     facts, guessed, size = losses[0].facts, losses[0].guessing, (tmp_path / "x.txt").stat().st_size
@@ -344,14 +341,14 @@ def test_a_window_sees_what_it_overlaps(gpt2: Any, tmp_path: Path) -> None:
 def test_files_that_are_no_word_level_text(text: str, said: str | None, gpt2: Any, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text(text)
-    examples = wikitext.Settings(files=(str(path),)).examples(ways.scorer(gpt2))
+    examples = wikitext.Wikitext(files=(str(path),)).examples(ways.scorer(gpt2))
     if said is None:
         assert len(list(examples)) == 1
         return
     with pytest.raises(DataError, match=said):
         list(examples)
     if len(text) > 99:
-        assert list(wikitext.Settings(files=(str(path),), set="none").examples(ways.scorer(gpt2)))
+        assert list(wikitext.Wikitext(files=(str(path),), set="none").examples(ways.scorer(gpt2)))
 
 
 LONG_WORD = json.dumps({"text": f"newt {'##'.join('xyz' * 15)}"})  # nothing of what is before it fits
@@ -367,7 +364,7 @@ LONG_WORD = json.dumps({"text": f"newt {'##'.join('xyz' * 15)}"})  # nothing of 
 def test_passages_that_cannot_be_asked(row: str, said: str, gpt2: Any, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(row + "\n")
     with pytest.raises(DataError, match=said):
-        list(cloze.Settings(files=(str(tmp_path / "x.jsonl"),)).examples(ways.scorer(gpt2)))
+        list(cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)).examples(ways.scorer(gpt2)))
 
 
 def test_who_cannot_be_asked(tmp_path: Path) -> None:
@@ -375,19 +372,19 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
     bert = made("bert", tmp_path / "bert")
     for probe in (wikitext, bits, perplexity):
         with pytest.raises(RecipeError, match="is read the way `masked`, whose scores do not multiply"):
-            asked(bert, probe.Settings(files=("x",)))
+            asked(bert, choice(probe)(files=("x",)))
     with pytest.raises(RecipeError, match="is read the way `detect`, which tells of no word"):
-        asked(opened("electra", tmp_path / "electra"), cloze.Settings(files=("x",)))
+        asked(opened("electra", tmp_path / "electra"), cloze.Cloze(files=("x",)))
     (tmp_path / "x.jsonl").write_text('{"text": "the cat sat on newts"}\n')
-    [record], _ = asked(bert, cloze.Settings(files=(str(tmp_path / "x.jsonl"),)))
+    [record], _ = asked(bert, cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)))
     scorer = ways.scorer(bert, "word")
     item = scorer.cut(["the cat sat on newts"])[0]
     assert record[3] == pytest.approx(scorer.scores([item])[0].logs[-2:].sum(), abs=1e-5)
     gpt2 = made("gpt2", tmp_path / "gpt2")
     with pytest.raises(RecipeError, match=r"model\.window: found 40; wanted at most 32"):
-        asked(gpt2, bits.Settings(files=("x",), window=40))
+        asked(gpt2, bits.Bits(files=("x",), window=40))
     with pytest.raises(RecipeError, match=r"model\.overlap: found 20; wanted at most the window, 16"):
-        asked(gpt2, bits.Settings(files=("x",), window=16, overlap=20))
+        asked(gpt2, bits.Bits(files=("x",), window=16, overlap=20))
     assert str(windows.Cutting(16, 4)) == "windows of 16 tokens, each 4 tokens further"
 
 
@@ -396,7 +393,7 @@ def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -
     """What it does not know is told, and spelled in full where words and bytes are counted."""
     elmo = elmo_made(tmp_path / "elmo")
     (tmp_path / "x").write_text("the newt ran under it\n\na gnu sat\n" * 3)
-    records, finding = asked(elmo, perplexity.Settings(files=(str(tmp_path / "x"),), way=way, window=4))
+    records, finding = asked(elmo, perplexity.Perplexity(files=(str(tmp_path / "x"),), way=way, window=4))
     scorer = ways.scorer(elmo, way)
     lines = [scorer.cut([line])[0] for line in ("the newt ran under", "it", "a gnu sat")]
     nats = -3 * sum(scores.total for scores in scorer.scores(lines))
@@ -408,18 +405,24 @@ def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -
     bits_of = (nats / math.log(2) + 3 * 3 * 8) / 90
     assert facts["bits_per_byte"] == pytest.approx(bits_of, rel=1e-5)
     assert facts["word_perplexity"] == pytest.approx(math.exp((nats + 9 * math.log(256)) / 24), rel=1e-5)
-    _, other = asked(elmo, bits.Settings(files=(str(tmp_path / "x"),), way=way, window=4))
+    _, other = asked(elmo, bits.Bits(files=(str(tmp_path / "x"),), way=way, window=4))
     assert next(iter(other.facts.items())) == ("bits_per_byte", pytest.approx(bits_of, rel=1e-5))
 
 
 def test_what_an_elmo_cannot_be_asked(tmp_path: Path) -> None:
     elmo = elmo_made(tmp_path)
     for probe, said in (
-        (wikitext.Settings(files=("x",)), "there are no tokens of running text to count; wanted a causal model"),
-        (perplexity.Settings(files=("x",), iterations=1), "line by line: no windows of running text are drawn for it"),
-        (bits.Settings(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0: read the way `mean`, every line"),
-        (pseudo_perplexity.Settings(files=("x",)), "by which no masks are filled; wanted masked or word; `perplexity`"),
-        (cloze.Settings(files=("x",), way="forward"), "`forward`, whose lexicon lacks words: each is `<UNK>`, and"),
+        (wikitext.Wikitext(files=("x",)), "there are no tokens of running text to count; wanted a causal model"),
+        (
+            perplexity.Perplexity(files=("x",), iterations=1),
+            "line by line: no windows of running text are drawn for it",
+        ),
+        (bits.Bits(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0: read the way `mean`, every line"),
+        (
+            pseudo_perplexity.PseudoPerplexity(files=("x",)),
+            "by which no masks are filled; wanted masked or word; `perplexity`",
+        ),
+        (cloze.Cloze(files=("x",), way="forward"), "`forward`, whose lexicon lacks words: each is `<UNK>`, and"),
     ):
         with pytest.raises(RecipeError, match=said):
             asked(elmo, probe)
@@ -431,7 +434,7 @@ def test_pieces_that_are_unknown_are_spelled(tmp_path: Path) -> None:
     results = []
     for name, text in (("a", "the newt ran"), ("b", "the n\u00f6\u00f6t ran")):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        results.append(asked(gpt2, bits.Settings(files=(str(tmp_path / name),)))[1].facts)
+        results.append(asked(gpt2, bits.Bits(files=(str(tmp_path / name),)))[1].facts)
     plain, unknown = results
     assert "unknown" not in plain
     assert unknown["unknown_tokens"] == 1
@@ -444,7 +447,7 @@ def test_pseudo_perplexity_is_of_all_tokens(way: str, tmp_path: Path) -> None:
     """Each once; the last window of a text is as long as others; no name by which it might be taken for perplexity."""
     bert = made("bert", tmp_path / "bert")
     (tmp_path / "x").write_text("the newts swam under it and the old dogs ran")
-    records, finding = asked(bert, pseudo_perplexity.Settings(files=(str(tmp_path / "x"),), way=way, window=5))
+    records, finding = asked(bert, pseudo_perplexity.PseudoPerplexity(files=(str(tmp_path / "x"),), way=way, window=5))
     scorer = ways.scorer(bert, way)
     ids = scorer.cut(["the newts swam under it and the old dogs ran"])[0].pieces
     assert len(ids) == 12
@@ -469,7 +472,7 @@ def test_the_bound_is_the_mean_over_draws(family: str, tmp_path: Path) -> None:
     assert one != pytest.approx(other)
     seen = set()
     for seed in range(8):
-        probe = perplexity_bound.Settings(files=(str(tmp_path / "x"),), draws=2, seed=seed)
+        probe = perplexity_bound.PerplexityBound(files=(str(tmp_path / "x"),), draws=2, seed=seed)
         [record], finding = asked(model, probe)
         seen.add(round(record[-2], 4))
         assert finding.facts["perplexity_bound"] == pytest.approx(math.exp(record[-2] / 2), rel=1e-5)
@@ -482,7 +485,7 @@ def test_one_draw_of_many_windows_hides_all_shares(tmp_path: Path) -> None:
     scorer = ways.scorer(made("bert", tmp_path / "bert"), "masked")
 
     def hidden(seed: int, draws: int) -> list[list[Any]]:
-        probe = perplexity_bound.Settings(files=(str(tmp_path / "x"),), window=8, draws=draws, seed=seed)
+        probe = perplexity_bound.PerplexityBound(files=(str(tmp_path / "x"),), window=8, draws=draws, seed=seed)
         return [[item.hidden for item in example.items] for example in probe.examples(scorer)]
 
     once = [places for [places] in hidden(0, 1)]
@@ -502,7 +505,7 @@ def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
     bert = made("bert", tmp_path / "bert")
     text = "the newts swam under it and the old dogs ran on the red mat ."
     (tmp_path / "x").write_text(text)
-    [record], _ = asked(bert, perplexity_bound.Settings(files=(str(tmp_path / "x"),), draws=400))
+    [record], _ = asked(bert, perplexity_bound.PerplexityBound(files=(str(tmp_path / "x"),), draws=400))
     ids = bert.tokenizer.encode(text)
     shown = np.asarray([bert.tokenizer.start, *ids, bert.tokenizer.stop])
     chance, costs = np.random.default_rng(1), []
@@ -522,9 +525,9 @@ def test_who_fills_no_masks(family: str, tmp_path: Path) -> None:
     model = opened(family, tmp_path / family)
     for probe in (pseudo_perplexity, perplexity_bound):
         with pytest.raises(RecipeError, match="by which no masks are filled; wanted masked"):
-            asked(model, probe.Settings(files=("x",)))
+            asked(model, choice(probe)(files=("x",)))
     with pytest.raises(RecipeError, match=r"model\.window: found 31; wanted at most 30"):
-        asked(made("bert", tmp_path / "bert"), pseudo_perplexity.Settings(files=("x",), window=31))
+        asked(made("bert", tmp_path / "bert"), pseudo_perplexity.PseudoPerplexity(files=("x",), window=31))
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytebpe", "elmo"])
@@ -540,7 +543,7 @@ def test_a_long_text_is_read_in_parts(
         + " \n" * 300
     )
     (tmp_path / "x").write_bytes(text.encode())
-    probe = perplexity.Settings(files=(str(tmp_path / "x"),))
+    probe = perplexity.Perplexity(files=(str(tmp_path / "x"),))
     wanted = asked(model, probe)
     sizes: list[int] = []
     cut = scorer.cut
@@ -553,7 +556,7 @@ def test_a_long_text_is_read_in_parts(
     assert found[1].facts == wanted[1].facts
     assert [row[-2:] for row in found[0]] == [pytest.approx(row[-2:]) for row in wanted[0]]
     if kind == "wordpiece":
-        examples = list(perplexity.Settings(files=probe.files, window=1).examples(scorer))
+        examples = list(perplexity.Perplexity(files=probe.files, window=1).examples(scorer))
         size = len(text.replace("\r\n", "\n").encode())
         assert sum(one.about[1] for one in examples) == size, "blank parts behind the last window too"
 
@@ -594,7 +597,7 @@ def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeyp
     """As of the whole, one document after the other."""
     (tmp_path / "a").write_text("the old newt sat on it .\n" * 30 + "\n" * 300)
     (tmp_path / "b").write_text("a red cat ran " * 3)
-    probe = perplexity.Settings(files=(str(tmp_path / "a"), str(tmp_path / "b")), iterations=4, batch=2)
+    probe = perplexity.Perplexity(files=(str(tmp_path / "a"), str(tmp_path / "b")), iterations=4, batch=2)
     scorer = ways.scorer(gpt2)
     wanted = [example.items[0].pieces.tolist() for example in probe.examples(scorer)]
     drawn._kept.cache_clear()

@@ -57,8 +57,8 @@ def test_files_and_recipes_are_those_there_are(made: dict[str, features.Feature]
 
 
 def test_the_matrix_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    able = dataclasses.replace(bert.Settings.capabilities, tensor=False, pairs=False)
-    monkeypatch.setattr(bert.Settings, "capabilities", able)
+    able = dataclasses.replace(bert.Bert.capabilities, tensor=False, pairs=False)
+    monkeypatch.setattr(bert.Bert, "capabilities", able)
     made = {each.name: each.cells["bert"] for each in features.features()}
     assert not made["mlm_nsp"].has
     assert not made["split layers (tensor parallel)"].has
@@ -69,7 +69,7 @@ def test_whatever_else_goes_wrong_is_no_refusal(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object) -> None:
         raise TypeError("broken")
 
-    monkeypatch.setattr(bert.Settings, "token_head", broken)  # which objectives alone ask for
+    monkeypatch.setattr(bert.Bert, "token_head", broken)  # which objectives alone ask for
     with pytest.raises(TypeError, match="broken"):
         features.features()
 

@@ -37,10 +37,10 @@ FILES = (
 @pytest.fixture(scope="module", params=["wordpiece", "cased", "bytebpe", "words"])
 def trained(request: pytest.FixtureRequest) -> Tokenizer:
     settings = {
-        "wordpiece": wordpiece.Settings(size=220, unused=2),
-        "cased": wordpiece.Settings(size=220, lowercase=False),
-        "bytebpe": bytebpe.Settings(size=320, special=("<pad>",)),
-        "words": whole_words.Settings(least=1, split="spaces"),
+        "wordpiece": wordpiece.WordPiece(size=220, unused=2),
+        "cased": wordpiece.WordPiece(size=220, lowercase=False),
+        "bytebpe": bytebpe.ByteBpe(size=320, special=("<pad>",)),
+        "words": whole_words.WordList(least=1, split="spaces"),
     }
     return settings[request.param].train(TEXTS * 3)
 
@@ -110,7 +110,7 @@ def test_hugging_face_loads_it(trained: Tokenizer, tmp_path: Path) -> None:
 
 
 def test_bytes_come_back() -> None:
-    tokenizer = bytebpe.Settings(size=300).train(TEXTS)
+    tokenizer = bytebpe.ByteBpe(size=300).train(TEXTS)
     for text in TEXTS:
         assert tokenizer.decode(tokenizer.encode(text), skip_special=False) == text
 
@@ -123,17 +123,17 @@ def test_names_of_special_tokens_are_text_in_a_corpus(trained: Tokenizer) -> Non
 
 
 def test_words_of_wordpiece() -> None:
-    tokenizer = wordpiece.Settings(size=60).train(["new newts newts new"] * 5)
+    tokenizer = wordpiece.WordPiece(size=60).train(["new newts newts new"] * 5)
     assert words(tokenizer, "newts, new [MASK] newtsw") == ["newts", "[UNK]", "new", "[MASK]", "newts##w"]
     assert not tokenizer.continues(np.asarray([tokenizer.encode("newtsw")[1:]] * 2))[:, 0].any()
 
 
 def test_words_of_bytebpe() -> None:
-    tokenizer = bytebpe.Settings(size=258).train(["ab"])
+    tokenizer = bytebpe.ByteBpe(size=258).train(["ab"])
     assert words(tokenizer, "The néwts don't\n42nd 你好!?") == [
         "The", "Ġ", "nÃ©wts", "Ġ", "don", "'", "t", "Ċ", "42", "nd", "Ġ", "ä½łå¥½", "!?",
     ]  # fmt: skip
-    joined = bytebpe.Settings(size=270).train(["the newts ran the newts ran"] * 9)
+    joined = bytebpe.ByteBpe(size=270).train(["the newts ran the newts ran"] * 9)
     assert words(joined, "the newts ran") == ["the", "Ġnewts", "Ġran"]
     ids = np.asarray([joined.encode("newts<|endoftext|>newts")])
     assert not joined.continues(ids)[0, int(np.argmax(ids[0] == joined.end)) + 1]
@@ -172,7 +172,7 @@ def test_the_table_of_words_gives_what_the_pipeline_gives(trained: Tokenizer, mo
 
 def test_pipelines_that_see_whole_texts_are_not_cut() -> None:
     assert cut_of(metaspace()) is None
-    assert cut_of(bytebpe.Settings(size=300, prefix_space=True).train(TEXTS)) is None
+    assert cut_of(bytebpe.ByteBpe(size=300, prefix_space=True).train(TEXTS)) is None
     ids, lengths = Words(metaspace(), np.dtype("<u2")).encode(["The newts", "", "The"])
     assert lengths.tolist() == [3, 0, 1]
     assert ids.tolist() == [1, 2, 3, 1]
@@ -287,7 +287,7 @@ def with_config(folder: Path, tokenizer: Tokenizer, **config: object) -> Tokeniz
 
 
 def test_roles_are_what_the_config_says_or_known_names(tmp_path: Path) -> None:
-    made = bytebpe.Settings(size=300, special=("[X]", "<pad>", "[PAD]", "[MASK]", "<mask>")).train(TEXTS)
+    made = bytebpe.ByteBpe(size=300, special=("[X]", "<pad>", "[PAD]", "[MASK]", "<mask>")).train(TEXTS)
     first = made.vocabulary - 6
     assert made.roles == {"pad": first + 2, "mask": first + 3, "end": first + 5}, "the names of BERT come first"
     found = with_config(tmp_path, made, mask_token={"content": "[X]"}, pad_token="<pad>", unk_token="[none]")
@@ -325,14 +325,14 @@ def test_what_is_written_for_other_tools(tmp_path: Path) -> None:
         "sep_token": "[SEP]",
         "mask_token": "[MASK]",
     }
-    assert config(wordpiece.Settings(size=60).train(TEXTS)) == {
+    assert config(wordpiece.WordPiece(size=60).train(TEXTS)) == {
         **always, **bert, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }  # fmt: skip
     end = "<|endoftext|>"
-    assert config(bytebpe.Settings(size=300).train(TEXTS)) == {
+    assert config(bytebpe.ByteBpe(size=300).train(TEXTS)) == {
         **always, "model_input_names": names, "eos_token": end, "bos_token": end,
     }  # fmt: skip
-    roberta = config(bytebpe.Settings(size=300, order="roberta").train(TEXTS))
+    roberta = config(bytebpe.ByteBpe(size=300, order="roberta").train(TEXTS))
     assert (roberta["bos_token"], roberta["eos_token"], roberta["cls_token"]) == ("<s>", "</s>", "<s>")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
@@ -340,7 +340,7 @@ def test_what_is_written_for_other_tools(tmp_path: Path) -> None:
 
 
 def test_no_file_of_another_tool_cuts_or_fills_up_texts(tmp_path: Path) -> None:
-    made = wordpiece.Settings(size=60).train(["new newts"] * 5)
+    made = wordpiece.WordPiece(size=60).train(["new newts"] * 5)
     made.pipeline.enable_truncation(2)
     made.pipeline.enable_padding(length=9)
     made.pipeline.save(str(tmp_path / "tokenizer.json"))
@@ -351,7 +351,7 @@ def test_no_file_of_another_tool_cuts_or_fills_up_texts(tmp_path: Path) -> None:
 
 def test_fingerprints_stay_from_version_to_version() -> None:
     """Stores are known by them: what is in the file counts, but no version, no nulls and no order of keys."""
-    made = wordpiece.Settings(size=60).train(["new"])
+    made = wordpiece.WordPiece(size=60).train(["new"])
     made.about = {
         "version": "1.0",
         "padding": 1,
@@ -418,7 +418,7 @@ def test_a_blank_alone_belongs_to_the_word_behind_it_where_asked() -> None:
     assert BYTES.continues(marked, blanks=True).tolist() == [False, False, False, False, True]
 
 
-BYTES = bytebpe.Settings(size=257).train(["a"])
+BYTES = bytebpe.ByteBpe(size=257).train(["a"])
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_where_words_of_other_marks_go_on() -> None:
     about["model"]["vocab"] = [[piece.replace("▁", "_"), score] for piece, score in about["model"]["vocab"]]
     other = Tokenizer(Pipeline.from_str(json.dumps(about)))
     assert words(other, "The newts The") == ["_The", "_newts", "_The"]
-    about = json.loads(wordpiece.Settings(size=60).train(["new newts newts new"] * 5).pipeline.to_str())
+    about = json.loads(wordpiece.WordPiece(size=60).train(["new newts newts new"] * 5).pipeline.to_str())
     about["model"]["continuing_subword_prefix"] = "@@"
     about["model"]["vocab"] = {piece.replace("##", "@@"): n for piece, n in about["model"]["vocab"].items()}
     assert words(Tokenizer(Pipeline.from_str(json.dumps(about))), "newtsw") == ["newts@@w"]

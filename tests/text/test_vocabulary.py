@@ -26,7 +26,7 @@ def listed(path: Path, lines: list[str]) -> Path:
 @pytest.fixture
 def halves(tmp_path: Path) -> tuple[Tokenizer, Path]:
     """A byte-level vocabulary in two files, as GPT-2's are."""
-    made = bytebpe.Settings(size=280).train(TEXTS)
+    made = bytebpe.ByteBpe(size=280).train(TEXTS)
     made.save(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
@@ -87,10 +87,10 @@ def test_a_list_of_fairseq_orders_the_pieces_anew(halves: tuple[Tokenizer, Path]
 
 
 def test_offsets_and_pairs_are_those_of_the_models() -> None:
-    gpt2 = bytebpe.Settings(size=270).train(TEXTS)
+    gpt2 = bytebpe.ByteBpe(size=270).train(TEXTS)
     assert gpt2.pipeline.encode("ab  ab").offsets[:4] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert [gpt2.pipeline.encode("a the").offsets[n] for n in (0, 1)] == [(0, 1), (1, 5)], "a piece holds its space"
-    roberta = bytebpe.Settings(size=275, order="roberta").train(TEXTS)
+    roberta = bytebpe.ByteBpe(size=275, order="roberta").train(TEXTS)
     assert roberta.pipeline.encode("a the").offsets == [(0, 0), (0, 1), (2, 5), (0, 0)], "and here it does not"
     bert = Tokenizer(vocabulary.wordpiece({p: n for n, p in enumerate(PIECES)}, lowercase=True))
     pair = bert.pipeline.encode("the", "newts")
@@ -163,7 +163,7 @@ def test_which_list_is_of_what(tmp_path: Path) -> None:
 
 
 def test_which_json_is_of_what(tmp_path: Path) -> None:
-    whole = words.Settings(least=1).train(TEXTS)
+    whole = words.WordList(least=1).train(TEXTS)
     whole.save(tmp_path)
     copy = tmp_path / "mine.json"
     copy.write_bytes((tmp_path / "tokenizer.json").read_bytes())
@@ -177,7 +177,7 @@ def test_which_json_is_of_what(tmp_path: Path) -> None:
 
 
 def test_counts_belong_to_their_vocabulary(tmp_path: Path) -> None:
-    made = words.Settings(least=1).train(TEXTS)
+    made = words.WordList(least=1).train(TEXTS)
     made.save(tmp_path)
     counts = tmp_path / vocabulary.COUNTS
     assert counts.name == "vocab-counts.tsv"

@@ -26,10 +26,10 @@ def learned(seed: int, state: torch.Tensor, vocabulary: int = 50) -> tuple[Any, 
     """A small objective after one update, with carried state."""
     torch.manual_seed(seed)
     named = SimpleNamespace(vocabulary=vocabulary)
-    objective = mlm.Settings().build(bert.Settings(width=16, layers=1, heads=2, positions=8), named)  # type: ignore[arg-type]
+    objective = mlm.Mlm().build(bert.Bert(width=16, layers=1, heads=2, positions=8), named)  # type: ignore[arg-type]
     objective.state["streams"] = state
     made = groups(objective)
-    optimizer = adamw.Settings().build(made)
+    optimizer = adamw.AdamW().build(made)
     for parameter in objective.parameters():
         parameter.grad = torch.randn_like(parameter)
     optimizer.step()

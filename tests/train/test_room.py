@@ -85,7 +85,7 @@ def test_what_no_machine_has_is_not_shown(capsys: pytest.CaptureFixture[str], tm
     assert "of memory with what they learn by; wanted less than the 1 MB there are here" in capsys.readouterr().err
 
 
-def bert_of(model: bert.Settings) -> torch.nn.Module:
+def bert_of(model: bert.Bert) -> torch.nn.Module:
     return model.build(1000)
 
 
@@ -94,11 +94,11 @@ def test_many_layers_are_counted_by_a_few(monkeypatch: pytest.MonkeyPatch, many:
     monkeypatch.setattr(room, "MANY", many)
     small = {"width": 8, "heads": 2, "positions": 16}
     for layers in (2, many, many + many // 2):
-        model = bert.Settings(layers=layers, **small)
+        model = bert.Bert(layers=layers, **small)
         with torch.device("meta"):
             exact = sum(t.numel() for t in bert_of(model).parameters())
         assert room.parameters(model, bert_of) == exact
-    assert room.parameters(bert.Settings(layers=2, width=10**12, heads=2, positions=16), bert_of) is None
+    assert room.parameters(bert.Bert(layers=2, width=10**12, heads=2, positions=16), bert_of) is None
 
 
 def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from ordsmed.train.several import PlannedRun
 
 
 def planned(folder: Path, *, seeds: tuple[int, ...], **how: Any) -> list[PlannedRun]:
-    task = classify.Settings(train="train.tsv", dev="dev.tsv", length=16)
-    asked = {"task": task, "model": bert.Settings(), "tokenizer": "vocab.txt", "steps": 5, **how}
+    task = classify.Classify(train="train.tsv", dev="dev.tsv", length=16)
+    asked = {"task": task, "model": bert.Bert(), "tokenizer": "vocab.txt", "steps": 5, **how}
     return [PlannedRun(f"seed-{seed}", Finetuning(**asked, seed=seed, out=str(folder / "runs" / f"seed-{seed}")))
             for seed in seeds]  # fmt: skip
 

@@ -13,7 +13,7 @@ from ordsmed.train.start import check_same
 
 def test_what_makes_another_network() -> None:
     """Not its dropout nor how fresh weights are spread; a row of types or none is the same."""
-    one = bert.Settings(width=16, layers=2, heads=2, positions=8)
+    one = bert.Bert(width=16, layers=2, heads=2, positions=8)
     check_same(one, dataclasses.replace(one, dropout=0.5, spread=0.5), "a run")
     check_same(None, one, "a run")
     for name, value in {"width": 32, "layers": 3, "heads": 4, "positions": 16, "inner": 99, "epsilon": 0.5}.items():
@@ -22,7 +22,7 @@ def test_what_makes_another_network() -> None:
     check_same(dataclasses.replace(one, types=0), dataclasses.replace(one, types=1), "a run")
     with pytest.raises(RecipeError, match="types"):
         check_same(dataclasses.replace(one, types=2), dataclasses.replace(one, types=1), "a run")
-    both = [gpt2.Settings(width=16, layers=2, heads=2, positions=8, causal=causal) for causal in (True, False)]
+    both = [gpt2.Gpt2(width=16, layers=2, heads=2, positions=8, causal=causal) for causal in (True, False)]
     check_same(*both, "a run")  # what a token sees may be another
     with pytest.raises(RecipeError, match="found kind bert; wanted kind gpt2"):
-        check_same(one, gpt2.Settings(width=16, layers=2, heads=2, positions=8), "a run")
+        check_same(one, gpt2.Gpt2(width=16, layers=2, heads=2, positions=8), "a run")

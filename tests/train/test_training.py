@@ -54,7 +54,7 @@ def test_a_negative_seed_is_refused() -> None:
 def test_bounds(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
     from ordsmed.learn.phases import Phase
 
-    how = {"data": "x", "objective": mlm.Settings(), "model": bert.Settings(),
+    how = {"data": "x", "objective": mlm.Mlm(), "model": bert.Bert(),
            "phase": (Phase(steps=1, length=8, batch=1, rate=1.0),)}  # fmt: skip
     for value in good:
         assert getattr(Pretraining(**how, **{name: value}), name) == value

@@ -1,7 +1,7 @@
 """A name in a recipe -> the file in a menu folder; the file system is the registry.
 
-kind = "bert"  in a [model]  ->  src/ordsmed/nn/models/bert.py  ->  its class `Settings`
-kind = "my_lab.my_objective" ->  that module                 ->  its class `Settings`
+kind = "bert"  in a [model]  ->  src/ordsmed/nn/models/bert.py  ->  class Bert(EncoderSettings, Choice)
+kind = "my_lab.my_objective" ->  that module                    ->  its class that derives from Choice
 """
 
 from __future__ import annotations
@@ -17,14 +17,21 @@ from typing import Any
 
 from ordsmed.base import offers
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.say import say
 
 HOUSE = Path(__file__).parent.parent
+UNMARKED = "Settings"  # what choices were called before there was a mark; those of others go on
 MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats", "probes")
 WINGS = {
     "corpora": "corpus", "cleaners": "corpus", "tokenizers": "text", "models": "nn", "objectives": "learn",
     "tasks": "learn", "optimizers": "learn", "formats": "weights", "probes": "measure",
     "trackers": "tell", "dialects": "others", "verbs": "cli",
 }  # fmt: skip
+_advised: set[str] = set()
+
+
+class Choice:
+    """The mark of what a file of a menu offers: one frozen dataclass, called what it is."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +74,45 @@ def entries(menu: str) -> list[str]:
 
 
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
-    """The `Settings` class of one choice."""
+    """The class of one choice."""
     if kind in entries(menu):
-        return opened(menu, kind).Settings
+        return choice(opened(menu, kind))
     place = place or f"{menu} kind"
     if "." not in kind:
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
-    module = offers.imported(kind, place)
-    if not hasattr(module, "Settings"):
-        raise RecipeError(place, f"`{kind}` has no class `Settings`", "one frozen dataclass of that name")
-    offers.check(menu, kind, module.Settings, place)
-    return module.Settings
+    found = choice(offers.imported(kind, place), place)
+    offers.check(menu, kind, found, place)
+    return found
+
+
+def choice(module: ModuleType, place: str = "") -> type[Any]:
+    """The class that a module of a menu offers."""
+    name = choice_name(module.__name__)
+    if not hasattr(module, name):
+        wanted = "one frozen dataclass that derives from `ordsmed.base.menu.Choice`"
+        raise RecipeError(place, f"`{module.__name__}` has no choice", wanted)
+    if name == UNMARKED and module.__name__ not in _advised:
+        _advised.add(module.__name__)
+        say(f"{module.__name__}.{name}: derive it from `ordsmed.base.menu.Choice` and call it what it is")
+    found: type[Any] = getattr(module, name)
+    return found
+
+
+def choice_name(module: str) -> str:
+    """The name of the class that a module offers, read from its source: what derives from `Choice`."""
+    marked = [
+        node.name
+        for node in _tree(module).body
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] == "Choice" for base in node.bases)
+    ]
+    if len(marked) > 1:
+        raise RecipeError(module, f"{' and '.join(marked)} derive from `Choice`", "one class that does")
+    return marked[0] if marked else UNMARKED
+
+
+def is_choice(settings: object) -> bool:
+    """Are these the settings of a menu's choice?"""
+    return isinstance(settings, Choice) or type(settings).__name__ == UNMARKED
 
 
 def opened(menu: str, kind: str) -> ModuleType:
@@ -88,8 +123,8 @@ def opened(menu: str, kind: str) -> ModuleType:
 def kind_of(settings: object) -> str:
     """The name a recipe uses for the file these settings stand in."""
     module = type(settings).__module__
-    house, *folders, kind = module.split(".")
-    return kind if house == "ordsmed" and folders[1:] and folders[1] in MENUS else module
+    place, _, kind = module.rpartition(".")
+    return kind if place in {f"ordsmed.{WINGS[menu]}.{menu}" for menu in MENUS} else module
 
 
 def module_of(menu: str, kind: str) -> str:
@@ -102,14 +137,18 @@ def headline(module: str) -> str:
     return (ast.get_docstring(_tree(module)) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def lines(module: str, name: str = "Settings") -> list[Line]:
+def lines(module: str, name: str = "") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
-    return [Line(one.name, _type(one.annotation), _default(one.value), one.doc) for one in _fields(module, name)]
+    return [
+        Line(one.name, _type(one.annotation), _default(one.value), one.doc)
+        for one in _fields(module, name or choice_name(module))
+    ]
 
 
-def nested(module: str, name: str = "Settings", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
+def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
     """The tables within the settings of a dataclass, by what their annotations name; those of a menu's kinds too."""
     tables: list[Nested] = []
+    name = name or choice_name(module)
     above = (*above, (module, name))
     for one in _fields(module, name):
         for node in _named(one.annotation):
@@ -125,7 +164,7 @@ def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) ->
     """The tables within the settings of a menu's kinds, each once, with the kinds that have it."""
     owners: dict[Nested, list[str]] = {}
     for kind in entries(menu):
-        place = (module_of(menu, kind), "Settings")
+        place = (module_of(menu, kind), choice_name(module_of(menu, kind)))
         for inner in nested(*place, above) if place not in above else []:
             owners.setdefault(replace(inner, key=f"{key}.{inner.key}"), []).append(kind)
     return [replace(one, kinds=() if own == entries(menu) else tuple(own)) for one, own in owners.items()]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ordsmed.base.errors import RecipeError
 
-WANTED: dict[str, tuple[str, ...]] = {  # what a menu's Settings has: methods as they are called, and plain names
+WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as they are called, and plain names
     "corpora": ("documents()", "stamp()", "size()"),
     "cleaners": ("clean(text, meta)",),
     "tokenizers": ("train(texts)", "load()"),
@@ -46,19 +46,20 @@ def imported(kind: str, place: str) -> ModuleType:
 
 
 def check(menu: str, kind: str, settings: Any, place: str) -> None:
-    """Refuse a class `Settings` that is not what its menu asks for."""
+    """Refuse a choice that is not what its menu asks for."""
+    choice = getattr(settings, "__name__", str(settings))
     if not (inspect.isclass(settings) and dataclasses.is_dataclass(settings)):
-        raise RecipeError(place, f"`{kind}`: Settings is no dataclass", "@dataclass(frozen=True) above the class")
+        raise RecipeError(place, f"`{kind}`: {choice} is no dataclass", "@dataclass(frozen=True) above the class")
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise RecipeError(place, f"`{kind}`: Settings can be changed", "@dataclass(frozen=True) above the class")
+        raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
     names = {field.name for field in dataclasses.fields(settings)}
     for form in WANTED[menu]:
         name = form.partition("(")[0]
         if not hasattr(settings, name) and name not in names:
-            raise RecipeError(place, f"`{kind}`: Settings has no `{name}`", f"`{form}`", PAGE)
+            raise RecipeError(place, f"`{kind}`: {choice} has no `{name}`", f"`{form}`", PAGE)
         if "(" in form and (why := _uncallable(settings, name, form)):
-            raise RecipeError(place, f"`{kind}`: Settings.{name} {why}", f"`{form}`", PAGE)
-    check_finished(settings, f"`{kind}`: Settings", place)
+            raise RecipeError(place, f"`{kind}`: {choice}.{name} {why}", f"`{form}`", PAGE)
+    check_finished(settings, f"`{kind}`: {choice}", place)
 
 
 def check_finished(made: type, named: str, place: str) -> None:

@@ -1,6 +1,6 @@
 """Recipes: TOML <-> typed, frozen settings; strict, with overrides and near names.
 
-    recipe.toml + ["model.width=256"] -> table -> decode(Pretrain, table) -> Pretrain(model=bert.Settings(...), ...)
+    recipe.toml + ["model.width=256"] -> table -> decode(Pretrain, table) -> Pretrain(model=Bert(...), ...)
 
 Settings are standard dataclasses in the file that does the work; msgspec checks the leaves, this file walks the tree.
 """
@@ -339,7 +339,7 @@ def _names(cls: type) -> list[str]:
 
 
 def _is_choice(settings: object) -> bool:
-    return type(settings).__name__ == "Settings"
+    return menu.is_choice(settings)
 
 
 def _show(value: object) -> str:

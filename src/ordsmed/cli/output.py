@@ -55,7 +55,7 @@ def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
     return lines
 
 
-def all_settings(module: str, name: str = "Settings", indent: str = "  ") -> list[str]:
+def all_settings(module: str, name: str = "", indent: str = "  ") -> list[str]:
     """The settings of a dataclass, and of every table within them."""
     lines = settings_lines(menu.lines(module, name), indent)
     for one in menu.nested(module, name):

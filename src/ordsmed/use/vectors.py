@@ -92,7 +92,7 @@ class Npy:
         np.lib.format.write_array_header_1_0(self.file, header)
 
 
-class Parquet:
+class ParquetVectors:
     """One row an entry, in groups of bounded size."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
@@ -133,7 +133,13 @@ class Parquet:
         return array
 
 
-WRITERS: dict[str, type[VectorWriter]] = {".h5": Hdf5, ".hdf5": Hdf5, ".npz": Npz, ".npy": Npy, ".parquet": Parquet}
+WRITERS: dict[str, type[VectorWriter]] = {
+    ".h5": Hdf5,
+    ".hdf5": Hdf5,
+    ".npz": Npz,
+    ".npy": Npy,
+    ".parquet": ParquetVectors,
+}
 
 
 def check(target: Path, *, even: bool, anew: bool) -> None:
@@ -153,7 +159,7 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
         raise RecipeError(target, "stands", "a new file", "name another, or add --anew to replace it")
     if kind is Hdf5:
         hdf5.h5py(target)
-    if kind is Parquet:
+    if kind is ParquetVectors:
         try:
             importlib.import_module("pyarrow")
         except ImportError:

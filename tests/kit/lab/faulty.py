@@ -16,7 +16,7 @@ import ordsmed
 from ordsmed.base import files, ranks, run, snapshots
 from ordsmed.data import loader
 from ordsmed.learn.objectives import mlm
-from ordsmed.learn.objectives.mlm import Settings
+from ordsmed.learn.objectives.mlm import Mlm
 from ordsmed.train import checkpoint, loop, meters, saving, session, watch
 from ordsmed.train.pretrain import finish, plan, texts
 from ordsmed.weights import boxes, weights

@@ -65,7 +65,7 @@ def test_the_optimizer_takes_it_for_large_tables(
         table, small = (torch.nn.Parameter(torch.randn(n, 50).to(device)) for n in (60, 4))
         idle = torch.nn.Parameter(torch.randn(60, 50).to(device))
         group = {"params": [table, small, idle], "decayed": True, "lr": 0.2}
-        optimizer = adagrad.Settings(decay=0.0).build([group])
+        optimizer = adagrad.Adagrad(decay=0.0).build([group])
         optimizer.param_groups[0]["lr"] = 0.2
         for step in range(3):
             for weight in (table, small):

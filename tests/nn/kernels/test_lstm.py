@@ -99,7 +99,7 @@ def test_what_is_no_number_stays_so_in_its_row(device: torch.device) -> None:
 
 def test_a_layer_of_elmo_takes_them(device: torch.device, only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    small = elmo.Settings(width=8, cells=12, dropout=0.0)
+    small = elmo.Elmo(width=8, cells=12, dropout=0.0)
     layer = elmo.Layer(small, residual=True).to(device)
     states = [torch.randn(*shape, device=device) for shape in ((3, 2, 8), (3, 2, 8), (2, 2, 8), (2, 2, 12))]
     switch.begin("plain", device)

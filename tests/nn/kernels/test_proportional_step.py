@@ -29,7 +29,7 @@ def group(weights: list[torch.nn.Parameter], kind: str, decayed: bool) -> dict[s
     return {"params": weights, "parts": parts, "kind": kind, "decayed": decayed, "lr": 0.02}
 
 
-def stepped(device: torch.device, how: lamb.Settings, steps: int = 3, spoilt: bool = False) -> list[Tensor]:
+def stepped(device: torch.device, how: lamb.Lamb, steps: int = 3, spoilt: bool = False) -> list[Tensor]:
     """Two groups after some steps, one weight with a gradient now and then only: weights and moments."""
     chance = torch.Generator().manual_seed(0)
     weights = [torch.nn.Parameter(torch.randn(s, generator=chance).to(device)) for s in SHAPES]
@@ -58,10 +58,10 @@ def test_weights_and_moments_are_the_plain_forms(
     monkeypatch.setattr(proportional_step, "CHUNK", 2_048)  # the largest is three chunks, the last of them not full
     proportional_step._cut.cache_clear()
     switch.begin("plain", device)
-    plain = stepped(device, lamb.Settings(**how))
+    plain = stepped(device, lamb.Lamb(**how))
     assert "proportional step" in switch.begin("auto", device)
-    monkeypatch.setattr(lamb.Lamb, "_directions", None)
-    ours = stepped(device, lamb.Settings(**how))
+    monkeypatch.setattr(lamb.LambOptimizer, "_directions", None)
+    ours = stepped(device, lamb.Lamb(**how))
     proportional_step._cut.cache_clear()
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=2e-5, atol=1e-6)
@@ -69,7 +69,7 @@ def test_weights_and_moments_are_the_plain_forms(
 
 def test_what_is_no_number_stays_in_its_tensor(device: torch.device, only: None) -> None:
     assert "proportional step" in switch.begin("auto", device)
-    spoilt = stepped(device, lamb.Settings(), 2, spoilt=True)[: len(SHAPES)]
+    spoilt = stepped(device, lamb.Lamb(), 2, spoilt=True)[: len(SHAPES)]
     assert [bool(weight.isfinite().all()) for weight in spoilt] == [True, True, True, False]
 
 
@@ -86,7 +86,7 @@ def test_norms_that_ranks_agree_on_are_the_plain_forms(device: torch.device, onl
     switch.begin("auto", device)
     weight = torch.nn.Parameter(torch.ones(3, 4, device=device))
     weight.grad = torch.ones_like(weight)
-    optimizer = lamb.Settings().build([group([weight], "matrix", True)])
+    optimizer = lamb.Lamb().build([group([weight], "matrix", True)])
     assert optimizer._by_kernels(list(updates.turns(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]
     optimizer.param_groups[0]["parts"] = [SimpleNamespace(groups=("a group of ranks",))]
     assert not optimizer._by_kernels(list(updates.turns(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]

@@ -23,8 +23,9 @@ BOUND = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 DROP = Drop(chance.key("some"), 77)
 SMALL = {"width": 24, "layers": 1, "heads": 2, "positions": 16}
 FAMILIES = {
-    "bert": bert.Settings(**SMALL), "megatron_bert": megatron_bert.Settings(**SMALL), "gpt2": gpt2.Settings(**SMALL),
-    "modern": modern.Settings(**{**SMALL, "layers": 2}, every=2, inner=32, window=4, dropout=0.1, attention_bias=True),
+    "bert": bert.Bert(**SMALL), "megatron_bert": megatron_bert.MegatronBert(**SMALL), "gpt2": gpt2.Gpt2(**SMALL),
+    "modern": modern.ModernBert(
+        **{**SMALL, "layers": 2}, every=2, inner=32, window=4, dropout=0.1, attention_bias=True),
 }  # fmt: skip
 
 

@@ -152,16 +152,16 @@ def test_each_is_tried_in_the_run_s_types_without_tf32(a_gpu: None, monkeypatch:
 
 def test_types_and_widths_are_those_of_the_network() -> None:
     """Of both networks of ELECTRA; of norms that stay exact; of what is not there, none."""
-    fakes = rtd.Settings(generator=rtd.Generator(width=32))
-    small = electra.Settings(width=64, layers=1, heads=2, dropout=0.0, attention_dropout=0.0)
+    fakes = rtd.Rtd(generator=rtd.Generator(width=32))
+    small = electra.Electra(width=64, layers=1, heads=2, dropout=0.0, attention_dropout=0.0)
     found = shapes_of(fakes.build(small, Signs()), torch.bfloat16)
     assert (found.dtype, found.residuals, found.normed) == (torch.bfloat16, (torch.bfloat16,), torch.bfloat16)
     assert found.widths == (32, 64)
     assert {128, 256} <= set(found.inner)
     assert (found.vocabulary, found.shifts, found.drops, found.cells) == ((1_000,), (True,), (False,), ())
-    exact = shapes_of(mlm.Settings().build(bert.Settings(width=64, layers=1), Signs()), torch.float16, ("norms",))
+    exact = shapes_of(mlm.Mlm().build(bert.Bert(width=64, layers=1), Signs()), torch.float16, ("norms",))
     assert (exact.residuals, exact.normed, exact.drops) == ((torch.float16, torch.float32), torch.float32, (True,))
-    words = shapes_of(bilm.Settings(samples=0).build(elmo.Settings(width=32, cells=64), Signs()), torch.float32)
+    words = shapes_of(bilm.BiLm(samples=0).build(elmo.Elmo(width=32, cells=64), Signs()), torch.float32)
     assert (words.cells, words.widths, words.residuals) == (((64, 32),), (), (torch.float32,))
 
 

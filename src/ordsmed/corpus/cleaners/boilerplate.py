@@ -19,6 +19,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from ordsmed.base.menu import Choice
+
 PHRASES = {
     "en": """all rights reserved | we use cookies | uses cookies | accept cookies | accept all cookies
         cookie policy | cookie settings | cookie preferences | share on facebook | share on twitter
@@ -116,7 +118,7 @@ for _phrase in _entries(PHRASES) + _entries(LOOSE):
 
 
 @dataclass(frozen=True)
-class Settings:
+class Boilerplate(Choice):
     """Lines that are no prose taken out: menus, cookies, copyright, sharing."""
 
     menu: int = 6

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.menu import Choice
 from ordsmed.text.markup.gutenberg import frame
 
 
 @dataclass(frozen=True)
-class Settings:
+class Gutenberg(Choice):
     """A book of Project Gutenberg without license and credits."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import language
 from ordsmed.text.read import tally
 
 
 @dataclass(frozen=True)
-class Settings:
+class Language(Choice):
     """Only documents in the wanted languages; meta["language"] for all."""
 
     keep: list[str] = field(default_factory=list)

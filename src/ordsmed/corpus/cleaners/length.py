@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.menu import Choice
 from ordsmed.text.read import tally
 
 
 @dataclass(frozen=True)
-class Settings:
+class Length(Choice):
     """Only documents within bounds of length."""
 
     least_characters: int = 0

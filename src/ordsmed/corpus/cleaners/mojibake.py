@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 
 # the tables in which UTF-8 is read by mistake; in those of Macintosh and DOS quotation marks, signs of mathematics and
 # the lines of drawings look like its bytes, so there only what no text has counts
@@ -35,7 +36,7 @@ _OLD_LEADS = "‚√ƒ≈◊ÿŸΓß─├┼╤╨"  # what these begin with
 
 
 @dataclass(frozen=True)
-class Settings:
+class Mojibake(Choice):
     """Repair of text decoded with the wrong table (mojibake)."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:

@@ -16,9 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.menu import Choice
+
 
 @dataclass(frozen=True)
-class Settings:
+class Private(Choice):
     """Addresses, telephones and numbers of persons replaced."""
 
     emails: str = "<EMAIL>"

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.menu import Choice
+
 _WIDE = {chr(0xFEE0 + code): chr(code) for code in range(0x21, 0x7F)}
 TABLE: Mapping[str, Mapping[str, str]] = {
     "quotes": {**dict.fromkeys("“”„‟‶″", '"'), **dict.fromkeys("‘’‚‛′‵´", "'"), "‴": "'''"},
@@ -39,7 +41,7 @@ _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏＡ-Ｚａ-ｚ]")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Punctuation(Choice):
     """Signs by a table: one quotation mark, one dash, one blank."""
 
     quotes: bool = True

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ordsmed.base.menu import Choice
 from ordsmed.text.read import tally
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _STOPS = frozenset(".!?…。！？｡؟۔।॥።։\"'”’»」』)")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Ratios(Choice):
     """Only documents that look like running text."""
 
     shortest: int = 200

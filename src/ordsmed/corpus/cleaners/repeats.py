@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.menu import Choice
+
 
 @dataclass(frozen=True)
-class Settings:
+class Repeats(Choice):
     """Each longer line of a document once."""
 
     shortest: int = 40

@@ -15,6 +15,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ordsmed.base.menu import Choice
+
 _JOINING = "\u0590-\u0dff\u0e00-\u109f\u1700-\u18af\u1a20-\u1cff\ua800-\uabff\ufb1d-\ufdcf\ufe70-\ufefc"
 _JOINING += "\U00010a00-\U00011fff\U0001e900-\U0001e95f"
 _EMOJI = "\u203c-\u205e\u2070-\u2bff\u3030-\u303d\u3297-\u3299\ufe0f\U0001f000-\U0001faff\U000e0020-\U000e007f"
@@ -31,7 +33,7 @@ _LEFTWARD = re.compile(
 
 
 @dataclass(frozen=True)
-class Settings:
+class Unicode(Choice):
     """A Unicode normal form, and no invisible characters that mean nothing."""
 
     form: Literal["NFC", "NFKC", "none"] = "NFC"

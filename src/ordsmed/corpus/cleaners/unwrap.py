@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.menu import Choice
 from ordsmed.text.markup.wrapped import joined
 
 
 @dataclass(frozen=True)
-class Settings:
+class Unwrap(Choice):
     """Lines broken at a fixed width joined to paragraphs."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
@@ -29,7 +30,7 @@ _TXT = re.compile(r"\.(?:txt|text)(?:\.utf-?8)?(?:\.(?:gz|bz2|xz|zst))?\Z", re.I
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Books(FileSource, Choice):
     """Books, one a file."""
 
     LICENCE = "as each book says"

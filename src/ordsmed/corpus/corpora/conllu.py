@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
@@ -23,7 +24,7 @@ LONGEST = 8 << 20  # characters of one document; what is longer is cut at a sent
 
 
 @dataclass(frozen=True)
-class Settings(TextSource):
+class Conllu(TextSource, Choice):
     """Documents of CoNLL-U files, their sentences as the files give them."""
 
     LICENCE = "as each treebank says"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import run
+from ordsmed.base.menu import Choice
 from ordsmed.corpus import folder
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.text import read
@@ -19,7 +20,7 @@ from ordsmed.text.source import Piece
 
 
 @dataclass(frozen=True)
-class Settings:
+class MadeCorpus(Choice):
     """Documents of finished corpora."""
 
     name: str | list[str]

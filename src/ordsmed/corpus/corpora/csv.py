@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.labelled.tables import table
@@ -15,7 +16,7 @@ from ordsmed.text.source import FileSource, Piece
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Csv(FileSource, Choice):
     """Documents of tables in text files; a file is held in memory."""
 
     text_key: str | int = "text"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
@@ -18,7 +19,7 @@ LONGEST = 1 << 28  # characters of one line
 
 
 @dataclass(frozen=True)
-class Settings(TextSource):
+class Jsonl(TextSource, Choice):
     """Documents of JSON lines."""
 
     text_key: str = "text"

@@ -18,6 +18,7 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
@@ -30,7 +31,7 @@ READ = {**dict.fromkeys(NUMBERS), "str": None, "json": None, "str_int": None, "s
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Mds(FileSource, Choice):
     """Documents of such folders."""
 
     text_key: str = "text"

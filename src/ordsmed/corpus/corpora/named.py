@@ -19,11 +19,12 @@ from typing import Any
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.menu import Choice
 from ordsmed.text.document import Document
 
 
 @dataclass(frozen=True)
-class Settings:
+class Named(Choice):
     """Sources that another file describes, one after the other."""
 
     names: str | list[str]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
@@ -27,7 +28,7 @@ BATCH = 16 << 20  # bytes of rows unpacked at a time
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Parquet(FileSource, Choice):
     """Documents of Parquet and Arrow files."""
 
     text_key: str = "text"

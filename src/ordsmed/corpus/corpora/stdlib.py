@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.text.document import Document
 from ordsmed.text.read import tally
 
@@ -46,7 +47,7 @@ _BUILT = """
 
 
 @dataclass(frozen=True)
-class Settings:
+class Stdlib(Choice):
     """The prose of the running Python's documentation and docstrings."""
 
     def documents(self) -> Iterator[Document]:

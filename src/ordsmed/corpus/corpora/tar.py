@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
@@ -39,7 +40,7 @@ _GAP = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 @dataclass(frozen=True)
-class Settings(TextSource):
+class Tar(TextSource, Choice):
     """Documents of text files in archives."""
 
     path: str | list[str]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
@@ -18,7 +19,7 @@ LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line
 
 
 @dataclass(frozen=True)
-class Settings(TextSource):
+class TextFiles(TextSource, Choice):
     """Documents of text files."""
 
     apart: Literal["blank", "line", "file"] = "blank"

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.keys import value_key
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.text import read
 from ordsmed.text.document import Document
@@ -31,7 +32,7 @@ PIECE = 4096 * SLOT.itemsize  # addresses that one process reads in a row
 
 
 @dataclass(frozen=True)
-class Settings(Rules, Crawl):
+class Web(Rules, Crawl, Choice):
     """Pages of the web, their main text alone."""
 
     LICENCE: ClassVar[str] = "as each page's owner says"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.markup import dump, wikitext
@@ -19,7 +20,7 @@ _UNSHOWN = "_unshown"  # from `read` to `refine`: the text is wikitext, and the 
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Wikipedia(FileSource, Choice):
     """The articles of Wikipedia dumps."""
 
     LICENCE = "CC BY-SA 4.0 (text of Wikipedia)"

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch
 from ordsmed.data.carried import CarriedRows, Signs
 from ordsmed.data.store import Store
@@ -35,7 +36,7 @@ WAYS = ("forward", "backward")
 
 
 @dataclass(frozen=True)
-class Settings:
+class BiLm(Choice):
     """The next word in both directions of reading, from a state that goes on from window to window."""
 
     samples: int = 8192
@@ -70,19 +71,19 @@ class Settings:
         how = {"length": phase.length, "batch": phase.batch, "together": self.together}
         return BiRows(self, stores, weights, signs, *key, whole=stretch.validating, **how)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> BiLm:
+    def build(self, model: Any, tokenizer: Tokenizer) -> BothDirections:
         if not model.capabilities.state:
             raise RecipeError("objective.kind", "bilm with a model that carries no state", "", 'use kind = "elmo"')
         if self.samples > tokenizer.vocabulary // 2:
             found = f"found {self.samples}, more than half of the {tokenizer.vocabulary:,} words"
             raise RecipeError("objective.samples", found, "fewer, or 0: all words, which is as fast then")
-        return BiLm(self, model, tokenizer.vocabulary)
+        return BothDirections(self, model, tokenizer.vocabulary)
 
 
 class BiRows(CarriedRows):
     """Windows of streams with the words that stand for all others, the same for all rows of a step."""
 
-    def __init__(self, settings: Settings, *inputs: Any, whole: bool, **how: Any) -> None:
+    def __init__(self, settings: BiLm, *inputs: Any, whole: bool, **how: Any) -> None:
         super().__init__(*inputs, whole=whole, **how)
         self.samples = 0 if whole else settings.samples
         self.key = chance.key("candidates", *inputs[3:])
@@ -103,14 +104,14 @@ class BiRows(CarriedRows):
         return self._last[1:]
 
 
-class BiLm(Objective):
+class BothDirections(Objective):
     """A network that reads in both directions, and one table of scores for both."""
 
     model: Any
     guesses = "validation"
     measures = ("perplexity", *(f"perplexity_{way}" for way in WAYS))
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: BiLm, model: Any, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.elmo: Any = model  # which tells more than other families do

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import StreamRows, see
 from ordsmed.data.store import Store
@@ -25,7 +26,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class Clm(Choice):
     """Causal language modeling: documents one after the other, an end sign between them."""
 
     separate: bool = True
@@ -47,7 +48,7 @@ class CausalRows(StreamRows):
     """Rows of running text and the same text one token on."""
 
     def __init__(
-        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self, settings: Clm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
         end = tokenizer.end if tokenizer.end is not None else tokenizer.stop

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
@@ -34,7 +35,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class Diffusion(Choice):
     """Masked diffusion: every share of masks, weighted so that the loss is a bound."""
 
     cut: Literal["anywhere", "sentence"] = "anywhere"

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store
@@ -36,7 +37,7 @@ DIRECTION = 11  # a use of chance, beside those of learn/masking.py
 
 
 @dataclass(frozen=True)
-class Settings:
+class Hybrid(Choice):
     """Masked and causal prediction in one model."""
 
     masked: float | Ramp = 0.5
@@ -77,7 +78,7 @@ class HybridRows(StreamRows):
     """Rows of running text, some with masks drawn by their number."""
 
     def __init__(
-        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self, settings: Hybrid, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch,
     ) -> None:  # fmt: skip
         end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
@@ -124,7 +125,7 @@ class BothWays(Objective):
 
     shifted = True
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Hybrid, model: Any, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)

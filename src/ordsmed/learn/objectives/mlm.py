@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import Assembled, Frame, PackedRows, Span, see
 from ordsmed.data.sentences import LineRows
@@ -30,7 +31,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class Mlm(Choice):
     """Masked language modeling, dynamic."""
 
     hide: float | Ramp = 0.15
@@ -77,7 +78,7 @@ class MaskedRows:
     """Rows with masks drawn by their number."""
 
     def __init__(
-        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self, settings: Mlm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch = OVER,
     ) -> None:  # fmt: skip
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
@@ -144,7 +145,7 @@ def _plain(
 class MaskedTokens(Objective):
     """A network and its token head, which sees only the places it is asked about."""
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Mlm, model: Any, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)

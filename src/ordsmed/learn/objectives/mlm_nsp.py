@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
@@ -33,7 +34,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class MlmNsp(Choice):
     """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
 
     hide: float = 0.15
@@ -88,7 +89,7 @@ class MaskedPairRows:
     """Pairs of segments with masks drawn by the number of the row."""
 
     def __init__(
-        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self, settings: MlmNsp, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
@@ -164,7 +165,7 @@ class MaskedPairRows:
 class MaskedPairs(Objective):
     """A network, its token head, which sees only the places it is asked about, and its head for pairs."""
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: MlmNsp, model: Any, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)

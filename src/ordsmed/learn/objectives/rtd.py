@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
@@ -52,7 +53,7 @@ class Generator:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Rtd(Choice):
     """Replaced-token detection."""
 
     hide: float = 0.15
@@ -145,7 +146,7 @@ class ReplacedRows:
     """Rows with places for the generator to fill: packed rows, or ELECTRA's examples of two segments (pack = false)."""
 
     def __init__(
-        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self, settings: Rtd, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
         need(tokenizer, "start", "stop", "mask", "pad", by="rtd")
@@ -224,7 +225,7 @@ class Detector(Objective):
 class Replaced(Detector):
     """Generator and detector."""
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Rtd, model: Any, vocabulary: int) -> None:
         smaller = settings.others(model)
         super().__init__(model, vocabulary)
         self.settings, self.generator_settings = settings, smaller.get("generator", model)

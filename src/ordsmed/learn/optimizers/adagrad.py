@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import is_sharded
@@ -16,7 +17,7 @@ LARGE = 1 << 20  # numbers from which a tensor is worth a kernel of its own
 
 
 @dataclass(frozen=True)
-class Settings:
+class Adagrad(Choice):
     """Adagrad; ELMo's rate is 0.2."""
 
     initial: float = 1.0
@@ -37,10 +38,10 @@ class Settings:
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         built = updates.with_decay(groups, self.decay)
-        return Adagrad(built, lr=0.0, initial_accumulator_value=self.initial, eps=self.epsilon)
+        return AdagradOptimizer(built, lr=0.0, initial_accumulator_value=self.initial, eps=self.epsilon)
 
 
-class Adagrad(torch.optim.Adagrad):
+class AdagradOptimizer(torch.optim.Adagrad):
     """torch's; large tables by a kernel of ours where those run."""
 
     @torch.no_grad()

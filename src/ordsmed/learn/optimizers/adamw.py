@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 
 
 @dataclass(frozen=True)
-class Settings:
+class AdamW(Choice):
     """AdamW; biases, norms and other vectors are not decayed."""
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -41,7 +42,7 @@ class Settings:
 class Flavoured(torch.optim.Optimizer):
     """w -= rate (c m / (√v + ε) + decay w): c is 1 (bert) or √(1 - b2^t) / (1 - b1^t) (keras)."""
 
-    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+    def __init__(self, groups: list[dict[str, Any]], how: AdamW) -> None:
         super().__init__(groups, {"lr": 0.0})
         self.how = how
 

@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 from ordsmed.learn.updates import Turn
 from ordsmed.nn.kernels import switch
 
 
 @dataclass(frozen=True)
-class Settings:
+class Lamb(Choice):
     """LAMB; NVIDIA's ELECTRA has betas 0.878 and 0.974, their BERT 0.9 and 0.999."""
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -43,13 +44,13 @@ class Settings:
             raise ValueError(f"clamp: found {self.clamp}; wanted 0 or more, and more than that")
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        return Lamb(updates.with_decay(groups, self.decay), self)
+        return LambOptimizer(updates.with_decay(groups, self.decay), self)
 
 
-class Lamb(torch.optim.Optimizer):
+class LambOptimizer(torch.optim.Optimizer):
     """u = m̂ / (√v̂ + ε) + decay w; w -= rate |w| / |u| u."""
 
-    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+    def __init__(self, groups: list[dict[str, Any]], how: Lamb) -> None:
         super().__init__(groups, {"lr": 0.0})
         self.how = how
 

@@ -1,4 +1,4 @@
-"""Muon: momentum of matrices made orthogonal (Jordan 2024; equal to torch.optim.Muon), AdamW for all else."""
+"""MuonOptimizer: momentum of matrices made orthogonal (Jordan 2024; equal to torch.optim.Muon), AdamW for all else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 from ordsmed.learn.updates import Turn
 from ordsmed.nn import shards
@@ -18,7 +19,7 @@ QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: steepest at 0, so that small si
 
 
 @dataclass(frozen=True)
-class Settings:
+class Muon(Choice):
     """Muon for matrices; tables, biases and norms learn by AdamW."""
 
     momentum: float = 0.95
@@ -54,13 +55,13 @@ class Settings:
         given = list(groups)
         matrices = updates.with_decay([g for g in given if g["kind"] == "matrix"], self.decay)
         rest = updates.with_decay([g for g in given if g["kind"] != "matrix"], self.rest_decay)
-        return Muon(matrices + rest, self)
+        return MuonOptimizer(matrices + rest, self)
 
 
-class Muon(torch.optim.Optimizer):
+class MuonOptimizer(torch.optim.Optimizer):
     """w -= rate (adjusted orthogonal(g + momentum) + decay w)."""
 
-    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+    def __init__(self, groups: list[dict[str, Any]], how: Muon) -> None:
         super().__init__(groups, {"lr": 0.0})
         self.how = how
 

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 from ordsmed.learn.updates import Turn
 
 
 @dataclass(frozen=True)
-class Settings:
+class StableAdamW(Choice):
     """AdamW with Adafactor's update clipping; needs no clipping of gradients."""
 
     betas: tuple[float, float] = (0.9, 0.99)
@@ -32,13 +33,13 @@ class Settings:
         updates.check_share("decay", self.decay)
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        return StableAdamW(updates.with_decay(groups, self.decay), self)
+        return StableAdamWOptimizer(updates.with_decay(groups, self.decay), self)
 
 
-class StableAdamW(torch.optim.Optimizer):
+class StableAdamWOptimizer(torch.optim.Optimizer):
     """r = rate / max(1, √mean(g² / max(v, ε²))); w -= r (m / (√v + ε) + decay w), both betas debiased."""
 
-    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+    def __init__(self, groups: list[dict[str, Any]], how: StableAdamW) -> None:
         super().__init__(groups, {"lr": 0.0})
         self.how = how
 

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.files import write_text
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Text, framed
@@ -99,7 +100,7 @@ class LabelPredictions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Files):
+class Classify(Files, Choice):
     """A class, or a number, of one text or two."""
 
     name: str = ""
@@ -314,7 +315,7 @@ class Settings(Files):
             say(f"{table.path}: {left}; the first: line {table.lines[first]} has `{gold[first]}`")
         return table.only(rows)
 
-    def settled(self, records: Records) -> Settings:
+    def settled(self, records: Records) -> Classify:
         seen, place = Counter(records.gold), records.parts[0].path
         if len(seen) < 2:
             raise DataError(place, f"`{records.gold[0]}` in every row", "two labels or numbers, or more")
@@ -405,7 +406,7 @@ class Settings(Files):
         numbers = {label: number for number, label in enumerate(labels)}
         return labels, np.array([numbers[label] for label in right]), np.array([numbers[label] for label in predicted])
 
-    def fitted(self, records: Records, features: Features, answers: Arrays) -> Settings:
+    def fitted(self, records: Records, features: Features, answers: Arrays) -> Classify:
         return self
 
     def guesses(self, train: Records, records: Records) -> LabelPredictions:
@@ -514,7 +515,7 @@ class Settings(Files):
 class Classifier(Task):
     """A network, what may stand on it, and a head over one state an example."""
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Classify, model: Any, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         assert settings.labels or settings.number, "the training data tell the labels: settled() comes first"
         self.labels, self.number, self.weights = settings.labels, settings.number, {"classify": 1.0}
@@ -553,7 +554,7 @@ class Classifier(Task):
         logits = scores["scores"]
         return {"number": logits} if self.number else {"probabilities": logits.softmax(-1)}
 
-    def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Classify) -> Usage:
         pairs = learned.second or (learned.name and "second" in glue.named(learned.name).columns)
         asked = '{"text": "Rain falls.", "text_pair": "It is wet."}' if pairs else '"Rain falls."'
         asked, texts = f"ask({asked}, truncation=True, max_length={learned.length})", "two texts" if pairs else "a text"

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
@@ -74,7 +75,7 @@ class QuestionRecords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Files):
+class Squad(Files, Choice):
     """Answers that are parts of a text (SQuAD)."""
 
     record: ClassVar[str] = "f1"
@@ -330,7 +331,7 @@ class Independent(Task):
     span: nn.Module
     by_token = ("start", "end")
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Squad, model: Any, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         self.weights = {"span": 1.0}
         self.add_head("span", 2)
@@ -349,7 +350,7 @@ class Independent(Task):
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         return scores
 
-    def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Squad) -> Usage:
         """Without a pipeline, which transformers has no more: the best part of a context that is not too long."""
         texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
         threshold = 0.0 if learned.threshold == "dev" else learned.threshold
@@ -380,7 +381,7 @@ print({answer})
 class Joint(Task):
     """Starts, then ends given a start, and whether there is an answer."""
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Squad, model: Any, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         self.beam, self.refuse = settings.beam, settings.refuse
         self.weights = {"span": 1.0} | ({"answerable": settings.answerable_weight} if self.refuse else {})
@@ -389,7 +390,7 @@ class Joint(Task):
         number_layers(self)
 
     def update_settings(self, settings: TaskSettings) -> None:
-        assert isinstance(settings, Settings)
+        assert isinstance(settings, Squad)
         self.beam = settings.beam
 
     def count(self, batch: Batch) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.files import write_text
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
@@ -56,7 +57,7 @@ class TagPredictions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Files):
+class Tag(Files, Choice):
     """A tag for each word."""
 
     column: str | int = -1
@@ -124,7 +125,7 @@ class Settings(Files):
         places = [f"sentence {number}" for number in range(1, len(words) + 1)]
         return TaggedSentences(words, [[None] * len(own) for own in words], places)
 
-    def settled(self, records: TaggedSentences) -> Settings:
+    def settled(self, records: TaggedSentences) -> Tag:
         counts = Counter(tag for tag in chain.from_iterable(records.tags) if tag is not None)
         file_scheme = self.file_scheme
         if spans.is_spans(self.labels or counts):
@@ -228,7 +229,7 @@ class Settings(Files):
     def _written_as(self, gold: Sequence[Tags]) -> spans.Scheme:
         return self.file_scheme or spans.scheme([[tag or "O" for tag in tags] for tags in gold])
 
-    def fitted(self, records: TaggedSentences, features: Features, answers: Arrays) -> Settings:
+    def fitted(self, records: TaggedSentences, features: Features, answers: Arrays) -> Tag:
         return self
 
     def guesses(self, train: TaggedSentences, records: TaggedSentences) -> TagPredictions:
@@ -289,7 +290,7 @@ class Tagger(Task):
 
     by_marks, by_token = True, ("tag", "probability")
 
-    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Tag, model: Any, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         self.labels, self.weights, given = settings.labels, {"tag": 1.0}, settings.class_weights
         assert given != "balanced", "settled settings say how much"
@@ -311,7 +312,7 @@ class Tagger(Task):
         probability, tag = scores["tag"].softmax(-1).max(-1)
         return {"tag": by_example(tag, batch, 0).int(), "probability": by_example(probability, batch)}
 
-    def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Tag) -> Usage:
         kind, does = (
             "token-classification",
             "tells the tag of each word: " + ", ".join(f"`{tag}`" for tag in self.labels),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Record
@@ -12,7 +13,7 @@ from ordsmed.measure.likelihood.windows import WindowedProbe
 
 
 @dataclass(frozen=True)
-class Settings(WindowedProbe):
+class Bits(WindowedProbe, Choice):
     """Of plain text, a file a document, or of JSON lines, a line a document."""
 
     files: tuple[str, ...] = ()

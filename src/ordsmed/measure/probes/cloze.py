@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import many
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
@@ -34,7 +35,7 @@ CHOOSE = ("causal", "masked", "word")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Cloze(Choice):
     """Accuracy of the last token, and of the whole last word."""
 
     files: tuple[str, ...] = ()

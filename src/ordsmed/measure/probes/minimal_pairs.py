@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.learn.score.paired import Clustered, clustered
 from ordsmed.measure.likelihood.items import Scorer, Scores
 from ordsmed.measure.likelihood.probe import Example, Finding, Judged, Record, cut, paths_of, records, share, text_of
@@ -25,7 +26,7 @@ ALIKE = 1e-6  # scores no further apart are equal: fp32 does not tell them apart
 
 
 @dataclass(frozen=True)
-class Settings:
+class MinimalPairs(Choice):
     """Accuracy over pairs, and over what the files call paradigms."""
 
     files: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import drawn, running
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Record
@@ -18,7 +19,7 @@ from ordsmed.measure.likelihood.windows import WindowedProbe
 
 
 @dataclass(frozen=True)
-class Settings(WindowedProbe):
+class Perplexity(WindowedProbe, Choice):
     """Per token, and where the text is known per word and byte."""
 
     files: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ordsmed.base import chance
+from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.filling import FillingProbe
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
@@ -23,7 +24,7 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record
 
 
 @dataclass(frozen=True)
-class Settings(FillingProbe):
+class PerplexityBound(FillingProbe, Choice):
     """Per token, word and byte; a pass for every draw."""
 
     files: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.filling import FillingProbe
 from ordsmed.measure.likelihood.items import Scorer, Scores
@@ -17,7 +18,7 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record
 
 
 @dataclass(frozen=True)
-class Settings(FillingProbe):
+class PseudoPerplexity(FillingProbe, Choice):
     """Per token, word and byte; a pass for every token."""
 
     files: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.menu import kind_of
+from ordsmed.base.menu import Choice, kind_of
 from ordsmed.measure.likelihood import windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
 from ordsmed.measure.likelihood.items import Ints, Scorer
@@ -28,7 +28,7 @@ LARGE = 2_000  # words from which on a text shows what it is
 
 
 @dataclass(frozen=True)
-class Settings(WindowedProbe):
+class Wikitext(WindowedProbe, Choice):
     """Per token, word and byte."""
 
     files: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ordsmed.base.menu import Choice
 from ordsmed.nn.encoder import EncoderSettings, deep
 from ordsmed.nn.model import Capabilities, Names, task_classes
 
@@ -18,7 +19,7 @@ def _size(layers: int, width: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Settings(EncoderSettings):
+class Bert(EncoderSettings, Choice):
     """A BERT; `size` names one of: tiny mini small medium base large."""
 
     deep: bool = False
@@ -48,6 +49,6 @@ class Settings(EncoderSettings):
         return self.bert_names()
 
     @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Settings:
+    def from_hugging_face(config: dict[str, Any]) -> Bert:
         """The settings a Hugging Face config.json means."""
-        return Settings.read(config)
+        return Bert.read(config)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from ordsmed.base.menu import Choice
 from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import Encoder, EncoderSettings, both_ends
@@ -23,7 +24,7 @@ def _size(layers: int, width: int, embedding: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Settings(EncoderSettings):
+class Electra(EncoderSettings, Choice):
     """An ELECTRA; `size` names one of: small base large."""
 
     embedding: int = 0
@@ -67,12 +68,12 @@ class Settings(EncoderSettings):
         dense = nn.Linear(self.width, self.width)
         return {"first_dropout": Dropout(self.dropout), "dense": dense, "gelu": nn.GELU()}
 
-    def smaller(self, width: int, layers: int) -> Settings:
+    def smaller(self, width: int, layers: int) -> Electra:
         return replace(
             self, width=width, layers=layers, heads=0, inner=0, embedding=self.embedding * width // self.width
         )
 
-    def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Settings:
+    def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Electra:
         """The same network in another size, over embeddings of this width."""
         return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
 
@@ -101,6 +102,6 @@ class Settings(EncoderSettings):
                      buffers=("position_ids",), zeros=self.without_types("electra"))  # fmt: skip
 
     @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Settings:
+    def from_hugging_face(config: dict[str, Any]) -> Electra:
         """The settings a Hugging Face config.json means."""
-        return Settings.read({"embedding_size": 128, **config}, embedding="embedding_size")
+        return Electra.read({"embedding_size": 128, **config}, embedding="embedding_size")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
 from ordsmed.nn.letters import Letters
@@ -20,7 +21,7 @@ FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 @dataclass(frozen=True)
-class Settings(Family):
+class Elmo(Family, Choice):
     """An ELMo; `size` names one of: original 5.5B survey medium small."""
 
     width: int = 512
@@ -82,20 +83,20 @@ class Settings(Family):
             problem = f"cuts words into pieces ({tokenizer.kind})"
             raise RecipeError("tokenizer", problem, "whole words, with <S>, </S> and <UNK>", 'use kind = "words"')
 
-    def build(self, vocabulary: int) -> Elmo:
-        return Elmo(self)
+    def build(self, vocabulary: int) -> ElmoModel:
+        return ElmoModel(self)
 
-    def token_head(self, model: Elmo) -> Any:
+    def token_head(self, model: ElmoModel) -> Any:
         raise RecipeError("objective.kind", "asks an ELMo for single tokens", "words in both directions", 'use "bilm"')
 
     def word_head(self, vocabulary: int) -> WordHead:
         """Scores over the vocabulary, for both directions."""
         return WordHead(vocabulary, self.width)
 
-    def smaller(self, width: int, layers: int) -> Settings:
+    def smaller(self, width: int, layers: int) -> Elmo:
         cells = max(1, width * self.cells // self.width)
         filters = ((1, 8), (2, 8), (3, 16))
-        return Settings(width=width, cells=cells, layers=layers, highways=1, filters=filters, dropout=self.dropout)
+        return Elmo(width=width, cells=cells, layers=layers, highways=1, filters=filters, dropout=self.dropout)
 
     def longest(self) -> int:
         return 1 << 30  # a state has no last place
@@ -126,7 +127,7 @@ class Settings(Family):
 class Layer(Block):
     """One LSTM layer in both directions, which know nothing of each other."""
 
-    def __init__(self, settings: Settings, *, residual: bool) -> None:
+    def __init__(self, settings: Elmo, *, residual: bool) -> None:
         super().__init__()
         how = {"cell_clip": settings.cell_clip, "projection_clip": settings.projection_clip}
         self.ahead = Lstm(settings.width, settings.cells, **how)
@@ -145,10 +146,10 @@ class Layer(Block):
         return ahead, back, torch.stack([one[1], other[1]]), torch.stack([one[2], other[2]])
 
 
-class Elmo(nn.Module):
+class ElmoModel(nn.Module):
     """Letters of words -> what each layer makes of them, in both directions."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Elmo) -> None:
         super().__init__()
         self.settings = settings
         self.letters = Letters(

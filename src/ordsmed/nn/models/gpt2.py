@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from ordsmed.base.menu import Choice
 from ordsmed.nn import activations
 from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, visibility
@@ -37,7 +38,7 @@ def _size(layers: int, width: int, heads: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Settings(Family):
+class Gpt2(Family, Choice):
     """A GPT-2; `size` names one of: mini 124M 355M 774M 1558M (or the release's first names 117M 345M 762M 1.5B)."""
 
     width: int = 768
@@ -93,8 +94,8 @@ class Settings(Family):
         if not self.causal:
             self.say_otherwise(architectures={}, capabilities=replace(self.capabilities, causal=False))
 
-    def build(self, vocabulary: int) -> Gpt2:
-        return Gpt2(self, vocabulary)
+    def build(self, vocabulary: int) -> Gpt2Model:
+        return Gpt2Model(self, vocabulary)
 
     def token_head(self, model: Model) -> NextHead:
         return NextHead(self, model)
@@ -103,7 +104,7 @@ class Settings(Family):
         before = {"dropout": Dropout(self.dropout)} if kind == "tag" else {}
         return in_turn(self.spread, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
 
-    def smaller(self, width: int, layers: int) -> Settings:
+    def smaller(self, width: int, layers: int) -> Gpt2:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
 
     def flops(self, length: int) -> float:
@@ -149,7 +150,7 @@ class Settings(Family):
                      buffers=(".attn.bias", ".attn.masked_bias"))  # fmt: skip
 
     @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Settings:
+    def from_hugging_face(config: dict[str, Any]) -> Gpt2:
         """The settings a Hugging Face config.json means."""
         expect(config, add_cross_attention=(False,), pruned_heads=({}, None))
         sizes = {"width": "n_embd", "layers": "n_layer", "heads": "n_head", "positions": "n_positions"}
@@ -160,15 +161,15 @@ class Settings(Family):
             "scaled_by_layer": "scale_attn_by_inverse_layer_idx",
         }  # fmt: skip
         chosen = activations.ours(config, "activation_function", "gelu_new")
-        return settings_of(Settings, {"n_positions": 1024, **config}, sizes, numbers, activation=chosen)
+        return settings_of(Gpt2, {"n_positions": 1024, **config}, sizes, numbers, activation=chosen)
 
 
-class Gpt2(Model):
+class Gpt2Model(Model):
     """Embeddings, dropout, blocks, norm."""
 
     takes_texts = True
 
-    def __init__(self, settings: Settings, vocabulary: int) -> None:
+    def __init__(self, settings: Gpt2, vocabulary: int) -> None:
         super().__init__()
         self.causal = settings.causal
         self.words = nn.Embedding(vocabulary, settings.width)
@@ -178,7 +179,7 @@ class Gpt2(Model):
         self.norm = nn.LayerNorm(settings.width, settings.epsilon)
         self._fresh(settings)
 
-    def _fresh(self, settings: Settings) -> None:
+    def _fresh(self, settings: Gpt2) -> None:
         """GPT-2's scheme: normal 0.02, positions 0.01, what blocks add smaller by sqrt(2 L), biases 0."""
         residual = settings.spread / (math.sqrt(2 * settings.layers) if settings.deep else 1)
         for name, parameter in self.named_parameters():
@@ -214,7 +215,7 @@ class Gpt2Block(Block):
 
     tensor_plan = TRANSFORMER_PLAN
 
-    def __init__(self, settings: Settings, layer: int) -> None:
+    def __init__(self, settings: Gpt2, layer: int) -> None:
         super().__init__()
         width = settings.width
         scale = 1 / math.sqrt(width // settings.heads) if settings.scaled else 1.0
@@ -238,7 +239,7 @@ class Gpt2Block(Block):
 class NextHead(TokenHead):
     """The word table itself, or one of its own."""
 
-    def __init__(self, settings: Settings, model: Model) -> None:
+    def __init__(self, settings: Gpt2, model: Model) -> None:
         super().__init__()
         self.words, self.bias = scored_words(model, settings.spread, tied=settings.tied), None
 

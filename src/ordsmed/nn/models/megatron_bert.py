@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ordsmed.base.menu import Choice
 from ordsmed.nn.encoder import EncoderSettings, deep
 from ordsmed.nn.model import Capabilities, Names, task_classes
 
 
 @dataclass(frozen=True)
-class Settings(EncoderSettings):
+class MegatronBert(EncoderSettings, Choice):
     """A Megatron BERT; `size` names one of: 345M."""
 
     deep: bool = True
@@ -43,6 +44,6 @@ class Settings(EncoderSettings):
         return self.bert_names()
 
     @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Settings:
+    def from_hugging_face(config: dict[str, Any]) -> MegatronBert:
         """The settings a Hugging Face config.json means."""
-        return Settings.read(config)
+        return MegatronBert.read(config)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from ordsmed.base.menu import Choice
 from ordsmed.nn import activations
 from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, nearby, visibility
@@ -50,7 +51,7 @@ def _size(layers: int, width: int, inner: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Settings(Family):
+class ModernBert(Family, Choice):
     """A ModernBERT; `size` names one of: small base large."""
 
     width: int = 768
@@ -166,7 +167,7 @@ class Settings(Family):
         _fresh(out.weight, self.width**-0.5)
         return made
 
-    def smaller(self, width: int, layers: int) -> Settings:
+    def smaller(self, width: int, layers: int) -> ModernBert:
         return replace(self, width=width, layers=layers, heads=0, inner=0, whole=None)
 
     def longest(self) -> int:
@@ -242,7 +243,7 @@ class Settings(Family):
         return ends.get(layer.rpartition(".")[2].removeprefix("attention_"), False)
 
     @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Settings:
+    def from_hugging_face(config: dict[str, Any]) -> ModernBert:
         """The settings a Hugging Face config.json means."""
         expect(config, rope_scaling=(None,), pruned_heads=({}, None))
         sizes = {
@@ -266,7 +267,7 @@ class Settings(Family):
             "head_activation": activations.ours(config, "classifier_activation", "gelu"),
             "causal": causal,
         }
-        return settings_of(Settings, usual, sizes, numbers, **chosen, **_thetas(config), **_whole(config))
+        return settings_of(ModernBert, usual, sizes, numbers, **chosen, **_thetas(config), **_whole(config))
 
 
 def _whole(config: dict[str, Any]) -> dict[str, Any]:
@@ -305,7 +306,7 @@ class Modern(Model):
 
     takes_texts = True
 
-    def __init__(self, settings: Settings, vocabulary: int) -> None:
+    def __init__(self, settings: ModernBert, vocabulary: int) -> None:
         super().__init__()
         self.settings = settings
         self.words = nn.Embedding(vocabulary, settings.width)
@@ -351,7 +352,7 @@ class ModernBlock(Block):
     tensor_plan: ClassVar[dict[str, str]] = {**TRANSFORMER_PLAN, "inner_dropout": "split"}
     attention_norm: nn.Module
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ModernBert) -> None:
         super().__init__()
         width = settings.width
         self.attention_norm = _norm(settings)
@@ -380,7 +381,7 @@ class FirstBlock(ModernBlock):
 
     tensor_plan: ClassVar[dict[str, str]] = {k: v for k, v in ModernBlock.tensor_plan.items() if k != "attention_norm"}
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ModernBert) -> None:
         super().__init__(settings)
         self.attention_norm = nn.Identity()
 
@@ -388,7 +389,7 @@ class FirstBlock(ModernBlock):
 class ModernHead(TokenHead):
     """Dense, activation, norm, and the word table with a bias a token."""
 
-    def __init__(self, settings: Settings, model: Model) -> None:
+    def __init__(self, settings: ModernBert, model: Model) -> None:
         super().__init__()
         self.words = scored_words(model, settings.spread, tied=settings.tied)
         self.dense = nn.Linear(settings.width, settings.width, bias=settings.head_bias)
@@ -423,7 +424,7 @@ def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
     return turned.cos(), turned.sin()
 
 
-def _norm(settings: Settings) -> nn.LayerNorm:
+def _norm(settings: ModernBert) -> nn.LayerNorm:
     return nn.LayerNorm(settings.width, settings.epsilon, bias=settings.norm_bias)
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.nn.config import expect
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import EncoderSettings, both_ends
@@ -22,7 +23,7 @@ def _size(layers: int, width: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Settings(EncoderSettings):
+class Roberta(EncoderSettings, Choice):
     """A RoBERTa; `size` names one of: base large."""
 
     types: int = 0
@@ -68,7 +69,7 @@ class Settings(EncoderSettings):
                      others=(".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
 
     @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Settings:
+    def from_hugging_face(config: dict[str, Any]) -> Roberta:
         """The settings a Hugging Face config.json means."""
-        expect(config, pad_token_id=(Settings.offset - 1,))
-        return Settings.read(config)
+        expect(config, pad_token_id=(Roberta.offset - 1,))
+        return Roberta.read(config)

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class ByteBpe(Choice):
     """How a byte-level vocabulary is learned, or where it lies."""
 
     size: int = 50_257

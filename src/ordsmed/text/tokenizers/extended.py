@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ordsmed.base import hub
+from ordsmed.base.menu import Choice
 from ordsmed.text.extension import extended
 from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class ExtendedTokenizer(Choice):
     """Which tokenizer gets how many pieces more."""
 
     base: str

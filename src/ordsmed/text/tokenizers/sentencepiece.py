@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.text import sentencepiece_model, sentencepiece_training, vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -21,7 +22,7 @@ ROLES = {  # by SentencePiece's names, in the order of their numbers
 
 
 @dataclass(frozen=True)
-class Settings:
+class SentencePiece(Choice):
     """How SentencePiece learns a vocabulary, or where its .model lies."""
 
     model: Literal["unigram", "bpe", None] = None

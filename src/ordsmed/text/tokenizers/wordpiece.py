@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -18,7 +19,7 @@ BLOCK = 1 << 22  # characters counted at once, or one text if that is longer
 
 
 @dataclass(frozen=True)
-class Settings:
+class WordPiece(Choice):
     """How a WordPiece vocabulary is learned, or where it lies."""
 
     size: int = 30_000

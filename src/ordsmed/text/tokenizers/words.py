@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.word_counts import WordCounts
@@ -19,7 +20,7 @@ CHUNKS = 8_000_000  # different ones that are counted, at most: the rarer half g
 
 
 @dataclass(frozen=True)
-class Settings:
+class WordList(Choice):
     """How a word vocabulary is learned, or where it lies."""
 
     size: int = 793_471

@@ -26,6 +26,7 @@ from ordsmed.base import files, hdf5
 from ordsmed.base import settings as tables
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.nn.model import own_tensors
 from ordsmed.text import vocabulary
@@ -61,7 +62,7 @@ USUAL = {  # what stands beside these two tables tells how it learned
 
 
 @dataclass(frozen=True)
-class Settings:
+class ElmoFormat(Choice):
     """Read and written; a checkpoint of bilm-tf's has the softmax over words as well, HDF5 files have not."""
 
     wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5, or bilm-tf's checkpoint), or the weights"

@@ -26,6 +26,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.binary import pickled
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.learn.kept import meant
 from ordsmed.nn.model import own_tensors
@@ -58,7 +59,7 @@ NAMES = (  # Hugging Face's -> theirs
 
 
 @dataclass(frozen=True)
-class Settings:
+class FairseqRoberta(Choice):
     """Read and written with the head for masked words, or of a fine-tuning for classes."""
 
     name: str = "sentence_classification_head"

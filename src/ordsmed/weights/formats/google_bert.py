@@ -20,6 +20,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.learn.kept import meant
 from ordsmed.text.tokenizer import Tokenizer
@@ -39,7 +40,7 @@ WRITTEN = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class GoogleBert(Choice):
     """Read with the heads of pretraining, of a classifier, of SQuAD, or none; written with any of these."""
 
     wanted: ClassVar[str] = "a folder with bert_config.json, vocab.txt and a TensorFlow checkpoint (*.index, *.data-*)"

@@ -23,6 +23,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming, weights
 from ordsmed.weights.foreign import Imported
@@ -43,7 +44,7 @@ NVIDIA = (  # theirs -> Google's
 
 
 @dataclass(frozen=True)
-class Settings:
+class GoogleElectra(Choice):
     """Both networks, read and written; without a generator there is nothing to go on learning with."""
 
     wanted: ClassVar[str] = "a folder with an ELECTRA's TensorFlow checkpoint (*.index, *.data-*) and vocab.txt"
@@ -89,7 +90,7 @@ def _both(trained: Any) -> tuple[Any, Any]:
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
         return trained.objective, learned
-    place = foreign.beside(trained.folder, Settings.beside)
+    place = foreign.beside(trained.folder, GoogleElectra.beside)
     small = foreign.settings(place)
     sizes = replace(learned.generator, **{name: getattr(small, name) for name in ("width", "layers", "heads", "inner")})
     ours, theirs = (weights.read_foreign(folder) for folder in (trained.folder, place))

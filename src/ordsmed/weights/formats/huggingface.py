@@ -13,7 +13,7 @@ import torch
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
-from ordsmed.base.menu import load
+from ordsmed.base.menu import Choice, load
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
 from ordsmed.learn.objective import Network
@@ -30,7 +30,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 
 
 @dataclass(frozen=True)
-class Settings:
+class HuggingFace(Choice):
     """Read and written, for every family that transformers knows."""
 
     wanted: ClassVar[str] = "a folder with config.json, weights and a tokenizer"

@@ -31,6 +31,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.binary import pickled
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming, weights
@@ -86,7 +87,7 @@ LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.b
 
 
 @dataclass(frozen=True)
-class Settings:
+class MegatronFormat(Choice):
     """Read of any age and number of ranks, and written."""
 
     ranks: int = 1

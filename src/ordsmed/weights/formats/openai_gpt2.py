@@ -18,6 +18,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
@@ -29,7 +30,7 @@ WORDS = "model/wte"
 
 
 @dataclass(frozen=True)
-class Settings:
+class OpenAiGpt2(Choice):
     """Read and written; heads of tasks are no part of it."""
 
     wanted: ClassVar[str] = "a folder with hparams.json, encoder.json, vocab.bpe and a TensorFlow checkpoint"
