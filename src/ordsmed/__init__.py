@@ -12,8 +12,6 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from ordsmed.base.moved import Moved
-
 __version__ = "0.1.0"
 
 FACE = {  # a name -> where it stands
@@ -25,7 +23,19 @@ FACE = {  # a name -> where it stands
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip
 __all__ = ["__version__", *FACE]
-sys.meta_path.insert(0, Moved())
+
+
+class _Moved:
+    """Finds modules by the names they had, before others find the same file again under that name."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> object:
+        if not name.startswith("ordsmed.") or name in ("ordsmed.base", "ordsmed.base.moved"):
+            return None
+        return import_module("ordsmed.base.moved").spec(name)
+
+
+sys.meta_path.insert(0, _Moved)  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> object:

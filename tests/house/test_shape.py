@@ -10,7 +10,23 @@ from ordsmed.base import menu
 
 LONGEST = 60  # lines
 # parameters, results and fields typed `Any` alone; these may only become fewer
-MOST = {"train": 2, "learn": 40, "api": 0}
+MOST = {
+    "api": 0,
+    "base": 81,
+    "cli": 9,
+    "corpus": 29,
+    "data": 6,
+    "learn": 40,
+    "machines": 3,
+    "measure": 52,
+    "nn": 65,
+    "others": 19,
+    "tell": 28,
+    "text": 37,
+    "train": 2,
+    "use": 21,
+    "weights": 80,
+}
 
 
 def test_no_function_is_longer_than_a_page() -> None:

@@ -20,10 +20,11 @@ from kit.makers import job_of, learned
 from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.nn.loss import token_loss
-from ordsmed.nn.packed import CastWeights, HalfLayer, Scaler, lacks_bf16
+from ordsmed.nn.packed import CastWeights, HalfLayer, lacks_bf16
 from ordsmed.train import checkpoint
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.precision import Scaler
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
 

@@ -117,7 +117,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -
 def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The body is what is below `model.`; rows of all steps count; a phase of epochs has no end yet."""
     sizes = {"model.a": torch.zeros(1000), "model.b": torch.zeros(200), "head.c": torch.zeros(30)}
-    monkeypatch.setattr(plans.weights, "own_tensors", lambda _: sizes)
+    monkeypatch.setattr(plans, "own_tensors", lambda _: sizes)
     recipe, plan = planned(monkeypatch, flops=lambda batch, length: float(batch * length * 10))
     recipe.phase = recipe.phases = (phase(3), phase(2, 16, 4))
     assert plan.sizes() == [

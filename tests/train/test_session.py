@@ -17,6 +17,7 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
+from ordsmed.nn.model import own_tensors
 from ordsmed.train import checkpoint, loop, request
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
@@ -369,11 +370,11 @@ def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_p
 
 def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()
-    tensors = deed.own_tensors(own.objective)
+    tensors = own_tensors(own.objective)
     deed.leave_weights(own, tmp_path / "weights", tensors)
     opened = open_model(tmp_path / "weights")
     assert opened.settings == own.objective.model_settings
-    found = deed.own_tensors(opened.objective)
+    found = own_tensors(opened.objective)
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 

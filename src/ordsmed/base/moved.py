@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
@@ -42,16 +41,15 @@ def now(name: str) -> str:
     return ""
 
 
-class Moved:
-    """Finds modules by the names they had, before others find the same file again under that name."""
+def spec(name: str) -> ModuleSpec | None:
+    """How Python loads a module by the name it had; nothing for other names."""
+    if name.startswith(tuple(f"ordsmed.{called}" for called in CALLED)):
+        raise ModuleNotFoundError(f"{name} is {name.replace('.', '.train.', 1)} since 0.2", name=name)
+    return ModuleSpec(name, cast(Any, Moved()), is_package=True) if now(name) else None
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if not name.startswith("ordsmed."):
-            return None
-        if name.startswith(tuple(f"ordsmed.{called}" for called in CALLED)):
-            place = name.replace("ordsmed.", "ordsmed.train.", 1)
-            raise ModuleNotFoundError(f"{name} is {place} since 0.2", name=name)
-        return ModuleSpec(name, cast(Any, self), is_package=True) if now(name) else None
+
+class Moved:
+    """Loads the module that a name means now."""
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Python makes an empty one, which is replaced."""
