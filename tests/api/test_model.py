@@ -299,11 +299,7 @@ def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, t
         ("nowhere", {}, "nowhere: no such folder; wanted a run's folder"),
         (".", {}, "is neither a run nor a model of a known format"),
         ("bert", {"step": 5}, "--step: found 5, which .* does not keep; wanted one of 0, 8, 12"),
-        (
-            "bert",
-            {"precision": "fp8"},
-            "--precision: found fp8; wanted fp32 or bf16 or fp16 or int8; did you",
-        ),
+        ("bert", {"precision": "fp8"}, "--precision: found fp8; wanted fp32 or bf16 or fp16 or int8; did you"),
         ("bert", {"device": "tpu"}, "--device: found tpu; wanted auto, cpu or cuda"),
         ("bert", {"threads": 0}, "--threads: found 0"),
         ("x" * 300, {}, "^x{300}: File name too long; take a shorter name$"),

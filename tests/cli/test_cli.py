@@ -573,10 +573,7 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
         (["corpus", "folder", "source.path=a.txt", "out=circle"], "circle: is a link that leads to no folder; wanted"),
         (["corpus", "folder", "source.path=a.txt", "out=\udcff"], "`out`: found '\\udcff', which is no UTF-8; wanted"),
         (["corpus", "presplit", "listed", "/"], "listed/status.json: holds no table of facts; "),
-        (
-            ["tokenizer", "t.toml"],
-            "deep.json: is nested too deeply to be read; wanted tokenizer.json, vocab.txt",
-        ),
+        (["tokenizer", "t.toml"], "deep.json: is nested too deeply to be read; wanted tokenizer.json, vocab.txt"),
         (["recipes", "bytes.toml"], "bytes.toml: not TOML: 'utf-8' codec can't decode"),
         (["show", "a\nb"], "`a b`: no built-in recipe and no file"),
     ],

@@ -163,10 +163,7 @@ def test_the_real_sample_is_read_whole(shared_data: Path, tmp_path: Path) -> Non
         ),
         ({"input_ids": 900}, r"input_ids: found 900; wanted 0 to 125"),
         ({"masked_lm_positions": 24}, r"masked_lm_positions: found 24; wanted 0 to 23"),
-        (
-            {"masked_lm_ids": None},
-            r"holds input_ids, .*; lacks masked_lm_ids; wanted BERT's \(create",
-        ),
+        ({"masked_lm_ids": None}, r"holds input_ids, .*; lacks masked_lm_ids; wanted BERT's \(create"),
     ],
 )
 def test_what_cannot_be_is_named(store: Path, written: Path, tmp_path: Path, change: dict[str, Any], told: str) -> None:

@@ -118,9 +118,7 @@ def test_models_know_nothing_of_other_processes() -> None:
         assert "distributed" not in path.read_text(encoding="utf-8"), path
 
 
-ENTRANCE = [
-    *sorted((HOUSE / "cli").rglob("*.py")),
-]
+ENTRANCE = [*sorted((HOUSE / "cli").rglob("*.py"))]
 
 
 def heavy(path: Path) -> list[str]:

@@ -39,20 +39,20 @@ PARTICIPLES = {"agreed", "begun", "settled", "shown", "stands", "taken", "told"}
 UNUSUAL = {"slope", "slopes", "places", "spread", "spreads", "letters", "signs", "course", "courses", "judged", "judge"}
 MOST = {  # names of a wing that are thin, participles, unusual, and layouts by hand; these may only become fewer
     "api": (12, 0, 0, 6),
-    "base": (121, 1, 3, 24),
+    "base": (121, 1, 3, 12),
     "cli": (75, 0, 1, 3),
-    "corpus": (135, 4, 11, 14),
-    "data": (39, 0, 39, 27),
-    "learn": (150, 8, 51, 50),
-    "machines": (131, 0, 9, 33),
-    "measure": (177, 7, 17, 60),
-    "nn": (109, 3, 88, 92),
-    "others": (113, 3, 11, 106),
-    "tell": (173, 8, 29, 70),
-    "text": (124, 3, 30, 44),
-    "train": (211, 7, 36, 42),
-    "use": (83, 6, 7, 14),
-    "weights": (213, 3, 12, 54),
+    "corpus": (135, 4, 11, 8),
+    "data": (39, 0, 39, 13),
+    "learn": (150, 8, 51, 39),
+    "machines": (131, 0, 9, 25),
+    "measure": (177, 7, 17, 33),
+    "nn": (109, 3, 88, 67),
+    "others": (113, 3, 11, 54),
+    "tell": (173, 8, 29, 41),
+    "text": (124, 3, 30, 24),
+    "train": (211, 7, 36, 25),
+    "use": (83, 6, 7, 8),
+    "weights": (213, 3, 12, 25),
 }
 
 

@@ -103,11 +103,7 @@ def test_columns_parted_by_tabs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert sentences.words == [["x"], ["#a b", "", "c"], ["#"]]
     assert sentences.tags == [["O"], ["B", "I", None], ["O"]]
     said = capsys.readouterr().err
-    for line in (
-        "2 lines beginning with # taken for comments",
-        "1 of 5 words are empty",
-        "1 of 5 words have no tag",
-    ):
+    for line in ("2 lines beginning with # taken for comments", "1 of 5 words are empty", "1 of 5 words have no tag"):
         assert line in said
 
 

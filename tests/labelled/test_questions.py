@@ -41,10 +41,7 @@ def read(
 
 
 ONE, TWO = record(), record(id=2, question="Is it warm?", answers=[], is_impossible=True)
-WANTED = [
-    Question("q1", "When?", LAKE, (Answer("May", 39),), False),
-    Question("2", "Is it warm?", LAKE, (), True),
-]
+WANTED = [Question("q1", "When?", LAKE, (Answer("May", 39),), False), Question("2", "Is it warm?", LAKE, (), True)]
 COLUMNS = {"text": ["May"], "answer_start": [39]}
 FORMS = {
     "squad": [squad(ONE, TWO)],
@@ -225,8 +222,7 @@ def test_public_files(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
-    [({"id": True}, "`id` is a bool"), ({"answers": [answer("May", True)]}, "answer_start: True")],
+    ("wrong", "said"), [({"id": True}, "`id` is a bool"), ({"answers": [answer("May", True)]}, "answer_start: True")]
 )
 def test_true_is_no_number(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):

@@ -83,11 +83,7 @@ def test_what_is_heard_is_passed_on_to_who_is_left() -> None:
     with local._signals_to([left, gone]) as heard:  # type: ignore[list-item]
         for number in (signal.SIGUSR1, signal.SIGTERM):
             os.kill(os.getpid(), number)
-    assert (heard, left.calls, gone.calls) == (
-        [signal.SIGUSR1, signal.SIGTERM],
-        [signal.SIGUSR1, signal.SIGTERM],
-        [],
-    )
+    assert (heard, left.calls, gone.calls) == ([signal.SIGUSR1, signal.SIGTERM], [signal.SIGUSR1, signal.SIGTERM], [])
     assert {number: signal.getsignal(number) for number in local.PASSED_ON} == before
 
 

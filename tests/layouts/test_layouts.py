@@ -76,10 +76,7 @@ WORDY = {"elmo bilm"}  # they learn from whole words, carry a state, and have no
 # `make test-all` takes every family everywhere
 COPIED = {"bert mlm", "electra rtd", "elmo bilm"}
 LEFT_OUT: dict[str, set[str]] = {"models": set(), "objectives": set()}  # on the menu, and not among the families
-SHAPES = {
-    2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
-    4: [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)],
-}
+SHAPES = {2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)], 4: [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)]}
 MOVED = {2: [(1, 2, 1), (1, 1, 2)], 4: [(1, 2, 2)]}  # meshes on which a vocabulary is moved
 OPTIONS: dict[str, list[str]] = {
     "plain": [],

@@ -128,10 +128,7 @@ def test_a_head_without_a_bias_tells_another_scale_where_it_can(tokenizer: Token
     assert torch.allclose(head(wider)["classify.out.weight"] * 2, head(before)["classify.out.weight"])
     was = head(moved)
     found = keep(moved, before, (scales[0], scales[2]))
-    assert (found.names, found.note) == (
-        frozenset(),
-        "its head has no bias, so it tells no numbers of another scale",
-    )
+    assert (found.names, found.note) == (frozenset(), "its head has no bias, so it tells no numbers of another scale")
     assert all(torch.equal(was[name], tensor) for name, tensor in head(moved).items())
 
 

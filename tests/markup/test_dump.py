@@ -89,11 +89,7 @@ def test_zstandard(tmp_path: Path) -> None:
     assert [p.id for p in taken(path)] == ["nowiki:1"]
 
 
-@given(
-    groups=st.lists(st.integers(1, 4), min_size=1, max_size=12),
-    size=st.integers(1, 4000),
-    apart=st.booleans(),
-)
+@given(groups=st.lists(st.integers(1, 4), min_size=1, max_size=12), size=st.integers(1, 4000), apart=st.booleans())
 def test_parts_together_are_the_whole(
     tmp_path_factory: pytest.TempPathFactory, groups: list[int], size: int, apart: bool
 ) -> None:

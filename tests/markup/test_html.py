@@ -280,10 +280,7 @@ def test_a_charset_counts_in_the_first_four_kilobytes() -> None:
             "<section><p> loose <b>bold</b> on more </p><p>p</p><p> tail <i>i</i></p><ul><li>x</li></ul></section>",
         ),
         ("<table><tr><td><p>x</p>y</td></tr></table>", "<table><tr><td><p>x</p><p>y</p></td></tr></table>"),
-        (
-            "<div>a<span>b<p>c</p></span>d<p>e</p></div>",
-            "<div><p>a</p><span>b<p>c</p></span><p>d</p><p>e</p></div>",
-        ),
+        ("<div>a<span>b<p>c</p></span>d<p>e</p></div>", "<div><p>a</p><span>b<p>c</p></span><p>d</p><p>e</p></div>"),
         ("<article>t<p>x</p></article>", "<article><p>t</p><p>x</p></article>"),
         ("<div> <p>a</p> <b>x</b><b>y</b>z<i>w</i>v</div>", "<div><p>a</p><p><b>x</b><b>y</b>z<i>w</i>v</p></div>"),
         ("<main>a<p>b</p></main>", "<main>a<p>b</p></main>"),

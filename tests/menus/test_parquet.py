@@ -155,13 +155,7 @@ def test_large_files_are_cut_in_as_many_parts_as_they_have_sizes_of_one(
 
 def test_so_many_rows_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
-    pq.write_table(
-        pa.table(
-            {"text": ["x" * n for n in range(1000)]},
-        ),
-        path,
-        row_group_size=300,
-    )
+    pq.write_table(pa.table({"text": ["x" * n for n in range(1000)]}), path, row_group_size=300)
     with pq.ParquetFile(path) as file:
         unpacked = sum(file.metadata.row_group(n).total_byte_size for n in range(4))
         assert parquet._batch(file) == 4096

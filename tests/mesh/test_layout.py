@@ -65,11 +65,7 @@ def test_what_is_not_said_is_left_to_copies(layout: Layout, world: int, shape: t
             4,
             r"phase\[1\].batch: found 8, not a multiple of micro 4 x 4 devices = 16; use 16, or layout.micro=2",
         ),
-        (
-            "phase.length=33",
-            2,
-            r"layout.sequence: found true, but rows of 33 are no multiple of tensor 2.*=false",
-        ),
+        ("phase.length=33", 2, r"layout.sequence: found true, but rows of 33 are no multiple of tensor 2.*=false"),
         (
             "phase.batch=9",
             2,

@@ -293,8 +293,7 @@ def test_old_gpus_refuse_tf32_and_bf16(monkeypatch: pytest.MonkeyPatch, gpu: Any
 
 
 @pytest.mark.parametrize(
-    ("gpu", "how"),
-    [(g, h) for g in (P100, V100, A100) for h in ("fp32", "fp16")] + [(A100, "tf32"), (A100, "bf16")],
+    ("gpu", "how"), [(g, h) for g in (P100, V100, A100) for h in ("fp32", "fp16")] + [(A100, "tf32"), (A100, "bf16")]
 )
 def test_what_a_gpu_can_do_is_done(monkeypatch: pytest.MonkeyPatch, gpu: Any, how: Any) -> None:
     said = precision.set_up(Layout(precision=how), pretended(monkeypatch, *gpu))

@@ -50,8 +50,7 @@ def test_sizes_that_the_weights_beside_them_cannot_have(folder: Path, config: di
 
 
 @pytest.mark.parametrize(
-    ("rows", "fits"),
-    [(WORDS, True), (104, True), (1120, True), (96, False), (100, False), (1128, False)],
+    ("rows", "fits"), [(WORDS, True), (104, True), (1120, True), (96, False), (100, False), (1128, False)]
 )
 def test_how_many_rows_may_stand_behind_the_vocabulary(
     folder: Path, rows: int, fits: bool, capsys: pytest.CaptureFixture[str]

@@ -380,8 +380,7 @@ def test_an_unknown_name_is_refused_with_the_near_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "wanted"),
-    [("ud/English-EWT/en_ewt-ud-dev.conllu", 0.98), ("ner/norne/no_bokmaal-ud-dev.conllu", 0.99)],
+    ("file", "wanted"), [("ud/English-EWT/en_ewt-ud-dev.conllu", 0.98), ("ner/norne/no_bokmaal-ud-dev.conllu", 0.99)]
 )
 def test_gold_ends(shared_data: Path, file: str, wanted: float) -> None:
     """F1 at ends that a stop marks; others count neither way. Measured 0.983, 0.998 (blingfire 0.924, 0.977)."""

@@ -88,8 +88,10 @@ def _tell_of_gpus(place: str) -> None:
     import torch
 
     if (maker := gpus_of(Path("/"))) != "none":
-        say(f"{place}: the CPU, for torch {torch.__version__} sees none of {maker}'s GPUs that are here; "
-            "`ordsmed doctor` says why")  # fmt: skip
+        say(
+            f"{place}: the CPU, for torch {torch.__version__} sees none of {maker}'s GPUs that are here; "
+            "`ordsmed doctor` says why"
+        )
 
 
 def _with_code(number: int, place: str) -> str:
@@ -249,8 +251,11 @@ def _sockets() -> list[set[int]]:
 
 def memory() -> int | None:
     """Bytes this process may come to hold: the machine's, or fewer where its cgroup or a ulimit says so."""
-    limits = [value for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-             if (value := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY]  # fmt: skip
+    limits = [
+        value
+        for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+        if (value := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY
+    ]
     with contextlib.suppress(OSError, ValueError, IndexError):
         table = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines() if ":" in line)
         limits.append(int(table["MemTotal"].split()[0]) * 1024)

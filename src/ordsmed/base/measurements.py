@@ -130,8 +130,11 @@ def read(path: Path) -> list[Measurement]:
     except OSError as error:
         reason, _ = files.refusal(error)
         raise DataError(path, reason, "measurements", "`ordsmed bench RECIPE` writes some") from None
-    return [_measurement(line, f"{path}:{n}")
-            for n, line in enumerate(content[: _whole(content)].split(b"\n")[:-1], 1) if line.strip()]  # fmt: skip
+    return [
+        _measurement(line, f"{path}:{n}")
+        for n, line in enumerate(content[: _whole(content)].split(b"\n")[:-1], 1)
+        if line.strip()
+    ]
 
 
 def _measurement(line: bytes, place: str) -> Measurement:

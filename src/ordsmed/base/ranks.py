@@ -156,9 +156,7 @@ def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
     return Ranks(torch.device(chosen), own.rank, own.world, shape=(own.world, 1, 1), place=own)
 
 
-def prepare(
-    device: str = "auto", threads: int | None = None, *, kept: int | None = None, flags: bool = False
-) -> Ranks:  # fmt: skip
+def prepare(device: str = "auto", threads: int | None = None, *, kept: int | None = None, flags: bool = False) -> Ranks:
     """Choose the device and set this process up for it.
 
     `kept`: threads that a run was made with; `flags`: device and threads were asked for by --device and --threads.
@@ -193,9 +191,12 @@ def meet(ranks: Ranks, patience: float) -> Ranks:
     if dist.is_initialized():
         raise RunError("process group", "stands already", "one run at a time in a process")
     os.environ |= {
-        "RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local),
-        "MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port),
-    }  # fmt: skip
+        "RANK": str(ranks.rank),
+        "WORLD_SIZE": str(ranks.world),
+        "LOCAL_RANK": str(ranks.place.local),
+        "MASTER_ADDR": ranks.place.address,
+        "MASTER_PORT": str(ranks.place.port),
+    }
     seconds = max(patience, MEETING)
     try:
         with answered_within(2 * seconds, ranks):
@@ -238,9 +239,12 @@ def connect(ranks: Ranks, patience: float) -> Ranks:
     limit = timedelta(seconds=2 * patience)  # the watch (train/watch.py) speaks first
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
-        store=dist.PrefixStore("groups", ranks.store), rank=ranks.rank, world_size=ranks.world, timeout=limit,
+        store=dist.PrefixStore("groups", ranks.store),
+        rank=ranks.rank,
+        world_size=ranks.world,
+        timeout=limit,
         device_id=ranks.device if ranks.device.type == "cuda" else None,  # NCCL splits groups off
-    )  # fmt: skip
+    )
     return dataclasses.replace(ranks, limit=limit)
 
 

@@ -108,8 +108,11 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         how = getattr(type(settings), "HOW", ()) if essence else ()
         newer = getattr(type(settings), "LATER_ADDED", ()) if essence else ()
-        names = [f.name for f in dataclasses.fields(settings) if f.name not in how
-                 and not (f.name in newer and getattr(settings, f.name) == f.default)]  # fmt: skip
+        names = [
+            f.name
+            for f in dataclasses.fields(settings)
+            if f.name not in how and not (f.name in newer and getattr(settings, f.name) == f.default)
+        ]
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
         fields = {k: v for k, v in fields.items() if v is not None}
         return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields
@@ -127,8 +130,11 @@ def changed(settings: object) -> Any:
     if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
         return plain(settings)
     kind = {"kind": menu.kind_of(settings)} if _is_choice(settings) else {}
-    kept = {field.name: value for field in dataclasses.fields(settings)
-            if (value := getattr(settings, field.name)) is not None}  # fmt: skip
+    kept = {
+        field.name: value
+        for field in dataclasses.fields(settings)
+        if (value := getattr(settings, field.name)) is not None
+    }
     for name in list(kept):  # what it is without: its default, or follows from the others, as four times the width
         with contextlib.suppress(TypeError, ValueError):
             if type(settings)(**{key: value for key, value in kept.items() if key != name}) == settings:

@@ -47,9 +47,11 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)
     except BrokenProcessPool:
         raise RunError(
-            "a worker process", "ended without a word: killed, perhaps for want of memory", "",
+            "a worker process",
+            "ended without a word: killed, perhaps for want of memory",
+            "",
             "give it more memory or take fewer `processes`; then go on with the same command",
-        ) from None  # fmt: skip
+        ) from None
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
             problem = f"{type(error).__name__}: {error}"

@@ -60,11 +60,7 @@ class Library:
 
 
 def match(
-    folder: Path,
-    chunks: Sequence[Chunk],
-    sources: Sequence[CorpusSource],
-    how: Near | None,
-    map_in_order: MapInOrder,
+    folder: Path, chunks: Sequence[Chunk], sources: Sequence[CorpusSource], how: Near | None, map_in_order: MapInOrder
 ) -> Matched:
     """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
     chunks = [chunk for chunk in chunks if chunk.facts.documents]

@@ -70,8 +70,10 @@ def _panel(title: str, splits: Mapping[str, Counts], top: int) -> list[str]:
             parts.append(
                 f'<rect x="{x:.1f}" y="{floor - tall:.1f}" width="{wide:.1f}" height="{tall:.1f}" fill="{colour}"/>'
             )
-    names = [_text(LEFT + (n - first + 0.5) * step, floor + 16, _name(n).split("-")[0], 12, "middle")
-             for n in range(first, last + 1)]  # fmt: skip
+    names = [
+        _text(LEFT + (n - first + 0.5) * step, floor + 16, _name(n).split("-")[0], 12, "middle")
+        for n in range(first, last + 1)
+    ]
     return [*parts, f'<path d="M{LEFT} {floor}H{WIDTH - RIGHT}" stroke="{INK}"/>', *names]
 
 

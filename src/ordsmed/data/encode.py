@@ -77,8 +77,10 @@ class Encoding:
     def stamp(self) -> Any:
         """Fingerprints of corpus and tokenizer; of records their files."""
         if self.records:
-            return [read.stamp(self._records("train") + self._records("validation")),
-                    read_tokenizer(self.tokenizer).fingerprint]  # fmt: skip
+            return [
+                read.stamp(self._records("train") + self._records("validation")),
+                read_tokenizer(self.tokenizer).fingerprint,
+            ]
         return [Run(run.obtain(Corpus, self.corpus)).status["fingerprint"], read_tokenizer(self.tokenizer).fingerprint]
 
     def check_inputs(self) -> None:
@@ -96,8 +98,10 @@ class Encoding:
         corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer)
         tokenizer.save(run.path / "tokenizer")
         facts: dict[str, Any] = {
-            "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind,
-        }  # fmt: skip
+            "tokenizer": tokenizer.fingerprint,
+            "vocabulary": tokenizer.vocabulary,
+            "kind": tokenizer.kind,
+        }
         how = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
             kept = KeptEncoding(run.path, _key(self), lexicon)
@@ -133,9 +137,12 @@ class Encoding:
         facts = {split: taken(paths, run.path / split, tokenizer) for split, paths in splits.items()}
         stores = [run.path / f"{split}{end}" for split in facts for end in ends]
         return {
-            "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind, **facts,
+            "tokenizer": tokenizer.fingerprint,
+            "vocabulary": tokenizer.vocabulary,
+            "kind": tokenizer.kind,
+            **facts,
             "checksums": {path.name: files.checksum(path) for path in stores},
-        }  # fmt: skip
+        }
 
     def tidy(self, run: Run) -> None:
         """What was kept on the way goes when all stands."""
@@ -165,10 +172,13 @@ class Encoding:
         unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
         tokens = max(store.token_count, 1)
         return {
-            "documents": store.document_count, "sequences": store.sequence_count, "tokens": store.token_count,
-            "bytes_a_token": round(total / tokens, 4), "stored_a_token": round(stored / tokens, 4),
+            "documents": store.document_count,
+            "sequences": store.sequence_count,
+            "tokens": store.token_count,
+            "bytes_a_token": round(total / tokens, 4),
+            "stored_a_token": round(stored / tokens, 4),
             "unknown": round(unknown / tokens, 6),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -237,9 +247,11 @@ class Encoded:
         tokenizer = Tokenizer.load(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.facts["tokenizer"]:
             raise DataError(
-                self.folder / "tokenizer", f"tokenizer {tokenizer.fingerprint}",
-                f"{self.facts['tokenizer']}, the store's", "encode again",
-            )  # fmt: skip
+                self.folder / "tokenizer",
+                f"tokenizer {tokenizer.fingerprint}",
+                f"{self.facts['tokenizer']}, the store's",
+                "encode again",
+            )
         return tokenizer
 
     @functools.cached_property

@@ -141,14 +141,17 @@ class Packing:
         marks = laid(features.marks, NOT_ASKED, np.int64)
         tokens = laid(features.ids, self.pad, np.int64)
         return batch_of(
-            numbers=numbers, tokens=tokens, positions=positions.reshape(rows, length),
+            numbers=numbers,
+            tokens=tokens,
+            positions=positions.reshape(rows, length),
             documents=see(documents.reshape(rows, length)),
             types=None if features.types is None else laid(features.types, 0, np.int64),
-            targets=np.maximum(marks, 0), weights=(marks != NOT_ASKED).astype(np.float32),
+            targets=np.maximum(marks, 0),
+            weights=(marks != NOT_ASKED).astype(np.float32),
             spans=np.stack([row * length + column, sizes], 1),
             labels=None if features.labels is None else np.ascontiguousarray(features.labels[chosen]),
             **_listed(features, tokens),
-        )  # fmt: skip
+        )
 
     def _laid(self, sizes: Ints) -> tuple[int, Ints, Ints]:
         """The length of rows, and row and column of each example."""

@@ -363,9 +363,10 @@ class PairExamples:
         whole = chance.unit(key, SINGLE, starts[at]) < self.single
         nothing = starts[end[at]]
         return Pairs(
-            np.stack([starts[at], nothing], 1), np.stack([nothing, nothing], 1),
+            np.stack([starts[at], nothing], 1),
+            np.stack([nothing, nothing], 1),
             np.where(whole, WHOLE, (aim[at] - SPECIAL) // 2),
-        )  # fmt: skip
+        )
 
 
 class Ahead:

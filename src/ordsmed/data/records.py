@@ -103,9 +103,12 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
         raise DataError(paths[0], "holds no record", "examples of pretraining")
     unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
     facts: dict[str, Any] = {
-        "documents": store.document_count, "sequences": store.sequence_count, "tokens": store.token_count,
-        "unknown": round(unknown / store.token_count, 6), "given": [width, length],
-    }  # fmt: skip
+        "documents": store.document_count,
+        "sequences": store.sequence_count,
+        "tokens": store.token_count,
+        "unknown": round(unknown / store.token_count, 6),
+        "given": [width, length],
+    }
     masks = f", {(width - 2) // 2} predictions each" if width > 2 else ""
     counted = ", ".join(many(facts[f"{noun}s"], noun) for noun in ("document", "sequence", "token"))
     say(f"{prefix.name}: {many(store.document_count, 'example')} of {length} tokens{masks}: {counted}")

@@ -171,11 +171,14 @@ class PackedRows:
         """Rows full of documents, or one document a row; cut anywhere, or where sentences end."""
         room, joint = frame.length - frame.joint, frame.joint
         return PackedRows(
-            sources, weights, frame,
+            sources,
+            weights,
+            frame,
             lambda source: windows(
                 source.document_starts, source.starts, room=room, joint=joint, pack=pack, sentences=sentences
-            ), *key,
-        )  # fmt: skip
+            ),
+            *key,
+        )
 
     def __len__(self) -> int:
         return len(self.blend)

@@ -136,9 +136,11 @@ class Store:
             return ids
         if ids.max() >= len(lexicon):
             raise DataError(
-                f"{self.prefix}.bin", f"holds the word {int(ids.max())}", f"words below {len(lexicon)}, the lexicon's",
+                f"{self.prefix}.bin",
+                f"holds the word {int(ids.max())}",
+                f"words below {len(lexicon)}, the lexicon's",
                 "copy or encode it again",
-            )  # fmt: skip
+            )
         return np.where(ids < lexicon.known, ids, lexicon.unknown)
 
     def _widened(self, counts: Ints) -> Ints:
@@ -146,9 +148,11 @@ class Store:
             return counts
         if counts[self.vocabulary :].any():
             raise DataError(
-                f"{self.prefix}.bin", f"holds the id {int(np.flatnonzero(counts)[-1])}",
-                f"ids below {self.vocabulary}, the tokenizer's pieces", "encode again with this tokenizer",
-            )  # fmt: skip
+                f"{self.prefix}.bin",
+                f"holds the id {int(np.flatnonzero(counts)[-1])}",
+                f"ids below {self.vocabulary}, the tokenizer's pieces",
+                "encode again with this tokenizer",
+            )
         return np.pad(counts, (0, max(0, self.vocabulary - len(counts))))[: self.vocabulary]
 
     def _check(self, index: Path, tokens: Path) -> None:
@@ -168,9 +172,11 @@ class Store:
         ordered = len(self.documents) and self.documents[0] == 0 and self.documents[-1] == self.sequence_count
         if not ordered:
             raise DataError(
-                index, f"documents end at sequence {int(self.documents[-1]) if len(self.documents) else 'none'}",
-                f"{self.sequence_count}, the number of sequences", "copy or encode it again",
-            )  # fmt: skip
+                index,
+                f"documents end at sequence {int(self.documents[-1]) if len(self.documents) else 'none'}",
+                f"{self.sequence_count}, the number of sequences",
+                "copy or encode it again",
+            )
 
 
 class StoreWriter:
@@ -274,9 +280,10 @@ class StoreWriter:
         """Bytes that the files have when all that is counted is written."""
         tokens, sequences, documents = self._counted()
         return {
-            ".bin.part": tokens * self.dtype.itemsize, ".lengths.part": 4 * sequences,
+            ".bin.part": tokens * self.dtype.itemsize,
+            ".lengths.part": 4 * sequences,
             ".documents.part": 8 * documents + 8,
-        }  # fmt: skip
+        }
 
     def close(self) -> None:
         """Assemble the index and rename everything into place, the index last."""

@@ -119,9 +119,10 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         if left <= 0:
             break
     facts = {
-        "fertility": round(pieces / max(words, 1), 4), "bytes_a_piece": round(size / max(pieces, 1), 4),
+        "fertility": round(pieces / max(words, 1), 4),
+        "bytes_a_piece": round(size / max(pieces, 1), 4),
         "unknown": round(unknown / max(pieces, 1), 6),
-    }  # fmt: skip
+    }
     form = "{fertility:.2f} pieces a word, {bytes_a_piece:.2f} bytes a piece, {unknown:.3%} unknown".format(**facts)
     say(f"{form} (on the corpus's {split} documents)")
     return facts

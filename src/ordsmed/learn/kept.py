@@ -113,8 +113,10 @@ def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
     exact = {label: number for number, label in enumerate(learned)}
     plain = _once(learned)
     own = _once(labels)
-    rows = {number: exact.get(label, plain.get(_plain(label)) if _plain(label) in own else None)
-             for number, label in enumerate(labels)}  # fmt: skip
+    rows = {
+        number: exact.get(label, plain.get(_plain(label)) if _plain(label) in own else None)
+        for number, label in enumerate(labels)
+    }
     return {number: row for number, row in rows.items() if row is not None}
 
 

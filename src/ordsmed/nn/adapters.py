@@ -84,10 +84,12 @@ def put_in(model: nn.Module, how: Adapters) -> int:
     """
     layers = [
         (parent, name, layer)
-        for block in model.modules() if isinstance(block, Block)
+        for block in model.modules()
+        if isinstance(block, Block)
         for parent in block.modules()
-        for name, layer in parent.named_children() if isinstance(layer, nn.Linear)
-    ]  # fmt: skip
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear)
+    ]
     _check(model, how, {name for _, name, _ in layers})
     for name, weight in model.named_parameters():
         weight.requires_grad_(_learns(name, how))

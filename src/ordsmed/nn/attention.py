@@ -367,11 +367,7 @@ def _end_to_end(blocks: nn.ModuleList | None, packed: EndToEnd) -> EndToEnd | No
 
 
 def visibility(
-    documents: Tensor | Texts | None,
-    *,
-    causal: bool,
-    rows: Tensor | None = None,
-    blocks: nn.ModuleList | None = None,
+    documents: Tensor | Texts | None, *, causal: bool, rows: Tensor | None = None, blocks: nn.ModuleList | None = None
 ) -> Visible:
     """[B, 1, T, T] True where a token may see another; None where the kernel needs no mask.
 

@@ -25,13 +25,18 @@ from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
 SIZES = {  # ours -> the keys of their config.json
-    "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
-    "inner": "intermediate_size", "types": "type_vocab_size",
-}  # fmt: skip
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+    "types": "type_vocab_size",
+}
 NUMBERS = {
-    "dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob",
-    "spread": "initializer_range", "tied": "tie_word_embeddings",
-}  # fmt: skip
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "spread": "initializer_range",
+    "tied": "tie_word_embeddings",
+}
 Table = dict[str, str | tuple[str, ...]]
 
 
@@ -151,10 +156,13 @@ class EncoderSettings(Family):
         """The names of BERT's pretraining class, which Megatron's has as well."""
         table, pairs = self.body_names("bert")
         pairs |= {
-            "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
-            "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
-            "classify.dense": "bert.pooler.dense", "classify.out": "classifier",
-        }  # fmt: skip
+            "head.dense": "cls.predictions.transform.dense",
+            "head.norm": "cls.predictions.transform.LayerNorm",
+            "pair.dense": "bert.pooler.dense",
+            "pair.out": "cls.seq_relationship",
+            "classify.dense": "bert.pooler.dense",
+            "classify.out": "classifier",
+        }
         table |= both_ends(pairs)
         beside = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
         scores, tied, copies = self.scores("bert", "cls.predictions.decoder", "cls.predictions.bias")

@@ -25,8 +25,9 @@ class ScalarMix(nn.Module):
     def forward(self, layers: Tensor | Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """L layers, each [..., D] -> [..., D]; `mask`, [...]: the tokens that the norm counts, None: all."""
         shares = self.weights.softmax(0)
-        mixed = [share * (normed(layer, mask) if self.norm else layer)
-                 for share, layer in zip(shares, layers, strict=True)]  # fmt: skip
+        mixed = [
+            share * (normed(layer, mask) if self.norm else layer) for share, layer in zip(shares, layers, strict=True)
+        ]
         return self.gamma * torch.stack(mixed).sum(0)
 
     def penalty(self) -> Tensor:

@@ -18,12 +18,16 @@ from ordsmed.nn.dropout import Dropout
 
 TaskKind = Literal["classify", "tag", "span"]
 TASK_CLASSES: dict[TaskKind, str] = {  # how Hugging Face's classes with such a head end
-    "classify": "ForSequenceClassification", "tag": "ForTokenClassification", "span": "ForQuestionAnswering",
-}  # fmt: skip
+    "classify": "ForSequenceClassification",
+    "tag": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+}
 
 PIPELINES: dict[TaskKind, str] = {  # and its pipelines over such a head
-    "classify": "text-classification", "tag": "token-classification", "span": "question-answering",
-}  # fmt: skip
+    "classify": "text-classification",
+    "tag": "token-classification",
+    "span": "question-answering",
+}
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,12 @@ FEWEST = 8  # bytes beyond ASCII that tell another alphabet
 LEAST, AHEAD = 0.6, 0.08  # how well the best must fit, and how much better than the next
 
 _MARKS = (
-    (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _ESCAPES = ((re.compile(rb"\x1b\$\)C"), "iso2022_kr"), (re.compile(rb"\x1b\$(?:[@AB]|\([@-Z])"), "iso2022_jp_2"))
 _HZ = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 _RUN = re.compile(rb"[\x80-\xff]+")
@@ -49,7 +52,7 @@ _WIDE = {name: [_OTHER[of] for of in ("euc_jp", "gb18030", "cp950", "cp949")] fo
 _NEARLY = (  # encodings that differ in a few letters alone, and bytes that tell the second
     ("koi8-r", "koi8-u", re.compile(rb"[\xa4\xa6\xa7\xad\xb4\xb6\xb7\xbd][\xc0-\xff]|[\xc0-\xff][\xa4\xa6\xa7\xad]")),
     ("cp1252", "iso8859-15", re.compile(rb"[\xa4\xbc\xbd\xbe][A-Za-z\xc0-\xff]|[A-Za-z\xc0-\xff][\xa6\xa8\xb8\xbd]")),
-)  # fmt: skip
+)
 _C1 = re.compile(rb"[\x80-\x9f]")
 
 

@@ -140,8 +140,10 @@ def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> To
         added.append(chosen)
     after = sum(word.count * len(word.pieces) for word in chooser.words)
     larger = _with(old, letters, added)
-    say(f"{len(letters) + len(added):,} pieces added, {len(letters):,} of them letters: "
-        f"words of several pieces were {before:,} tokens, and are {after:,} now")  # fmt: skip
+    say(
+        f"{len(letters) + len(added):,} pieces added, {len(letters):,} of them letters: "
+        f"words of several pieces were {before:,} tokens, and are {after:,} now"
+    )
     return larger
 
 

@@ -279,9 +279,11 @@ def _from_others(
         except UnicodeDecodeError as error:
             at, byte = seen - len(error.object) + error.start, error.object[error.start]
             raise DataError(
-                place, f"byte {at:,}{' (unpacked)' * packed}: invalid {known.upper()} (0x{byte:02x}: {error.reason})",
-                f"text in {known}", 'convert it, or set another `encoding` or errors = "replace"',
-            ) from None  # fmt: skip
+                place,
+                f"byte {at:,}{' (unpacked)' * packed}: invalid {known.upper()} (0x{byte:02x}: {error.reason})",
+                f"text in {known}",
+                'convert it, or set another `encoding` or errors = "replace"',
+            ) from None
 
 
 def _counted(error: UnicodeError) -> tuple[str, int]:
@@ -333,9 +335,11 @@ def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) ->
     if errors == "strict":
         at, said = failed[0].start, failed[0].reason
         raise DataError(
-            place, f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {said})",
-            f"text in {' or '.join(encodings)}", 'convert it, or set errors = "replace"',
-        )  # fmt: skip
+            place,
+            f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {said})",
+            f"text in {' or '.join(encodings)}",
+            'convert it, or set errors = "replace"',
+        )
     text = data.decode(encodings[0], "replace").removeprefix("\ufeff")
     tally().replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
     return text, encodings[0]

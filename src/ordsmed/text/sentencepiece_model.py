@@ -173,9 +173,10 @@ def _frame(tokenizer: Pipeline) -> None:
         if start in known and stop in known:
             types = ":1" if start == "[CLS]" else ""
             tokenizer.post_processor = processors.TemplateProcessing(
-                single=f"{start} $A {stop}", pair=f"{start} $A {stop} {between}$B{types} {stop}{types}",
+                single=f"{start} $A {stop}",
+                pair=f"{start} $A {stop} {between}$B{types} {stop}{types}",
                 special_tokens=[(start, known[start]), (stop, known[stop])],
-            )  # fmt: skip
+            )
             return
 
 
@@ -196,9 +197,10 @@ def _scores(model: SentencePieceModel) -> Iterator[float]:
 def _merges(model: SentencePieceModel) -> Iterator[tuple[str, str]]:
     """All pairs of pieces that make a piece, the best first, as SentencePiece joins whatever is in its list."""
     usable = {
-        piece: score for piece, score, kind in zip(model.pieces, model.scores, model.kinds, strict=True)
+        piece: score
+        for piece, score, kind in zip(model.pieces, model.scores, model.kinds, strict=True)
         if kind == NORMAL
-    }  # fmt: skip
+    }
     for piece, _ in sorted(usable.items(), key=lambda pair: -pair[1]):
         for at in range(1, len(piece)):
             if piece[:at] in usable and piece[at:] in usable:
@@ -252,9 +254,12 @@ def _by_rules(charsmap: bytes, place: object) -> list[Any]:
     alone = _class(sorted(key for key in able if unicodedata.category(key)[0] != "M"))
     rules = {key: value for key, value in rules.items() if len(key) > 1}
     single = [
-        normalizers.Replace(Regex(gone), _GONE), normalizers.Replace(Regex(rf"(?=\p{{M}})(?<={alone})"), _GONE),
-        normalizers.Replace(Regex(_MARKED), _MARK), normalizers.Precompiled(charsmap), normalizers.Replace(_MARK, ""),
-    ]  # fmt: skip
+        normalizers.Replace(Regex(gone), _GONE),
+        normalizers.Replace(Regex(rf"(?=\p{{M}})(?<={alone})"), _GONE),
+        normalizers.Replace(Regex(_MARKED), _MARK),
+        normalizers.Precompiled(charsmap),
+        normalizers.Replace(_MARK, ""),
+    ]
     best: tuple[list[Any], dict[str, str]] | None = None
     for steps in ([*single, normalizers.NFC()], single):
         odd = _unlike(normalizers.Sequence(steps), rules)

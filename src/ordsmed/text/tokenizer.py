@@ -41,9 +41,12 @@ class Tokenizer:
     """A pipeline of the `tokenizers` library whose special tokens are known by what they do."""
 
     def __init__(
-        self, pipeline: Pipeline, config: dict[str, Any] | None = None, counts: list[int] | None = None,
+        self,
+        pipeline: Pipeline,
+        config: dict[str, Any] | None = None,
+        counts: list[int] | None = None,
         source: bytes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         pipeline.no_padding()
         pipeline.no_truncation()
         self.pipeline, self.config = pipeline, config or {}
@@ -292,9 +295,11 @@ class Tokenizer:
         bert = self.kind == "wordpiece" or (self.source is not None and names.get("start") == "[CLS]")
         types = ["token_type_ids"] if bert else []
         return {
-            "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", *types, "attention_mask"],
-            "clean_up_tokenization_spaces": False, **settings,
-        }  # fmt: skip
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", *types, "attention_mask"],
+            "clean_up_tokenization_spaces": False,
+            **settings,
+        }
 
 
 @functools.cache

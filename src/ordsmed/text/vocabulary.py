@@ -80,9 +80,11 @@ def read(
         return words(entries, split=split or "spaces", lowercase=bool(lowercase))
     if _is_frequencies(listing[0]):
         raise DataError(
-            listing[0], "is a list of frequencies (fairseq's) and no vocabulary", KNOWN,
+            listing[0],
+            "is a list of frequencies (fairseq's) and no vocabulary",
+            KNOWN,
             "put encoder.json and vocab.bpe beside it",
-        )  # fmt: skip
+        )
     return _wordpiece_file(listing[0], lowercase, strip_accents)
 
 

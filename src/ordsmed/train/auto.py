@@ -98,9 +98,11 @@ def largest(plan: Plan) -> tuple[Layout, float]:
         let_go(ranks)
         if not best:
             raise RecipeError(
-                f"phase[{index + 1}]", f"one row of {phase.length} tokens does not fit in memory", "",
+                f"phase[{index + 1}]",
+                f"one row of {phase.length} tokens does not fit in memory",
+                "",
                 "use layout.shard, layout.tensor or layout.recompute",
-            )  # fmt: skip
+            )
     say(f"auto: layout.micro = {micros}")
     return dataclasses.replace(recipe.layout, micro=tuple(micros)), seconds
 

@@ -91,8 +91,11 @@ class Deadline:
         for number in range(index, len(now)):
             asked, warmup, *over = self.asked[number]
             steps = max(inner + 1 if number == index else 1, int(asked * share))
-            now[number] = [steps, warmup if warmup < 1 else float(int(warmup * steps / asked)),
-                           *(math.ceil(course * steps / asked) for course in over)]  # fmt: skip
+            now[number] = [
+                steps,
+                warmup if warmup < 1 else float(int(warmup * steps / asked)),
+                *(math.ceil(course * steps / asked) for course in over),
+            ]
         planned_now, before = int(sum(row[0] for row in now)), total(job.phases)
         if abs(planned_now - before) <= SLACK * (before - step):
             return None

@@ -364,6 +364,8 @@ def _validate(job: Job, index: int, meters: Meters, step: int) -> str:
 def _tell(shown: Progress, line: dict[str, Any], step: int) -> None:
     if not line:
         return
-    note = (f"loss {line['mean']:.4f}  rate {line['rate']:.2e}  {line['tokens_per_second']:,.0f} tokens/s"
-            f"  {line['share_of_peak']:.0%} of peak")  # fmt: skip
+    note = (
+        f"loss {line['mean']:.4f}  rate {line['rate']:.2e}  {line['tokens_per_second']:,.0f} tokens/s"
+        f"  {line['share_of_peak']:.0%} of peak"
+    )
     shown.add(step - shown.done, note)

@@ -163,11 +163,13 @@ def draw_course(
     models `model`.
     """
     rows = [
-        {"setting": {"step": p["step"], **({"model": p["model"]} if "model" in p else {})},
-         "scores": {score: {"mean": p["value"], "deviation": p["error"]}},
-         "guessing": {} if p["guessing"] is None else {score: {"mean": p["guessing"]}}}
+        {
+            "setting": {"step": p["step"], **({"model": p["model"]} if "model" in p else {})},
+            "scores": {score: {"mean": p["value"], "deviation": p["error"]}},
+            "guessing": {} if p["guessing"] is None else {score: {"mean": p["guessing"]}},
+        }
         for p in points
-    ]  # fmt: skip
+    ]
     text = _over_steps(rows, {"score": score, "trials": []}, title, axis=f"{axis}; bars: standard error")
     if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
         return False

@@ -34,9 +34,11 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
     needed = ABSURD * split if count is None else NUMBER * count * _copies(recipe)
     if needed // split >= held:
         raise RecipeError(
-            "model", f"found {amount}, which take {size(needed / split)} of memory with what they learn by",
-            _there(held, here=here), "make it smaller, or split it (`layout.shard`)",
-        )  # fmt: skip
+            "model",
+            f"found {amount}, which take {size(needed / split)} of memory with what they learn by",
+            _there(held, here=here),
+            "make it smaller, or split it (`layout.shard`)",
+        )
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
     for number, phase in enumerate(recipe.phases, 1):
         length = phase.length if recipe.verb == "pretrain" else 1  # examples are as long as they are

@@ -33,9 +33,8 @@ class Saving:
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
         self.writer = CheckpointWriter(
-            self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token,
-            revision=job.is_kept,
-        )  # fmt: skip
+            self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token, revision=job.is_kept
+        )
         first_alone(job.ranks, lambda: snapshots.clean(self.folder))
 
     def save(self, step: int, *, final: bool = False) -> None:

@@ -113,14 +113,7 @@ def rehearsed(
 
 
 def _performed(
-    kind: type[Plan],
-    name: str,
-    overrides: Sequence[str],
-    *,
-    deadline: float | None,
-    anew: bool,
-    layout: str,
-    site: str,
+    kind: type[Plan], name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
 ) -> Path:
     began = time.time()
     request = _requested(kind, name, overrides, layout, site, anew=anew)
@@ -290,9 +283,11 @@ def _stands(plan: Plan, folder: Path, words: Sequence[str], *, anew: bool) -> bo
 def _misfit(folder: Path, words: Sequence[str]) -> RecipeError:
     """A folder that another run has."""
     return RecipeError(
-        folder, "holds a run of another recipe or other data", "",
+        folder,
+        "holds a run of another recipe or other data",
+        "",
         f"`{command('show', folder, *words)}` shows the difference; name another `out=`, or add --anew",
-    )  # fmt: skip
+    )
 
 
 def _remove(folder: Path) -> None:
@@ -441,8 +436,11 @@ def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
     """The complaint with what stands and how to go on, in the same words on every rank."""
 
     def told() -> str:
-        whole = [step for step in checkpoint.steps(folder / "checkpoints")
-                 if not snapshots.is_stripped(snapshots.path_of(folder / "checkpoints", step))]  # fmt: skip
+        whole = [
+            step
+            for step in checkpoint.steps(folder / "checkpoints")
+            if not snapshots.is_stripped(snapshots.path_of(folder / "checkpoints", step))
+        ]
         return remedy(folder, job.recipe.verb, job.recipe.trouble, whole[-1] if whole else None)
 
     return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, told))

@@ -32,9 +32,11 @@ Source = str | Path | IO[bytes]
 HELD_LINES = 1_000
 HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
-    "of": ("words", "sentences"), "pieces": ("mean", "first", "last"), "pool": ("mean", "first"),
+    "of": ("words", "sentences"),
+    "pieces": ("mean", "first", "last"),
+    "pool": ("mean", "first"),
     "dtype": ("float32", "float16"),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,10 @@ def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedde
     """The vectors of some texts."""
     with torch.inference_mode(), trained.within():
         embedder = Embedder.of(trained, form, read_mix(Path(form.mix)) if form.mix else None)
-        return [Embedded(text, tuple(read.words), finish())
-                for text, (read, finish) in zip(texts, embedder.entries(texts), strict=True)]  # fmt: skip
+        return [
+            Embedded(text, tuple(read.words), finish())
+            for text, (read, finish) in zip(texts, embedder.entries(texts), strict=True)
+        ]
 
 
 def prepared(source: Source, out: str | Path, form: Form, *, anew: bool) -> tuple[Path, ScalarMix | None]:

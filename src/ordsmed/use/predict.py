@@ -121,10 +121,11 @@ def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = 
     shares = their.shares.tolist() if their.shares is not None else [()] * len(records)
     labels = asked.task.labels
     return [
-        Classified(text, None, number=one) if asked.task.number else
-        Classified(text, one, max(own), probabilities=dict(zip(labels, own, strict=True)))
+        Classified(text, None, number=one)
+        if asked.task.number
+        else Classified(text, one, max(own), probabilities=dict(zip(labels, own, strict=True)))
         for text, one, own in zip(texts, their.said, shares, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]:

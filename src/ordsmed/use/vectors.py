@@ -150,9 +150,11 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
         raise RecipeError(target, found, f"one of {' '.join(WRITERS)}")
     if kind is Npy and not even:
         raise RecipeError(
-            target, "holds one shape, and lines have more and fewer words", ".h5, .npz or .parquet",
+            target,
+            "holds one shape, and lines have more and fewer words",
+            ".h5, .npz or .parquet",
             "or ask for a vector a line, with --of sentences",
-        )  # fmt: skip
+        )
     if target.is_dir():
         raise RecipeError(target, "is a folder", "a file to write")
     if target.exists() and not anew:

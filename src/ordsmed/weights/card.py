@@ -61,9 +61,10 @@ def _front(trained: Trained, pipeline: str, data: list[Table], licence: str | No
     if licence:
         lines.append(f"license: {json.dumps(licence)}")
     lists = {
-        "language": _each(d.get("language") for d in data), "tags": [trained.kind, pipeline, "ordsmed"],
+        "language": _each(d.get("language") for d in data),
+        "tags": [trained.kind, pipeline, "ordsmed"],
         "datasets": _each(d.get("title") for d in data),
-    }  # fmt: skip
+    }
     for key, values in lists.items():
         if values:
             lines += [f"{key}:", *(f"- {json.dumps(value, ensure_ascii=False)}" for value in values)]
@@ -158,9 +159,12 @@ def _scores(trained: Trained) -> str:
         **{name: name for name in trained.objective.measures},
         **({"validation": "weighted sum of these losses"} if terms[1:] else {}),
         "loss": "training loss, last step",
-    }  # fmt: skip
-    rows = [[title, _measure(trained, k, facts[k]), _measure(trained, k, guessed[k]) if k in guessed else ""]
-            for k, title in names.items() if k in facts]  # fmt: skip
+    }
+    rows = [
+        [title, _measure(trained, k, facts[k]), _measure(trained, k, guessed[k]) if k in guessed else ""]
+        for k, title in names.items()
+        if k in facts
+    ]
     if not rows:
         return ""
     head = ["score, on held-out text unless it says training", "this model", "guessing by frequency"]
@@ -242,8 +246,9 @@ def _splits(trained: Trained) -> list[Table]:
     """The files that a task was learned from and judged by."""
     kept = trained.folder / "data.json"
     found = files.read_table(kept) if kept.exists() else {}
-    return [{**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))}
-            for paths, facts in found.items()]  # fmt: skip
+    return [
+        {**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))} for paths, facts in found.items()
+    ]
 
 
 def _version(trained: Trained) -> str:

@@ -272,9 +272,11 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
     rows = read_config(folder)["vocab_size"]
     if not _holds(rows, tokenizer.vocabulary):
         raise DataError(
-            folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
-            f"encode with `tokenizer = \"{folder}\"`",
-        )  # fmt: skip
+            folder,
+            f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}",
+            "the same vocabulary",
+            f'encode with `tokenizer = "{folder}"`',
+        )
     if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
         family = dataclasses.replace(family, causal=settings(folder).causal)
     ours = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)

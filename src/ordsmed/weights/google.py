@@ -32,13 +32,17 @@ HEADS = {"classifier": "", "qa_outputs": "cls/squad/", "cls.predictions": "cls/p
 LAYER = (  # of TensorFlow 2, behind a layer's number -> of TensorFlow 1
     (r"_attention_layer/_(query|key|value)_dense/", r"attention/self/\1/"),
     (r"(_attention_layer/_output|_attention_output)_dense/", "attention/output/dense/"),
-    (r"_attention_layer_norm/", "attention/output/LayerNorm/"), (r"_intermediate_dense/", "intermediate/dense/"),
-    (r"_output_dense/", "output/dense/"), (r"_output_layer_norm/", "output/LayerNorm/"),
-)  # fmt: skip
+    (r"_attention_layer_norm/", "attention/output/LayerNorm/"),
+    (r"_intermediate_dense/", "intermediate/dense/"),
+    (r"_output_dense/", "output/dense/"),
+    (r"_output_layer_norm/", "output/LayerNorm/"),
+)
 BESIDE = (
     (r"^encoder/(layer_with_weights-0|_embedding_layer)/embeddings$", "bert/embeddings/word_embeddings"),
-    (r"^encoder/(layer_with_weights-1|_position_embedding_layer)/(position_)?embeddings$",
-     "bert/embeddings/position_embeddings"),
+    (
+        r"^encoder/(layer_with_weights-1|_position_embedding_layer)/(position_)?embeddings$",
+        "bert/embeddings/position_embeddings",
+    ),
     (r"^encoder/(layer_with_weights-2|_type_embedding_layer)/embeddings$", "bert/embeddings/token_type_embeddings"),
     (r"^encoder/(layer_with_weights-3|_embedding_norm_layer)/", "bert/embeddings/LayerNorm/"),
     (r"^encoder/(layer_with_weights-\d+|_pooler_layer)/(kernel|bias)$", r"bert/pooler/dense/\2"),
@@ -49,7 +53,7 @@ BESIDE = (
     (r"^masked_lm/embedding_table$", "bert/embeddings/word_embeddings"),
     (r"^classification_heads/0/out_proj/kernel$", "cls/seq_relationship/output_weights"),
     (r"^classification_heads/0/out_proj/bias$", "cls/seq_relationship/output_bias"),
-)  # fmt: skip
+)
 OWN_POOLER = "next_sentence..pooler_dense/"  # which learned; that of the encoder did not
 
 

@@ -258,5 +258,4 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
     other = sorted(piece for piece in ours.keys() | theirs.keys() if ours.get(piece) != theirs.get(piece))
     if other:
         found = f"{folder} numbers {len(other)} pieces otherwise than the data, `{other[0]}` among them"
-        raise RecipeError("init", found, "the same vocabulary",
-                          f'encode with `tokenizer = "{folder}"`, or {MOVE}')  # fmt: skip
+        raise RecipeError("init", found, "the same vocabulary", f'encode with `tokenizer = "{folder}"`, or {MOVE}')

@@ -195,9 +195,11 @@ def _before_the_first_step(origin: Origin) -> Trained:
     found = weights.digest(own_tensors(objective))
     if status.get("began_with") != found:
         raise DataError(
-            f"{folder}: step 0", f"weights {found}", f"{status.get('began_with', 'none noted')}, with which it began",
+            f"{folder}: step 0",
+            f"weights {found}",
+            f"{status.get('began_with', 'none noted')}, with which it began",
             "they come again only with the same version of torch, the same seed and the same `init`",
-        )  # fmt: skip
+        )
     return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0, networks.learned)
 
 

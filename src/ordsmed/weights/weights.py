@@ -275,8 +275,11 @@ def join_heads(parts: list[Tensor], heads: int) -> Tensor:
 def beginnings(own: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
     """Tensors under and in a task's head -> the pretrained ones that they begin as; what begins fresh is left out."""
     layers = {name: name.rpartition(".") for name in own}
-    return {name: f"{begins.get(layer, layer)}.{end}" for name, (layer, _, end) in layers.items()
-            if name.startswith("model.") or layer in begins}  # fmt: skip
+    return {
+        name: f"{begins.get(layer, layer)}.{end}"
+        for name, (layer, _, end) in layers.items()
+        if name.startswith("model.") or layer in begins
+    }
 
 
 def adopt(own: Mapping[str, Tensor], held: Mapping[str, Tensor], begins: Mapping[str, str], place: object) -> list[str]:
@@ -334,8 +337,10 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
     """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
-    renamed = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
-             for k, v in theirs.items()}  # fmt: skip
+    renamed = {
+        k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
+        for k, v in theirs.items()
+    }
     if any(k.startswith(names.prefix) for k in renamed):
         return renamed
     parts = (part if isinstance(part, tuple) else (part,) for part in names.table.values())

@@ -55,9 +55,12 @@ def crc32c_of_words(words: NDArray[np.uint64]) -> Sums:
     """The checksums of numbers of eight bytes each."""
     tables, pairs = _tables(), np.ascontiguousarray(words, "<u8").view("<u2").reshape(-1, 4)
     return (
-        tables[3][pairs[:, 0] ^ np.uint16(0xFFFF)] ^ tables[2][pairs[:, 1] ^ np.uint16(0xFFFF)]
-        ^ tables[1][pairs[:, 2]] ^ tables[0][pairs[:, 3]] ^ np.uint32(0xFFFFFFFF)
-    )  # fmt: skip
+        tables[3][pairs[:, 0] ^ np.uint16(0xFFFF)]
+        ^ tables[2][pairs[:, 1] ^ np.uint16(0xFFFF)]
+        ^ tables[1][pairs[:, 2]]
+        ^ tables[0][pairs[:, 3]]
+        ^ np.uint32(0xFFFFFFFF)
+    )
 
 
 def masked(sums: Any) -> Any:

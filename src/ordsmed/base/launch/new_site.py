@@ -39,8 +39,11 @@ def write(name: str, folder: Path = Path()) -> Path:
         raise RecipeError(path, "is there", "a new file", "delete it, or choose another name")
     table = table_of(name, _answer)
     settings.decode(Site, table, name)
-    files.write_text(path, "\n".join([f"# {name}: to be checked by a person: {', '.join(_unknown(table))}",
-                                      *settings.lines(table)]) + "\n")  # fmt: skip
+    files.write_text(
+        path,
+        "\n".join([f"# {name}: to be checked by a person: {', '.join(_unknown(table))}", *settings.lines(table)])
+        + "\n",
+    )
     return path
 
 

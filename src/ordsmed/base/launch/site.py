@@ -175,8 +175,10 @@ class Site:
             raise ValueError("partition: missing; wanted one or more, each a table [[partition]]")
         for one in self.partition:
             if one.arch == "ppc64le" and self.pip_torch == "allowed" and one.gpu != "none":
-                raise ValueError("pip_torch: found allowed on ppc64le with GPUs, for which there are no wheels; "
-                                 "wanted forbidden: built from source")  # fmt: skip
+                raise ValueError(
+                    "pip_torch: found allowed on ppc64le with GPUs, for which there are no wheels; "
+                    "wanted forbidden: built from source"
+                )
         _date(self.checked)
         if self.partition and not self.source:
             raise ValueError("source: missing; wanted where the facts stand, and `checked`, when they were read")

@@ -163,8 +163,10 @@ def _without_menus(lines: list[str], least: int) -> list[str]:
     if head == len(lines):
         return lines
     tail = _menu(lines[::-1])
-    head, tail = (count if sum(bool(line.strip()) for line in part) >= least else 0
-                  for count, part in ((head, lines[:head]), (tail, lines[len(lines) - tail :])))  # fmt: skip
+    head, tail = (
+        count if sum(bool(line.strip()) for line in part) >= least else 0
+        for count, part in ((head, lines[:head]), (tail, lines[len(lines) - tail :]))
+    )
     return lines[head : len(lines) - tail]
 
 

@@ -29,11 +29,12 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "quotes": {**dict.fromkeys("“”„‟‶″", '"'), **dict.fromkeys("‘’‚‛′‵´", "'"), "‴": "'''"},
     "dashes": {**dict.fromkeys("‐‑‒–−⁃", "-"), **dict.fromkeys("—―", "--"), **dict.fromkeys("⸺⸻", "---")},
     "dots": {"…": "...", "‥": "..", "‼": "!!", "⁇": "??", "⁈": "?!", "⁉": "!?"},
-    "spaces": dict.fromkeys("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-                            "\u202f\u205f\u3000", " "),
+    "spaces": dict.fromkeys(
+        "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
+    ),
     "width": _WIDE,
     "angles": {**dict.fromkeys("«»", '"'), **dict.fromkeys("‹›", "'")},
-}  # fmt: skip
+}
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
 _HAN += "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 _CHINESE = re.compile(f"[{_HAN}]")

@@ -106,9 +106,11 @@ class Parquet(FileSource, Choice):
         except UnicodeDecodeError as error:
             if self.errors == "strict":
                 raise DataError(
-                    place, f"invalid UTF-8 at byte {error.start:,} of the text", "text in UTF-8",
+                    place,
+                    f"invalid UTF-8 at byte {error.start:,} of the text",
+                    "text in UTF-8",
                     'mend it, or set errors = "replace"',
-                ) from None  # fmt: skip
+                ) from None
         text = raw.decode(errors="replace")
         read.tally().replaced += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
         return text

@@ -95,9 +95,11 @@ def _topics() -> Iterator[tuple[str, Iterable[str]]]:
         from pydoc_data.topics import topics
     except ImportError:
         raise DataError(
-            "pydoc_data.topics", "not in this Python", "its language reference",
+            "pydoc_data.topics",
+            "not in this Python",
+            "its language reference",
             "use a full Python installation, or a corpus of kind `text`",
-        ) from None  # fmt: skip
+        ) from None
     for name in sorted(topics):
         yield f"topic {name}", [topics[name]]
 
@@ -112,9 +114,11 @@ def _sources() -> list[Path]:
     paths = [p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts)]
     if len(paths) < 100:
         raise DataError(
-            root, f"{len(paths)} modules of the standard library as source", "the library as Python files",
+            root,
+            f"{len(paths)} modules of the standard library as source",
+            "the library as Python files",
             "use a full Python installation, or a corpus of kind `text`",
-        )  # fmt: skip
+        )
     return sorted(paths)
 
 

@@ -229,5 +229,7 @@ class BothDirections(Objective):
         biases = biases - log_expected(words, batch.tries, self.vocabulary)
         others, *own = zip(*(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True)
         halves = zip(hidden, own, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
-        return [sampled_loss(states, mine, others, targets, weights, batch.candidates)
-                for states, mine, targets, weights in halves]  # fmt: skip
+        return [
+            sampled_loss(states, mine, others, targets, weights, batch.candidates)
+            for states, mine, targets, weights in halves
+        ]

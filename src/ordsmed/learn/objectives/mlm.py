@@ -119,10 +119,12 @@ class MaskedRows:
         real = rows.documents > 0 if how.signs or how.over == "row" else rows.inner
         allowed = real if how.signs else rows.inner
         amount = masking.amounts(
-            allowed, at(how.hide, self.stretch.progress(numbers)), self.slots,
+            allowed,
+            at(how.hide, self.stretch.progress(numbers)),
+            self.slots,
             of=real if how.over == "row" else rows.inner,
             chances=masking.round_by_chance(self.key, numbers) if how.rounding == "chance" else None,
-        )  # fmt: skip
+        )
         if how.unit == "token":
             return *masking.choose(allowed, amount, *drawn), None
         continues = self.tokenizer.continues(rows.tokens)

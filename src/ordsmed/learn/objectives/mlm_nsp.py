@@ -99,8 +99,9 @@ class MaskedPairRows:
         frame |= {"pad": tokenizer.pad or 0}
         self.plain: PairRows = (
             PairRows(stores, weights, **frame, style=settings.pairs, short=settings.short, key=key)
-            if settings.examples == "made" else GivenRows(stores, weights, **frame, style=settings.pairs, key=key)
-        )  # fmt: skip
+            if settings.examples == "made"
+            else GivenRows(stores, weights, **frame, style=settings.pairs, key=key)
+        )
         self.settings, self.tokenizer = settings, tokenizer
         self.words = np.arange(tokenizer.vocabulary)
         self.key = chance.key("mlm_nsp", *key)

@@ -302,9 +302,12 @@ class Replaced(Detector):
             self.vocabulary,
         )
         draw = sampling.Draw.of(
-            batch.keys, batch.targets.shape[1], self.vocabulary,
-            temperature=self.settings.temperature, never_right=self.settings.never_right,
-        )  # fmt: skip
+            batch.keys,
+            batch.targets.shape[1],
+            self.vocabulary,
+            temperature=self.settings.temperature,
+            never_right=self.settings.never_right,
+        )
         loss, drawn = token_loss_and_draws(*asked, draw)
         return loss, drawn, asked
 

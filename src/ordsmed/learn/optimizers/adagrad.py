@@ -48,8 +48,10 @@ class AdagradOptimizer(torch.optim.Adagrad):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         large = [
             (weight, weight.grad, group)
-            for group in self.param_groups for weight in group["params"] if self._is_taken(weight)
-        ]  # fmt: skip
+            for group in self.param_groups
+            for weight in group["params"]
+            if self._is_taken(weight)
+        ]
         for weight, slope, group in large:
             from ordsmed.nn.kernels import adaptive_step  # Triton's: where it is switched on it is there
 

@@ -267,9 +267,11 @@ def _sound(*scores: Floats) -> None:
         if bad.any():
             count = int(bad.reshape(len(bad), -1).any(1).sum())
             raise RunError(
-                "scores", f"not a number, or infinite, in {count:,} of {len(bad):,} windows", "finite numbers",
+                "scores",
+                f"not a number, or infinite, in {count:,} of {len(bad):,} windows",
+                "finite numbers",
                 "the network is damaged or its precision too low: take another checkpoint, or fp32",
-            )  # fmt: skip
+            )
 
 
 def _answered(
@@ -296,9 +298,11 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
     first, last = ((places[rows] + shift[rows, None]).ravel()[order] for places in (candidates.start, candidates.end))
     solid = passage.right > passage.left  # a token without characters may claim any place
     columns = (
-        passage.left[first], passage.right[last], candidates.start_score[rows].ravel()[order],
+        passage.left[first],
+        passage.right[last],
+        candidates.start_score[rows].ravel()[order],
         candidates.end_score[rows].ravel()[order],
-    )  # fmt: skip
+    )
     keep = solid[first] & solid[last]
     found: dict[str, _Span] = {}
     for left, right, start_score, end_score in zip(*(column[keep].tolist() for column in columns), strict=True):

@@ -39,5 +39,7 @@ def bands(courses: Sequence[Course], most: int = STRETCHES) -> list[BandPoint]:
                 places[number].append(step)
         for number, values in own.items():
             means[number].append(math.fsum(values) / len(values))
-    return [BandPoint(math.fsum(places[number]) / len(places[number]), over_seeds(means[number]))
-            for number in sorted(means)]  # fmt: skip
+    return [
+        BandPoint(math.fsum(places[number]) / len(places[number]), over_seeds(means[number]))
+        for number in sorted(means)
+    ]

@@ -269,10 +269,13 @@ class Squad(Files, Choice):
             return []
         tables = official.details(records.questions, _texts(predictions))
         return [
-            (f"by {title}", [title, "questions", "exact match", "F1"],
-             [[kind, int(row["total"]), row["exact"], row["f1"]] for kind, row in rows.items()])
+            (
+                f"by {title}",
+                [title, "questions", "exact match", "F1"],
+                [[kind, int(row["total"]), row["exact"], row["f1"]] for kind, row in rows.items()],
+            )
             for title, rows in tables.items()
-        ]  # fmt: skip
+        ]
 
     def _pieces(self, records: QuestionRecords, reader: TextReader) -> tuple[TextPieces, TextPieces]:
         """Contexts and questions. Without signs a token must stand first that is not the context's."""

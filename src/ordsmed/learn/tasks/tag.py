@@ -220,9 +220,10 @@ class Tag(Files, Choice):
             _check_spans(records, gold)
             loose, strict = spans.span_f1(gold, predicted), spans.span_f1(gold, predicted, self._written_as(gold))
             return {
-                **{name: 100 * loose[name] for name in RATES}, "accuracy": 100 * spans.accuracy(gold, predicted),
+                **{name: 100 * loose[name] for name in RATES},
+                "accuracy": 100 * spans.accuracy(gold, predicted),
                 **{f"strict_{name}": 100 * strict[name] for name in RATES},
-            }  # fmt: skip
+            }
         each = [rates["f1"] for rates in spans.by_tag(gold, predicted).values()]
         return {"accuracy": 100 * spans.accuracy(gold, predicted), "macro_f1": 100 * sum(each) / len(each)}
 

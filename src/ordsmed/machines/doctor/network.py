@@ -18,7 +18,9 @@ SLOWER = {
 }
 # Without them NCCL on Slingshot changes sums between nodes in silence (LL128 with GPUDirect: NVIDIA/nccl#2001):
 # documentation.sigma2.no, hpc_machines/olivia/nccl, May 2026; github.com/HewlettPackard/shs-ccl-docs, ccl_env.sh
-SLINGSHOT = dict(line.split("=") for line in """
+SLINGSHOT = dict(
+    line.split("=")
+    for line in """
 FI_MR_CACHE_MONITOR=userfaultfd
 FI_CXI_DISABLE_HOST_REGISTER=1
 FI_CXI_DEFAULT_CQ_SIZE=131072
@@ -30,7 +32,8 @@ FI_CXI_DEFAULT_TX_SIZE=2048
 FI_CXI_RX_MATCH_MODE=hybrid
 NCCL_CROSS_NIC=1
 NCCL_NET_GDR_LEVEL=PHB
-""".strip().splitlines())  # fmt: skip
+""".strip().splitlines()
+)
 
 
 def names(host: Host) -> Iterator[Outcome]:

@@ -188,8 +188,10 @@ def sums(
     )
 
 
-WRONG = ("numbers change on their way: load the site's NCCL module or set the variables that `collectives` names, "
-         "try NCCL_PROTO=^LL128; train nothing before this is right")  # fmt: skip
+WRONG = (
+    "numbers change on their way: load the site's NCCL module or set the variables that `collectives` names, "
+    "try NCCL_PROTO=^LL128; train nothing before this is right"
+)
 
 
 def share(size: int, rank: int, device: str) -> torch.Tensor:

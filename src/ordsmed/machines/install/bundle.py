@@ -77,8 +77,9 @@ def _download(folder: Path, wanted: Sequence[str], arch: str, version: str, wher
 def _pip(words: Sequence[str], arch: str, version: str) -> str:
     """Run pip as if on that machine; empty, or what it complained of."""
     start = [sys.executable, "-c", PIP, arch, version]
-    done = subprocess.run([*start, *words, "--quiet", "--disable-pip-version-check"],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [*start, *words, "--quiet", "--disable-pip-version-check"], capture_output=True, text=True, check=False
+    )
     if "No module named pip" in done.stderr:
         raise RunError(sys.executable, "has no pip", "", "`python3 -m ensurepip`, or install python3-pip")
     return (done.stderr.strip() or f"exit status {done.returncode}") if done.returncode else ""

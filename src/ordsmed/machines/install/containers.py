@@ -173,8 +173,10 @@ def _run_sub(work: Installation) -> Iterator[str]:
 
 def steps(work: Installation) -> list[str]:
     """What is done within an image, by `sh`."""
-    lines = [f"python3 -c 'import sys; sys.exit(None if sys.version_info >= {LEAST_PYTHON} else sys.version)'",
-            "export PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore"]  # fmt: skip
+    lines = [
+        f"python3 -c 'import sys; sys.exit(None if sys.version_info >= {LEAST_PYTHON} else sys.version)'",
+        "export PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore",
+    ]
     if work.torch == "wheels":
         where = f"--no-index --find-links {AT}/bundle" if work.bundle else f"--index-url {work.index}"
         lines.append(f"python3 -m pip install {where} {shlex.quote(work.torch_wanted)}")

@@ -46,9 +46,11 @@ def carry_out(work: Installation) -> str:
 def lines(work: Installation) -> list[str]:
     """What was decided, for a person."""
     torch = {
-        "modules": f"of {', '.join(work.modules) or 'EasyBuild'}", "image": f"of {work.image}",
-        "wheels": f"by pip from {work.bundle or work.index}", "source": "built from source: there are no wheels",
-    }  # fmt: skip
+        "modules": f"of {', '.join(work.modules) or 'EasyBuild'}",
+        "image": f"of {work.image}",
+        "wheels": f"by pip from {work.bundle or work.index}",
+        "source": "built from source: there are no wheels",
+    }
     text = [
         f"{work.title}: {work.flavor}; PyTorch {torch[work.torch]}",
         f"software goes to {work.prefix}",

@@ -93,8 +93,10 @@ def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
         draw = random.Random(seed)
         with StoreWriter(folder / f"store{seed}", tokenizer.vocabulary) as writer:
             for _ in range(60):
-                sentences = [[6 + int(draw.random() * 120) for _ in range(2 + int(draw.random() * 20))]
-                             for _ in range(1 + int(draw.random() * 5))]  # fmt: skip
+                sentences = [
+                    [6 + int(draw.random() * 120) for _ in range(2 + int(draw.random() * 20))]
+                    for _ in range(1 + int(draw.random() * 5))
+                ]
                 for ids in sentences:
                     ids[0] = 6 + ids[0] % 60
                 writer.add(sentences)

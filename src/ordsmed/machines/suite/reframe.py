@@ -83,9 +83,8 @@ def write(folder: Path, place: Destination | None, ask: Ask = answer) -> list[Pa
     folder.mkdir(parents=True, exist_ok=True)
     executable = f"{shlex.quote(sys.executable)} -m ordsmed"
     source = SOURCE.format(
-        scales=list(SCALES), executable=executable, words=["validate"],
-        configuration=CONFIGURATION, test=TEST,
-    )  # fmt: skip
+        scales=list(SCALES), executable=executable, words=["validate"], configuration=CONFIGURATION, test=TEST
+    )
     paths = [folder / CONFIGURATION, folder / TEST]
     files.write_text(paths[0], configuration(place, ask))
     files.write_text(paths[1], source)

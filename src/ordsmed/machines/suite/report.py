@@ -56,8 +56,10 @@ def page(report: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from screen.markdown(["fact", "value"], sorted(report["facts"].items()), padded=True)
     yield ""
-    rows = [[one["item"], one["case"], one["state"], _words(one), figures(one), f"{one['seconds']:.1f}"]
-            for one in report["items"]]  # fmt: skip
+    rows = [
+        [one["item"], one["case"], one["state"], _words(one), figures(one), f"{one['seconds']:.1f}"]
+        for one in report["items"]
+    ]
     yield from screen.markdown(["item", "case", "state", "what it says", "figures", "seconds"], rows, padded=True)
 
 

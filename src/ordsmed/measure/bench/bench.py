@@ -430,12 +430,14 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
         facts = encoding.perform(place)
         ours = time.perf_counter() - began
     return {
-        "megabytes": round(size, 2), "library_mb_per_second": round(size / library, 2),
+        "megabytes": round(size, 2),
+        "library_mb_per_second": round(size / library, 2),
         "encode_mb_per_second": round(size / ours, 2),
-        "ratio": round(library / ours, 3), "cores": len(os.sched_getaffinity(0)),
+        "ratio": round(library / ours, 3),
+        "cores": len(os.sched_getaffinity(0)),
         "stored_bytes_per_token": facts["train"]["stored_a_token"],
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }  # fmt: skip
+    }
 
 
 def _training(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
@@ -449,5 +451,7 @@ MEASURES: dict[str, Callable[[Bench], dict[str, Any]]] = {
     "pairs": measure_pairs, "plain": measure_plain,
 }  # fmt: skip
 KEPT: dict[str, Callable[[Bench], tuple[dict[str, Any], list[Measurement]]]] = {
-    "training": _training, "finetune": bench_tasks.measure_finetune, "predict": bench_tasks.measure_predict,
-}  # fmt: skip
+    "training": _training,
+    "finetune": bench_tasks.measure_finetune,
+    "predict": bench_tasks.measure_predict,
+}

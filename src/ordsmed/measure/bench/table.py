@@ -143,8 +143,10 @@ class TablePart:
         """One more; what failed is tried again."""
         if not result.why:
             self.cells[result.words] = result
-        cells = [{"words": [*each.words], "measured": [settings.plain(one) for one in each.measured],
-                  "facts": each.facts} for each in self.cells.values()]  # fmt: skip
+        cells = [
+            {"words": [*each.words], "measured": [settings.plain(one) for one in each.measured], "facts": each.facts}
+            for each in self.cells.values()
+        ]
         files.write_json(self.path, {"of": self.of, "cells": cells})
 
 
@@ -171,7 +173,7 @@ def cells_of(name: str, overrides: Sequence[str], recipe: Any) -> Iterator[tuple
         [[f"layout.precision={precision}"] for precision in axes.precisions] or [[]],
         [[f"layout.compile={str(compiled).lower()}"] for compiled in axes.compile] or [[]],
         _meshes(axes) or [[]],
-    ]  # fmt: skip
+    ]
     for parts in itertools.product(*choices):
         words = [word for part in parts for word in part]
         table = run.read_table(run.find_recipe(name, "bench"), "bench")
@@ -223,13 +225,15 @@ def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, A
     lacking = [length for length, _ in axes.train if length not in {each.length for each in ours}]
     first = ours[0] if ours else None
     return {
-        "bench": name, "scaling": axes.scaling,
+        "bench": name,
+        "scaling": axes.scaling,
         **({name: getattr(first, name) for name in ("device", "torch", "version", "date")} if first else {}),
-        "rows": rows, "time_to_train": hours_by_way(ours, axes.train) if axes.train else [],
+        "rows": rows,
+        "time_to_train": hours_by_way(ours, axes.train) if axes.train else [],
         "not_measured": lacking,
         "failed": [{"cell": " ".join(result.words), "why": result.why} for result in results if result.why],
         **({"source": published.source(axes.published)} if axes.published else {}),
-    }  # fmt: skip
+    }
 
 
 def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
@@ -277,8 +281,11 @@ def _latencies(ours: Any, padded: Any) -> dict[str, Any]:
     """Of a batch that was asked: real percentiles, and what NVIDIA's scripts call so of rows as theirs."""
     if not ours:
         return {}
-    return {"latency_ms": ours["latency_ms"], "nvidia_sequences_per_second": padded["nvidia_examples_per_second"],
-            "nvidia_latency_ms": padded["nvidia_latency_ms"]}  # fmt: skip
+    return {
+        "latency_ms": ours["latency_ms"],
+        "nvidia_sequences_per_second": padded["nvidia_examples_per_second"],
+        "nvidia_latency_ms": padded["nvidia_latency_ms"],
+    }
 
 
 def speed_up(one: Measurement, all_of: Sequence[Measurement]) -> float | None:
@@ -297,8 +304,11 @@ def scaling(one: Measurement, all_of: Sequence[Measurement], way: str) -> float 
     """Rows a second of n devices over those of one. Weak: each has as many rows a step as that one had; strong: all of
     them together have. None: one device was not measured so."""
     times = one.processes if way == "weak" else 1
-    alike = [each for each in all_of if each.processes == 1 and one.batch == each.batch * times
-             and _same(one, each, (*WORK, "precision"))]  # fmt: skip
+    alike = [
+        each
+        for each in all_of
+        if each.processes == 1 and one.batch == each.batch * times and _same(one, each, (*WORK, "precision"))
+    ]
     return round(one.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
 
 
@@ -312,13 +322,17 @@ def hours_by_way(ours: Sequence[Measurement], train: Sequence[tuple[int, int]]) 
             rates = ways.setdefault(tuple(getattr(each, name) for name in names), {})
             if each.length not in rates or rates[each.length].sequences_per_second < each.sequences_per_second:
                 rates[each.length] = each
-    hours = {key: sum(rows / rates[length].sequences_per_second for length, rows in train) / SECONDS
-             for key, rates in ways.items() if {length for length, _ in train} <= rates.keys()}  # fmt: skip
+    hours = {
+        key: sum(rows / rates[length].sequences_per_second for length, rows in train) / SECONDS
+        for key, rates in ways.items()
+        if {length for length, _ in train} <= rates.keys()
+    }
     lines = []
     for key, needed in hours.items():
         one = next(iter(ways[key].values()))
-        others = [hours[whole] for name in WHOLE
-                  if (whole := (*key[:-1], name)) in hours and one.precision not in WHOLE]  # fmt: skip
+        others = [
+            hours[whole] for name in WHOLE if (whole := (*key[:-1], name)) in hours and one.precision not in WHOLE
+        ]
         lines.append({"network": f"{one.family} {one.layers} x {one.width}", "device": one.device,
                       "devices": one.processes, "compile": one.compile, "layout": one.layout,
                       "precision": one.precision, "hours": rounded(needed),
@@ -344,8 +358,11 @@ def markdown(table: dict[str, Any]) -> list[str]:
     """The same for a page."""
     lines = []
     if "device" in table:
-        lines += [f"{table['bench']} on {table['device']}, torch {table['torch']}, ordsmed {table['version']},"
-                  f" {table['date']}; rates are medians of rounds, with their slowest and fastest", ""]  # fmt: skip
+        lines += [
+            f"{table['bench']} on {table['device']}, torch {table['torch']}, ordsmed {table['version']},"
+            f" {table['date']}; rates are medians of rounds, with their slowest and fastest",
+            "",
+        ]
     lines += grid(table["rows"])
     if table["time_to_train"]:
         lines += ["", "Time to train:", "", *grid(table["time_to_train"])]
@@ -360,8 +377,11 @@ def markdown(table: dict[str, Any]) -> list[str]:
 
 def grid(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Rows as a table of Markdown; columns of which nothing is known are left out."""
-    names = [name for name in dict.fromkeys(name for row in rows for name in row)
-             if any(row.get(name) not in (None, []) for row in rows)]  # fmt: skip
+    names = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if any(row.get(name) not in (None, []) for row in rows)
+    ]
     if not names:
         return []
     lines = [[name.replace("_", " ") for name in names], ["---"] * len(names)]

@@ -51,13 +51,17 @@ def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
 
     device, share, rate = job.ranks.device, job.share(0), 1e-5
     steps = recipe.steps + WARM
-    blocks = [*np.split(np.arange(WARM), WARM),
-              *np.array_split(np.arange(WARM, steps), min(recipe.rounds, recipe.steps))]  # fmt: skip
+    blocks = [
+        *np.split(np.arange(WARM), WARM),
+        *np.array_split(np.arange(WARM, steps), min(recipe.rounds, recipe.steps)),
+    ]
     packed = job.rows(0)
     assert isinstance(packed, ExampleRows)
     alone = _padded(packed.packing, job)
-    ready = [load(rows, share, 0, steps, workers=job.workers, device=device)
-             for rows in (packed, ExampleRows(packed.features, alone, *packed.key))]  # fmt: skip
+    ready = [
+        load(rows, share, 0, steps, workers=job.workers, device=device)
+        for rows in (packed, ExampleRows(packed.features, alone, *packed.key))
+    ]
     spent: list[list[float]] = [[], []]
     sizes: list[list[tuple[int, int]]] = [[], []]  # places and tokens of each step
     forget_held(device)
@@ -72,8 +76,10 @@ def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
             spent[way] += [(now(device) - began) / len(block)] * len(block)
     ours, theirs = (seconds[WARM:] for seconds in spent)
     places, tokens, padded = _summed(job, [np.sum(each[WARM:], axis=0) for each in sizes])
-    kept = [_measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
-            for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
+    kept = [
+        _measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
+        for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))
+    ]
     return {
         **_said(recipe, job), **rates(recipe.batch, ours), "padded": rates(recipe.batch, theirs),
         **ratios(ours, theirs), "ratio_of_places": round(padded / places, 3), "filled": round(tokens / places, 3),
@@ -115,8 +121,10 @@ def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
         ours, theirs = (seconds[1:] for seconds in spent)
         facts[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
         facts[f"batch_{batch}_padded"] = summary(batch, theirs)
-        kept += [_measurement(recipe, job, batch, seconds, tokens / times, software)
-                 for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
+        kept += [
+            _measurement(recipe, job, batch, seconds, tokens / times, software)
+            for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))
+        ]
     return facts, kept
 
 
@@ -168,8 +176,10 @@ def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
 def rates(batch: int, seconds: Seconds) -> dict[str, float]:
     """Examples a second over all the time, and as NVIDIA's scripts tell it: the mean of every batch's own rate."""
     each = np.asarray(seconds)
-    return {"examples_per_second": round(batch * len(each) / float(each.sum()), 3),
-            "nvidia_examples_per_second": round(float((batch / each).mean()), 3)}  # fmt: skip
+    return {
+        "examples_per_second": round(batch * len(each) / float(each.sum()), 3),
+        "nvidia_examples_per_second": round(float((batch / each).mean()), 3),
+    }
 
 
 def latencies(seconds: Seconds) -> dict[str, float]:

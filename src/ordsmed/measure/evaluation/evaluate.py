@@ -86,9 +86,12 @@ def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
 
 
 def check(
-    models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None,
+    models: Sequence[str],
+    probes: Sequence[Any],
+    each: str | None,
+    step: int | str | None = None,
     out: str | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Refuse what cannot be, before a model is opened."""
     if not models:
         raise RecipeError("models", "none is named", "runs, imports or Hugging Face folders")

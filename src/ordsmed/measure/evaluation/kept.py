@@ -33,9 +33,11 @@ def digest(path: Path) -> str:
 def model_key(trained: Any) -> dict[str, str]:
     """What a model's scores depend on."""
     return {
-        "weights": weights.digest(own_tensors(trained.objective)), "tokenizer": trained.tokenizer.fingerprint,
-        "family": kind_of(trained.settings), "settings": json.dumps(settings.plain(trained.settings), sort_keys=True),
-    }  # fmt: skip
+        "weights": weights.digest(own_tensors(trained.objective)),
+        "tokenizer": trained.tokenizer.fingerprint,
+        "family": kind_of(trained.settings),
+        "settings": json.dumps(settings.plain(trained.settings), sort_keys=True),
+    }
 
 
 def key_of(model: dict[str, str], probe: Any, paths: list[Path], way: str, precision: str = "fp32") -> str:

@@ -87,5 +87,7 @@ class BiScorer:
         logs, right = token_logs(states, table, self.objective.head.bias, targets, best=best)
         ends = np.cumsum([len(item) for item in items])[:-1]
         logs_of, right_of = np.split(logs.double().cpu().numpy(), ends), np.split(right.cpu().numpy(), ends)
-        return [Scores(own[::turn][item.first :], right[::turn][item.first :])
-                for own, right, item in zip(logs_of, right_of, items, strict=True)]  # fmt: skip
+        return [
+            Scores(own[::turn][item.first :], right[::turn][item.first :])
+            for own, right, item in zip(logs_of, right_of, items, strict=True)
+        ]

@@ -42,8 +42,9 @@ def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: in
     end = scorer.tokenizer.separator
     if end is None:
         raise DataError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP] between documents")
-    rows = StreamRows(stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed,
-                      pack=True)  # fmt: skip
+    rows = StreamRows(
+        stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed, pack=True
+    )
     count = len(rows) if count is None else count
     if count > len(rows):
         _say_again(tuple(files), len(rows), count)

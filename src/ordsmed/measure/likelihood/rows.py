@@ -47,17 +47,23 @@ def _end_to_end(parts: list[Ints]) -> Ints:
 
 
 def answered(
-    rows: AskedRows, device: torch.device, pad: int,
-    states: Callable[[Batch, Tensor], Tensor], answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
-) -> tuple[Any, Any]:  # fmt: skip
+    rows: AskedRows,
+    device: torch.device,
+    pad: int,
+    states: Callable[[Batch, Tensor], Tensor],
+    answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+) -> tuple[Any, Any]:
     """Logs and best of every place, [P].
 
     `states` tells those at some places of a batch, laid end to end; `answer` what they say of targets, of which each
     asks the state with this number: those that have read the same are asked once.
     """
     features = Features(rows.starts, rows.ids.astype(np.int32))
-    first, which = np.unique(rows.read, return_index=True, return_inverse=True)[1:] if rows.read is not None else (
-        np.arange(len(rows.places)), np.arange(len(rows.places)))  # fmt: skip
+    first, which = (
+        np.unique(rows.read, return_index=True, return_inverse=True)[1:]
+        if rows.read is not None
+        else (np.arange(len(rows.places)), np.arange(len(rows.places)))
+    )
     wanted = np.full(len(rows.places), -1)
     wanted[first] = np.arange(len(first))
     kept: Tensor | None = None

@@ -16,8 +16,11 @@ from ordsmed.measure.likelihood.transformers import Causal, Detecting, Masked, T
 from ordsmed.weights.trained import Trained
 
 CLASSES: dict[str, type[TransformerScorer]] = {
-    "causal": Causal, "masked": Masked, "word": WordAware, "detect": Detecting,
-}  # fmt: skip
+    "causal": Causal,
+    "masked": Masked,
+    "word": WordAware,
+    "detect": Detecting,
+}
 DIRECTIONS = ("mean", "forward", "backward")
 ALL = (*CLASSES, *DIRECTIONS)
 

@@ -91,15 +91,20 @@ class MinimalPairs(Choice):
             facts |= {"paradigms": len(rows), "paradigm_mean": mean.mean}
             errors |= {"paradigm_mean": mean.error}
         return Finding(
-            facts, errors, {"accuracy": guessed},
-            [("by paradigm", ["", "pairs", "accuracy", "error"], rows)] if len(rows) > 1 else [], _equal(records),
-        )  # fmt: skip
+            facts,
+            errors,
+            {"accuracy": guessed},
+            [("by paradigm", ["", "pairs", "accuracy", "error"], rows)] if len(rows) > 1 else [],
+            _equal(records),
+        )
 
     def compared(self, records: list[Record]) -> list[Judged]:
         """What two models are compared by."""
         several = len({record[0] for record in records}) > 1  # of one paradigm each pair stands by itself
-        return [Judged(record[1], record[0] if several else "", {"accuracy": 100.0 * (_right(record) == 1)})
-                for record in records]  # fmt: skip
+        return [
+            Judged(record[1], record[0] if several else "", {"accuracy": 100.0 * (_right(record) == 1)})
+            for record in records
+        ]
 
     def _over_paradigms(self, records: list[Record]) -> Clustered:
         """The share of right pairs, in per cent; its error knows that those of a paradigm are much alike."""

@@ -71,16 +71,18 @@ class Wikitext(WindowedProbe, Choice):
             if original < 2:
                 raise DataError(path, "has one word", "two or more: perplexity of a word needs one behind another")
             words, size = len(text.split()), len(text.encode())
-            yield from windows.examples(cutting, ids, str(path), len(ids), original, words, size, 1,
-                                        scorer.tokenizer.vocabulary)  # fmt: skip
+            yield from windows.examples(
+                cutting, ids, str(path), len(ids), original, words, size, 1, scorer.tokenizer.vocabulary
+            )
 
     def _paged(self, scorer: Scorer, cutting: Cutting, text: str, path: Path) -> Iterator[Example]:
         """Pages one by one; a word is what stands between white space, at both ends also nothing."""
         for page in filter(str.strip, PAGE.split(text)):
             ids = np.concatenate([cast(Ints, scorer.lead), scorer.cut([BY_SET[self.set](page)])[0].pieces])
             words, size = len(re.split(r"\s+", page)), len(page.encode())
-            yield from windows.examples(cutting, ids, str(path), len(ids), words, words, size, 1,
-                                        scorer.tokenizer.vocabulary)  # fmt: skip
+            yield from windows.examples(
+                cutting, ids, str(path), len(ids), words, words, size, 1, scorer.tokenizer.vocabulary
+            )
 
     def finding(self, records: list[Record]) -> Finding:
         tokens, original, words, size, texts, vocabulary, nats, targets = windows.sums(records)

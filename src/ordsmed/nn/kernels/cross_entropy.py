@@ -109,8 +109,9 @@ def _made(
 _op = define(
     "cross_entropy(Tensor(a!) scores, Tensor targets, Tensor? keys, int words, float lift, bool shares)"
     " -> (Tensor, Tensor)",
-    _launch, _made,
-)  # fmt: skip
+    _launch,
+    _made,
+)
 
 
 def cross_entropy(

@@ -195,13 +195,15 @@ def _made_back(
 _op = define(
     "residual_norm(Tensor? products, Tensor residuals, Tensor? scale, Tensor? shift, int state, int dropped,"
     " float epsilon, ScalarType kind) -> (Tensor, Tensor, Tensor)",
-    _launch, _made,
-)  # fmt: skip
+    _launch,
+    _made,
+)
 _op_back = define(
     "residual_norm_backward(Tensor first, Tensor? second, Tensor? beside, Tensor? inputs, Tensor? stats, Tensor? scale,"
     " int state, int dropped, bool bias, ScalarType to, ScalarType of) -> (Tensor, Tensor, Tensor)",
-    _launch_back, _made_back,
-)  # fmt: skip
+    _launch_back,
+    _made_back,
+)
 
 
 @dataclass(frozen=True)
@@ -219,9 +221,7 @@ class _Together(torch.autograd.Function):
         bias: Tensor | None, how: _How,
     ) -> Any:  # fmt: skip
         flat, more = _rows(residuals), None if products is None else _rows(products)
-        sums, normed, stats = _op(
-            more, flat, scale, shift, how.drop.state, how.drop.dropped, how.epsilon, how.kind
-        )  # fmt: skip
+        sums, normed, stats = _op(more, flat, scale, shift, how.drop.state, how.drop.dropped, how.epsilon, how.kind)
         ctx.how, ctx.bias = how, None if bias is None else bias.dtype
         ctx.kinds = [residuals.dtype, residuals.dtype if products is None else products.dtype]
         ctx.adds, ctx.shifts = products is not None, None if shift is None else shift.dtype

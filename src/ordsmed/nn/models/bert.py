@@ -33,9 +33,11 @@ class Bert(EncoderSettings, Choice):
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, pairs=True)
     model_type: ClassVar[str] = "bert"
     architectures: ClassVar[dict[str, str]] = {
-        "": "BertModel", "head": "BertForMaskedLM", "head pair": "BertForPreTraining",
+        "": "BertModel",
+        "head": "BertForMaskedLM",
+        "head pair": "BertForPreTraining",
         **task_classes("Bert"),
-    }  # fmt: skip
+    }
     begins: ClassVar[Mapping[str, str]] = {"classify.dense": "pair.dense"}
 
     @property

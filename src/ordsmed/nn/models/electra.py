@@ -31,14 +31,18 @@ class Electra(EncoderSettings, Choice):
     """numbers a token is in the embeddings (E); 0: as in the network; elsewhere embedding_size"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "small": _size(12, 256, 128), "base": _size(12, 768, 768), "large": _size(24, 1024, 1024),
-    }  # fmt: skip
+        "small": _size(12, 256, 128),
+        "base": _size(12, 768, 768),
+        "large": _size(24, 1024, 1024),
+    }
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, detects=True)
     model_type: ClassVar[str] = "electra"
     architectures: ClassVar[dict[str, str]] = {
-        "": "ElectraModel", "head": "ElectraForMaskedLM", "detect": "ElectraForPreTraining",
+        "": "ElectraModel",
+        "head": "ElectraForMaskedLM",
+        "detect": "ElectraForPreTraining",
         **task_classes("Electra"),
-    }  # fmt: skip
+    }
     head_activation: ClassVar[str | None] = "gelu"
 
     def __post_init__(self) -> None:
@@ -90,11 +94,13 @@ class Electra(EncoderSettings, Choice):
         table, pairs = self.body_names("electra")
         pairs |= {
             "model.project": "electra.embeddings_project",
-            "head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm",
+            "head.dense": "generator_predictions.dense",
+            "head.norm": "generator_predictions.LayerNorm",
             "detect.dense": "discriminator_predictions.dense",
             "detect.out": "discriminator_predictions.dense_prediction",
-            "classify.dense": "classifier.dense", "classify.out": "classifier.out_proj",
-        }  # fmt: skip
+            "classify.dense": "classifier.dense",
+            "classify.out": "classifier.out_proj",
+        }
         words, scores = "electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"
         table |= {**both_ends(pairs), "head.bias": "generator_lm_head.bias"}
         table |= {} if self.tied else {"head.words.weight": scores}

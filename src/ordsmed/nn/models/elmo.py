@@ -53,10 +53,12 @@ class Elmo(Family, Choice):
     window; auto: exact, and on a GPU without clipping fast"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "original": {"width": 512, "cells": 4096, "highways": 2}, "5.5B": {"width": 512, "cells": 4096, "highways": 2},
-        "survey": {"width": 512, "cells": 2048, "highways": 2}, "medium": {"width": 256, "cells": 2048, "highways": 1},
+        "original": {"width": 512, "cells": 4096, "highways": 2},
+        "5.5B": {"width": 512, "cells": 4096, "highways": 2},
+        "survey": {"width": 512, "cells": 2048, "highways": 2},
+        "medium": {"width": 256, "cells": 2048, "highways": 1},
         "small": {"width": 128, "cells": 1024, "highways": 1},
-    }  # fmt: skip
+    }
     capabilities: ClassVar[Capabilities] = Capabilities(state=True, compiled=False)
     model_type: ClassVar[str] = "elmo"
     architectures: ClassVar[dict[str, str]] = {}
@@ -153,9 +155,12 @@ class ElmoModel(nn.Module):
         super().__init__()
         self.settings = settings
         self.letters = Letters(
-            width=settings.width, size=settings.letter, filters=settings.filters, highways=settings.highways,
+            width=settings.width,
+            size=settings.letter,
+            filters=settings.filters,
+            highways=settings.highways,
             activation=settings.activation,
-        )  # fmt: skip
+        )
         self.blocks = nn.ModuleList(
             Layer(settings, residual=n > 0 and settings.residual) for n in range(settings.layers)
         )

@@ -85,9 +85,7 @@ class Gpt2(Family, Choice):
     }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "gpt2"
-    architectures: ClassVar[dict[str, str]] = {
-        "": "GPT2Model", "head": "GPT2LMHeadModel", **task_classes("GPT2"),
-    }  # fmt: skip
+    architectures: ClassVar[dict[str, str]] = {"": "GPT2Model", "head": "GPT2LMHeadModel", **task_classes("GPT2")}
 
     def __post_init__(self) -> None:
         self.fill_defaults(inner=4 * self.width)

@@ -27,9 +27,11 @@ class MegatronBert(EncoderSettings, Choice):
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, pairs=True)
     model_type: ClassVar[str] = "megatron-bert"
     architectures: ClassVar[dict[str, str]] = {
-        "": "MegatronBertModel", "head": "MegatronBertForMaskedLM", "head pair": "MegatronBertForPreTraining",
+        "": "MegatronBertModel",
+        "head": "MegatronBertForMaskedLM",
+        "head pair": "MegatronBertForPreTraining",
         **task_classes("MegatronBert"),
-    }  # fmt: skip
+    }
     begins: ClassVar[Mapping[str, str]] = {"classify.dense": "pair.dense"}
     pre_norm: ClassVar[bool] = True
 

@@ -114,14 +114,18 @@ class ModernBert(Family, Choice):
     )  # fmt: skip
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "small": _size(12, 384, 576), "base": _size(22, 768, 1152), "large": _size(28, 1024, 2624),
-    }  # fmt: skip
+        "small": _size(12, 384, 576),
+        "base": _size(22, 768, 1152),
+        "large": _size(28, 1024, 2624),
+    }
     capabilities: ClassVar[Capabilities] = Capabilities(cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "modernbert"
     other_types: ClassVar[tuple[str, ...]] = (DECODER,)
     architectures: ClassVar[dict[str, str]] = {
-        "": "ModernBertModel", "head": "ModernBertForMaskedLM", **task_classes("ModernBert"),
-    }  # fmt: skip
+        "": "ModernBertModel",
+        "head": "ModernBertForMaskedLM",
+        **task_classes("ModernBert"),
+    }
     begins: ClassVar[Mapping[str, str]] = {
         f"{kind}.{part}": f"head.{part}" for kind in TASK_CLASSES for part in ("dense", "norm")
     }
@@ -226,8 +230,11 @@ class ModernBert(Family, Choice):
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
         table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
         if self.causal:  # there query, key and value stand apart
-            table |= {ours: tuple(str(theirs).replace("Wqkv", f"{part}_proj") for part in "qkv")
-                      for ours, theirs in table.items() if ".gather." in ours}  # fmt: skip
+            table |= {
+                ours: tuple(str(theirs).replace("Wqkv", f"{part}_proj") for part in "qkv")
+                for ours, theirs in table.items()
+                if ".gather." in ours
+            }
         table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
         table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
         for kind in TASK_CLASSES:

@@ -35,17 +35,21 @@ class Roberta(EncoderSettings, Choice):
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
     model_type: ClassVar[str] = "roberta"
     architectures: ClassVar[dict[str, str]] = {
-        "": "RobertaModel", "head": "RobertaForMaskedLM", **task_classes("Roberta"),
-    }  # fmt: skip
+        "": "RobertaModel",
+        "head": "RobertaForMaskedLM",
+        **task_classes("Roberta"),
+    }
     offset: ClassVar[int] = 2
     head_activation: ClassVar[str | None] = "gelu"
 
     def fits(self, tokenizer: Any) -> None:
         if tokenizer.pad != self.offset - 1:
             raise RecipeError(
-                "tokenizer", f"its padding token has the number {tokenizer.pad}",
-                f"{self.offset - 1}: a RoBERTa counts positions from there", "learn one with `order = \"roberta\"`",
-            )  # fmt: skip
+                "tokenizer",
+                f"its padding token has the number {tokenizer.pad}",
+                f"{self.offset - 1}: a RoBERTa counts positions from there",
+                'learn one with `order = "roberta"`',
+            )
 
     def pooled(self) -> dict[str, nn.Module]:
         return {"first_dropout": Dropout(self.dropout), **super().pooled()}
@@ -56,8 +60,10 @@ class Roberta(EncoderSettings, Choice):
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return {
-            **self.described(vocabulary, tokenizer), "bos_token_id": tokenizer.start, "eos_token_id": tokenizer.stop,
-        }  # fmt: skip
+            **self.described(vocabulary, tokenizer),
+            "bos_token_id": tokenizer.start,
+            "eos_token_id": tokenizer.stop,
+        }
 
     def names(self) -> Names:
         table, pairs = self.body_names("roberta")

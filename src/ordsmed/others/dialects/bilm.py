@@ -27,48 +27,55 @@ from ordsmed.text.vocabulary import SIGNS
 
 OPTIONS, LISTS = "options.json", ("vocab.txt", "vocab.txt.gz")
 UIO = {  # what simple_elmo_training has otherwise
-    "lstm.dim": 2048, "n_epochs": 3, "batch_size": 192, "n_negative_samples_batch": 4096,
-}  # fmt: skip
+    "lstm.dim": 2048,
+    "n_epochs": 3,
+    "batch_size": 192,
+    "n_negative_samples_batch": 4096,
+}
 GPUS, GPUS_UIO = 3, 2  # in the scripts
 LETTERS = "leave it out: letters are read, in both directions"
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 DICTIONARY = (
     Flag("bidirectional", True, refused=LETTERS, within="--options"),
-    *(Flag(name, usual, goes, joint=True, within="--options") for name, usual, goes in (
-        ("char_cnn.activation", "relu", "model.activation"),
-        ("char_cnn.embedding.dim", 16, "model.letter"),
-        ("char_cnn.filters", list, "model.filters"),
-        ("char_cnn.max_characters_per_token", 50, "model.longest_word"),
-        ("char_cnn.n_highway", 2, "model.highways"),
-        ("dropout", 0.1, "model.dropout"),
-        ("lstm.cell_clip", 3.0, "model.cell_clip"),
-        ("lstm.dim", 4096, "model.cells"),
-        ("lstm.n_layers", 2, "model.layers"),
-        ("lstm.proj_clip", 3.0, "model.projection_clip"),
-        ("lstm.projection_dim", 512, "model.width"),
-        ("lstm.use_skip_connections", True, "model.residual"),
-        ("all_clip_norm_val", 10.0, "clip"),
-        ("n_epochs", 10, "phase.epochs"),
-        ("n_train_tokens", int, "phase.steps"),
-        ("batch_size", 128, "phase.batch"),
-        ("unroll_steps", 20, "phase.length"),
-        ("n_negative_samples_batch", 8192, "objective.samples"),
-        ("sample_softmax", True, "objective.samples"),
-        ("learning_rate", 0.2, "phase.rate"),
-    )),
+    *(
+        Flag(name, usual, goes, joint=True, within="--options")
+        for name, usual, goes in (
+            ("char_cnn.activation", "relu", "model.activation"),
+            ("char_cnn.embedding.dim", 16, "model.letter"),
+            ("char_cnn.filters", list, "model.filters"),
+            ("char_cnn.max_characters_per_token", 50, "model.longest_word"),
+            ("char_cnn.n_highway", 2, "model.highways"),
+            ("dropout", 0.1, "model.dropout"),
+            ("lstm.cell_clip", 3.0, "model.cell_clip"),
+            ("lstm.dim", 4096, "model.cells"),
+            ("lstm.n_layers", 2, "model.layers"),
+            ("lstm.proj_clip", 3.0, "model.projection_clip"),
+            ("lstm.projection_dim", 512, "model.width"),
+            ("lstm.use_skip_connections", True, "model.residual"),
+            ("all_clip_norm_val", 10.0, "clip"),
+            ("n_epochs", 10, "phase.epochs"),
+            ("n_train_tokens", int, "phase.steps"),
+            ("batch_size", 128, "phase.batch"),
+            ("unroll_steps", 20, "phase.length"),
+            ("n_negative_samples_batch", 8192, "objective.samples"),
+            ("sample_softmax", True, "objective.samples"),
+            ("learning_rate", 0.2, "phase.rate"),
+        )
+    ),
     Flag("char_cnn.n_characters", 261, nothing="letters are bytes, and five signs", within="--options"),
     Flag("n_tokens_vocab", int, nothing="the vocabulary says it", within="--options"),
     Flag("share_embedding_softmax", False, refused=LETTERS, within="--options"),
-)  # fmt: skip
+)
 USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # long for a table
 LACKING = {  # what an options.json means that lacks them
     "lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None,
     "char_cnn.n_highway": None, "n_tokens_vocab": None,
 }  # fmt: skip
 PLAIN = {
-    flag.name: flag.goes for flag in DICTIONARY
+    flag.name: flag.goes
+    for flag in DICTIONARY
     if flag.goes and flag.name not in ("n_epochs", "n_train_tokens", "batch_size", "sample_softmax")
-}  # fmt: skip
+}
 TEXTS = (
     Flag("--save_dir", str, "out", joint=True, required=True),
     Flag("--vocab_file", str, "tokenizer: tokenizer.file", joint=True, required=True),
@@ -99,8 +106,11 @@ def training(values: Values, call: Call) -> None:
     if not values.options:
         whose = "simple_elmo_training's" if uio else "bilm-tf's"
         call.notes.append(f"options are those of {whose} train_elmo.py; `--options FILE.json` changes them")
-    for flag, key in (("epochs", "n_epochs"), ("maxchar", "char_cnn.max_characters_per_token"),
-                      ("size", "n_train_tokens")):  # fmt: skip
+    for flag, key in (
+        ("epochs", "n_epochs"),
+        ("maxchar", "char_cnn.max_characters_per_token"),
+        ("size", "n_train_tokens"),
+    ):
         if flag in values.given:
             options[key] = values.of[flag]
     _recipe(values, call, options, values.save_dir, GPUS_UIO if uio else GPUS)

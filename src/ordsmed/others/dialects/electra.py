@@ -35,9 +35,7 @@ NETWORK = {  # their BertConfig
     "type_vocab_size": 2, "initializer_range": 0.02, "vocab_size": 30522,
 }  # fmt: skip
 QUICK = {"num_train_steps": 20, "train_batch_size": 8, "num_eval_steps": 2, "eval_batch_size": 4}  # of debug
-QUICK_NETWORK = {
-    "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
-}  # fmt: skip
+QUICK_NETWORK = {"num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4}
 ALL = 10**6  # checkpoints
 TPU, LOOP = "which devices there are is seen", "the loop need not be told"
 FITS = "rows are judged together as fits the device"
@@ -252,8 +250,9 @@ SQUAD = {"squad": "2.0", "squadv1": "1.1"}
 TASKS = (*GLUE, *SQUAD, "chunk")
 UNORDERED = ("mrpc", "sts")
 TOLD = {  # theirs -> ours, of scores that bear another name
-    "mcc": "matthews", "loss": "validation",
-}  # fmt: skip
+    "mcc": "matthews",
+    "loss": "validation",
+}
 SCORES = {
     "cola": ("mcc", "loss"),
     "sts": ("pearson", "spearman", "loss"),
@@ -401,9 +400,10 @@ def _rates(values: Values, call: Call, task: str) -> None:
     """Rate, decay by layer and epochs: as said, else as its size and its task have them."""
     large = values.model_size == "large"
     usual = {
-        "learning_rate": 5e-5 if large else 1e-4, "layerwise_lr_decay": 0.9 if large else 0.8,
+        "learning_rate": 5e-5 if large else 1e-4,
+        "layerwise_lr_decay": 0.9 if large else 0.8,
         "num_train_epochs": 10.0 if task in ("rte", "sts") else 2.0 if task in SQUAD else 3.0,
-    }  # fmt: skip
+    }
     chosen = {key: values.of[key] if key in values.given else value for key, value in usual.items()}
     call.put("rate", chosen["learning_rate"])
     call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
@@ -458,8 +458,10 @@ def _told(task: str, scores: dict[str, Any]) -> dict[str, float]:
 
 
 def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict[str, float]) -> None:
-    place = {key: Path((values.of[key] or f"{folder}/{{}}_{name}.json").format(task))
-             for key, name in RESULTS_OF_QUESTIONS.items()}  # fmt: skip
+    place = {
+        key: Path((values.of[key] or f"{folder}/{{}}_{name}.json").format(task))
+        for key, name in RESULTS_OF_QUESTIONS.items()
+    }
     for path in place.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(place["qa_eval_file"], scores)
@@ -471,8 +473,9 @@ def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict
 INSTEAD = {"flops_computation.py": "`ordsmed estimate RECIPE` counts floating-point operations"}
 PROGRAMS = (
     Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records"),
-    Program("build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web,
-            "encode records"),
+    Program(
+        "build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web, "encode records"
+    ),
     Program("run_pretraining.py", "pretrain an ELECTRA from records", PRETRAINING, pretraining, "pretrain"),
     Program("run_finetuning.py", "fine-tune on a task of GLUE, SQuAD or chunks", FINETUNING, finetuning, "finetune"),
-)  # fmt: skip
+)

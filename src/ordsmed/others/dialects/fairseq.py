@@ -20,8 +20,7 @@ from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values
 
 SIZES = {"roberta": "base", "roberta_base": "base", "roberta_large": "large"}
-BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences",
-          "eos": "one_sentence"}  # fmt: skip
+BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences", "eos": "one_sentence"}
 LINES = re.compile(r"[\d ]*\n?")  # of a file of pieces as numbers
 
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
@@ -100,8 +99,11 @@ def preprocessing(values: Values, call: Call) -> None:
     call.put("corpus: source", {"kind": "text", "path": paths["train"]})
     call.put("corpus: sentences", "lines")
     call.put("corpus: duplicates", "keep")
-    given = {ours: {"kind": "text", "path": paths[theirs]}
-             for ours, theirs in (("validation", "valid"), ("test", "test")) if theirs in paths}  # fmt: skip
+    given = {
+        ours: {"kind": "text", "path": paths[theirs]}
+        for ours, theirs in (("validation", "valid"), ("test", "test"))
+        if theirs in paths
+    }
     call.put("corpus: given", given)
     call.put("corpus: validation", 0.0)
     perform.put_processes(call, "--workers", values.workers, "processes", "corpus: processes")
@@ -159,8 +161,10 @@ def _common() -> tuple[Flag, ...]:
 
 
 def _machines() -> tuple[Flag, ...]:
-    pipeline = [f"--pipeline-{name}" for name in ("balance", "devices", "encoder-balance", "encoder-devices",
-                                                  "decoder-balance", "decoder-devices")]  # fmt: skip
+    pipeline = [
+        f"--pipeline-{name}"
+        for name in ("balance", "devices", "encoder-balance", "encoder-devices", "decoder-balance", "decoder-devices")
+    ]
     return (
         Flag("--distributed-world-size", 0, "--devices", joint=True),
         Flag("--ddp-backend", "pytorch_ddp", "layout.shard", joint=True),

@@ -108,8 +108,11 @@ def pretraining(values: Values, call: Call) -> None:
     _needs(values, "run_pretraining.py", "bert_config_file", "input_file", "output_dir")
     if not values.do_train:
         problem = "found without --do_train" if values.do_eval else "missing, and --do_eval"
-        raise UsageError("--do_eval" if values.do_eval else "--do_train", problem,
-                         "--do_train, which goes on with the run in --output_dir and validates at its end")  # fmt: skip
+        raise UsageError(
+            "--do_eval" if values.do_eval else "--do_train",
+            problem,
+            "--do_train, which goes on with the run in --output_dir and validates at its end",
+        )
     call.put("model", _model(values.bert_config_file))
     call.put("objective.kind", "mlm_nsp")
     call.put("objective.examples", "masked")
@@ -255,8 +258,10 @@ def _splits(name: str, values: Values) -> tuple[str, ...]:
         raise UsageError("--do_predict", "found with XNLI", "--do_eval", "theirs has no test texts of it either")
     place, known = Path(values.data_dir), glue.named(name).files
     usual = {"train": "multinli/multinli.train.{}.tsv", "dev": "xnli.dev.tsv"}
-    ends = [next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), theirs)
-            for split, theirs in usual.items()]  # fmt: skip
+    ends = [
+        next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), theirs)
+        for split, theirs in usual.items()
+    ]
     return *(end.format(CHINESE) for end in ends), ""
 
 

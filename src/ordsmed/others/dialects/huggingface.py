@@ -75,7 +75,8 @@ TEXTS = (
     Flag("--model_type", str, "model.kind", joint=True),
     Flag("--config_name", str, "model", joint=True),
     Flag("--config_overrides", str, "model", joint=True),
-    *MODELS, *DATA,
+    *MODELS,
+    *DATA,
     Flag("--max_train_samples", int, refused=SAMPLES),
     Flag("--dataset_name", str, "corpus: source", joint=True),
     Flag("--dataset_config_name", str, "corpus: source", joint=True),
@@ -86,7 +87,7 @@ TEXTS = (
     Flag("--max_eval_samples", int, "validation_rows", joint=True),
     Flag("--streaming", False, nothing="a corpus of any size is encoded once and read from the disk"),
     *trainer.arguments("phase.", "validate"),
-)  # fmt: skip
+)
 MASKED = (
     Flag("--max_seq_length", int, "phase.length", joint=True),
     Flag("--mlm_probability", 0.15, "objective.hide"),
@@ -105,21 +106,24 @@ OLD = (  # of the program that run_mlm.py and run_clm.py were
     Flag("--block_size", -1, "phase.length", joint=True),
     Flag("--train_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
     Flag("--eval_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
-    Flag("--plm_probability", 1 / 6, nothing=OLD_SIGNS), Flag("--max_span_length", 5, nothing=OLD_SIGNS),
+    Flag("--plm_probability", 1 / 6, nothing=OLD_SIGNS),
+    Flag("--max_span_length", 5, nothing=OLD_SIGNS),
     Flag("--evaluate_during_training", False, "validate", joint=True),
     Flag("--model_type", str, "model.kind", joint=True),
     Flag("--config_name", str, "model", joint=True),
-    *MODELS, *DATA,
+    *MODELS,
+    *DATA,
     *trainer.arguments("phase.", "validate"),
-)  # fmt: skip
+)
 OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "--logging_steps": 50.0,
                "--save_steps": 50.0, "--model_name_or_path": "bert-base-cased", "--model_type": "bert"}  # fmt: skip
 OLDER = (
     *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
     Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` judges each checkpoint"),
-    Flag("--server_ip", "", nothing=AFAR), Flag("--server_port", "", nothing=AFAR),
-)  # fmt: skip
+    Flag("--server_ip", "", nothing=AFAR),
+    Flag("--server_port", "", nothing=AFAR),
+)
 CAUSAL = (
     Flag("--block_size", int, "phase.length", joint=True),
     Flag("--keep_linebreaks", True, refused="leave it out: line breaks are kept"),
@@ -128,7 +132,8 @@ CAUSAL = (
 
 
 LEARNING = (
-    *MODELS, *DATA,
+    *MODELS,
+    *DATA,
     Flag("--config_name", str, nothing="the folder of --model_name_or_path says it"),
     Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels begins anew"),
     Flag("--train_file", str, "task.train", joint=True),
@@ -138,7 +143,7 @@ LEARNING = (
     Flag("--max_eval_samples", int, "task.dev", joint=True),
     Flag("--max_predict_samples", int, "the files of predictions", joint=True),
     *trainer.arguments("", "checks"),
-)  # fmt: skip
+)
 CLASSES = (
     Flag("--task_name", str, "task.name", joint=True),
     Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
@@ -152,9 +157,10 @@ ENTAILED = (
     Flag("--data_dir", str, "task.train", joint=True),
     Flag("--max_seq_length", 128, "task.length"),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
-    Flag("--server_ip", "", nothing=AFAR), Flag("--server_port", "", nothing=AFAR),
+    Flag("--server_ip", "", nothing=AFAR),
+    Flag("--server_port", "", nothing=AFAR),
     *(flag for flag in LEARNING if flag.name not in ("--train_file", "--validation_file", "--test_file")),
-)  # fmt: skip
+)
 QUESTIONS = (
     Flag("--dataset_name", str, "task.train", joint=True),
     Flag("--dataset_config_name", str, nothing="a data set of questions has one form"),
@@ -180,14 +186,15 @@ WORDS = (
     Flag("--return_entity_level_metrics", False, nothing="conlleval.txt beside the predictions tells each kind"),
     Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
     *LEARNING,
-)  # fmt: skip
+)
 
 
 def masked(values: Values, call: Call) -> None:
     """Masked words: shown ones are drawn from the whole vocabulary, and their number is rounded by chance."""
     _texts(values, call, values.max_seq_length)
-    call.put("objective", {**call.recipes["pretrain"]["objective"], "kind": "mlm", "swap_from": "all",
-                           "rounding": "chance"})  # fmt: skip
+    call.put(
+        "objective", {**call.recipes["pretrain"]["objective"], "kind": "mlm", "swap_from": "all", "rounding": "chance"}
+    )
     if values.line_by_line:
         call.put("phase.pack", False)
     _left(values, call, "mlm_right")
@@ -557,9 +564,11 @@ def entailed(values: Values, call: Call) -> None:
     call.put("task.name", "xnli")
     call.put("task.language", values.language)
     call.put("task.train", str(place / task.files["train"][0].format(learned)))
-    parts = [AskedFiles(name, (str(place / task.files[split][0]),), told=True)
-             for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
-             if wanted]  # fmt: skip
+    parts = [
+        AskedFiles(name, (str(place / task.files[split][0]),), told=True)
+        for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
+        if wanted
+    ]
     _learning(values, call, parts)
     call.after.append(lambda: _left_by_classes(values, call, parts, "predictions.txt"))
 
@@ -680,8 +689,10 @@ def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
         for part in parts:
             read.files(list(part.files))  # that one is missing is not to be told when all is learned
     most = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
-    parts[:] = [replace(part, files=tuple(_first_of(one, most[part.name], values, call) for one in part.files))
-                for part in parts]  # fmt: skip
+    parts[:] = [
+        replace(part, files=tuple(_first_of(one, most[part.name], values, call) for one in part.files))
+        for part in parts
+    ]
     if values.do_train:
         call.put(
             "task.train", _first_of(call.recipes[call.verb]["task"]["train"], values.max_train_samples, values, call)
@@ -830,8 +841,10 @@ def _left_by_words(values: Values, call: Call, parts: Sequence[AskedFiles]) -> N
 
 
 INSTEAD = {
-    **{f"run_{name}_no_trainer.py": f"`run_{name}.py`, with the arguments of its trainer"
-       for name in ("mlm", "clm", "glue", "qa", "ner")},
+    **{
+        f"run_{name}_no_trainer.py": f"`run_{name}.py`, with the arguments of its trainer"
+        for name in ("mlm", "clm", "glue", "qa", "ner")
+    },
     "run_mlm_wwm.py": "`run_mlm.py`, with `objective.unit=word` behind its flags",
     "run_classification.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
     "run_plm.py": "permutations of words are not learned here: `run_mlm.py`, `run_clm.py`",
@@ -839,7 +852,7 @@ INSTEAD = {
     "run_qa_beam_search.py": "`ordsmed finetune` with task.kind=squad and task.head=joint",
     "run_seq2seq_qa.py": "there are no encoders with decoders here: `run_qa.py`",
     "run_swag.py": "no head ranks options here",
-}  # fmt: skip
+}
 PROGRAMS = (
     Program("run_mlm.py", "pretrain on masked words of texts", MASKED, masked, "pretrain", fields=True,
             path="language-modeling/run_mlm.py"),

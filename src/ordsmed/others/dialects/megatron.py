@@ -132,7 +132,7 @@ DATA = (
     Flag("--val-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --valid-data"),
     Flag("--test-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --test-data"),
     Flag("--input-data-sizes-file", "sizes.txt", refused="it goes with --use-npy-data-loader"),
-)  # fmt: skip
+)
 
 
 def pretrain_bert(values: Values, call: Call) -> None:
@@ -165,8 +165,11 @@ def pretrain_gpt2(values: Values, call: Call) -> None:
     call.put("objective.kind", "clm")
     call.put("objective.separate", values.reset_attention_mask)
     if values.reset_position_ids != values.reset_attention_mask:
-        raise UsageError("--reset-position-ids", "found alone", "with --reset-attention-mask: documents of a row "
-                         "are told apart by both, or by none")  # fmt: skip
+        raise UsageError(
+            "--reset-position-ids",
+            "found alone",
+            "with --reset-attention-mask: documents of a row are told apart by both, or by none",
+        )
     if "max_preds_per_seq" in values.given:
         call.notes.append("--max-preds-per-seq: does nothing for GPT-2")
     if values.use_tfrecords:
@@ -265,8 +268,11 @@ def _folders(values: Values, call: Call) -> None:
     alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
     if values.load and values.load == values.save and (Path(values.save) / TRACKER).is_file() and (
             not kind_of_folder(Path(values.save)).run):  # fmt: skip
-        raise UsageError("--save", f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
-                         f"another folder beside `--load {values.load}`: its weights are taken over")  # fmt: skip
+        raise UsageError(
+            "--save",
+            f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
+            f"another folder beside `--load {values.load}`: its weights are taken over",
+        )
     if values.load and values.load != values.save:
         from ordsmed.weights import taken_over
 
@@ -277,8 +283,9 @@ def _folders(values: Values, call: Call) -> None:
     if values.finetune and not values.load:
         raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
     if alone and values.load and values.load == values.save and kind_of_folder(Path(values.save)).run:
-        raise UsageError(alone, f"found with {values.save} for --load and --save, where the run would go on",
-                         "another --save")  # fmt: skip
+        raise UsageError(
+            alone, f"found with {values.save} for --load and --save, where the run would go on", "another --save"
+        )
     if values.pretrained_bert:
         call.put("init", values.tokenizer_model_type)
 
@@ -361,8 +368,11 @@ def _together(sources: list[dict[str, Any]], flag: str) -> dict[str, Any]:
     first = sources[0]
     parts = "names" if first["kind"] == "named" else "path"
     if any({**one, parts: ""} != {**first, parts: ""} for one in sources):
-        raise UsageError(f"--{flag.replace('_', '-')}", "found corpora whose texts stand under different keys",
-                         f"names of {ALIASES}, where each has its `text_key`")  # fmt: skip
+        raise UsageError(
+            f"--{flag.replace('_', '-')}",
+            "found corpora whose texts stand under different keys",
+            f"names of {ALIASES}, where each has its `text_key`",
+        )
     return first if len(sources) == 1 else {**first, parts: [one[parts] for one in sources]}
 
 
@@ -572,8 +582,7 @@ def evaluation(values: Values, call: Call) -> None:
     elif kind == "cloze":
         probe["key"] = values.text_key
     else:
-        probe |= {"key": values.text_key, "overlap": 0, "batch": values.batch_size,
-                  "iterations": values.eval_iters}  # fmt: skip
+        probe |= {"key": values.text_key, "overlap": 0, "batch": values.batch_size, "iterations": values.eval_iters}
     if "seq_length" in values.given and kind != "cloze":
         probe["window"] = values.seq_length
     _ask(values, call, values.model_path, probe)
@@ -609,9 +618,11 @@ DIRECTLY = (
     Flag("--num-attention-heads", 16, "model.heads", joint=True),
     *(Flag(name, False, "models", joint=True) for name in ("--eval-hf", "--load-openai")),
     *(Flag(name, kind, nothing=TOGETHER) for name, kind in (("--eval-batch-size", int), ("--batch-size", 4))),
-    *(Flag(name, kind, nothing="generate_samples.py reads it") for name, kind in (
-        ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
-)  # fmt: skip
+    *(
+        Flag(name, kind, nothing="generate_samples.py reads it")
+        for name, kind in (("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))
+    ),
+)
 DIRECTLY += _of_trainings(DIRECTLY)
 
 
@@ -650,15 +661,21 @@ def result_line(kind: str, found: dict[str, Any]) -> str:
     """What a probe's result is in its words; adjusted: to words, by the ratio of tokens to those of the file."""
     if kind == "cloze":
         right, count = found["last_token"], found["examples"]
-        return (f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
-                f"avg accuracy: {right:.4E}")  # fmt: skip
+        return (
+            f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
+            f"avg accuracy: {right:.4E}"
+        )
     loss = math.log(found["perplexity"])
     if kind == "perplexity":
-        return (f" validation loss at the end of training for test data | LM loss: {loss:.6E} | "
-                f"LM PPL: {found['perplexity']:.6E}")  # fmt: skip
+        return (
+            f" validation loss at the end of training for test data | LM loss: {loss:.6E} | "
+            f"LM PPL: {found['perplexity']:.6E}"
+        )
     ratio = (found["tokens"] - 1) / (found["original_tokens"] - 1)
-    return (f" validation results on wiki | avg loss: {loss:.4E} | ppl: {found['perplexity']:.4E} | "
-            f"adjusted ppl: {found['adjusted_perplexity']:.4E} | token ratio: {ratio} |")  # fmt: skip
+    return (
+        f" validation results on wiki | avg loss: {loss:.4E} | ppl: {found['perplexity']:.4E} | "
+        f"adjusted ppl: {found['adjusted_perplexity']:.4E} | token ratio: {ratio} |"
+    )
 
 
 GENERATION = (
@@ -705,8 +722,10 @@ def generation(values: Values, call: Call) -> None:
     greedy = values.greedy
     if {"top_k", "top_p"} <= values.given and not (values.top_k or values.top_p):
         greedy = True
-        call.notes.append("--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
-                          "from all: leave both out for that")  # fmt: skip
+        call.notes.append(
+            "--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
+            "from all: leave both out for that"
+        )
     model = _with_heads(values.load, values, call)
     call.words = [model, "--tokens", str(values.out_seq_length), "--seed", str(values.seed), "--until", "stop"]
     call.words += ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]

@@ -107,8 +107,10 @@ def _precision_of(values: Values, call: Call) -> None:
     """Their scripts say nothing of tf32 to a program: it is what their container does by itself."""
     call.put("layout.precision", "fp16" if values.amp else "fp32")
     if not values.amp and not any(word.startswith("layout.precision=") for word in values.overrides):
-        call.notes.append("without --amp: fp32; their container computes in TF32 on an A100 or newer, which here is "
-                          "`layout.precision=tf32` behind the words")  # fmt: skip
+        call.notes.append(
+            "without --amp: fp32; their container computes in TF32 on an A100 or newer, which here is "
+            "`layout.precision=tf32` behind the words"
+        )
 
 
 def generator_width(size: str, share: float) -> int:
@@ -155,8 +157,11 @@ def _logged_pretraining(values: Values, folder: Path) -> Iterator[Logged]:
     for window in dllogger.windows(dllogger.steps(folder), values.log_freq):
         data = _means(window)
         yield Logged([window.lines[-1]["step"]], data, window.seconds)
-    last = {"training_sequences_per_second": data["train_perf"], "final_loss": data["total_loss"],
-            "e2e_train_time": window.seconds}  # fmt: skip
+    last = {
+        "training_sequences_per_second": data["train_perf"],
+        "final_loss": data["total_loss"],
+        "e2e_train_time": window.seconds,
+    }
     yield Logged([], {**data, **last}, window.seconds)
 
 
@@ -230,8 +235,10 @@ def _steps(values: Values, call: Call) -> None:
             call.notes.append("--skip_adaptive: does nothing with adam")
     call.put("optimizer.betas", [values.opt_beta_1, values.opt_beta_2])
     call.put("optimizer.epsilon", 1e-6)
-    call.notes.append(f"a step is {values.train_batch_size} x {values.gradient_accumulation_steps} x "
-                      f"{values.place.world} = {batch:,} rows")  # fmt: skip
+    call.notes.append(
+        f"a step is {values.train_batch_size} x {values.gradient_accumulation_steps} x "
+        f"{values.place.world} = {batch:,} rows"
+    )
 
 
 def _weights(values: Values, call: Call) -> None:
@@ -346,8 +353,10 @@ def squad(values: Values, call: Call) -> None:
     _truth(values, call)
     call.put("init", values.electra_model)
     if values.init_checkpoint not in NONE:
-        call.notes.append("--init_checkpoint: is read where nothing is trained, as in their code; a training begins "
-                          "with --electra_model")  # fmt: skip
+        call.notes.append(
+            "--init_checkpoint: is read where nothing is trained, as in their code; a training begins "
+            "with --electra_model"
+        )
     call.put("out", str(Path(values.output_dir) / f"squad_v{version}"))
     if values.joint_head:
         call.put("task.form", "nvidia")
@@ -369,8 +378,9 @@ def squad(values: Values, call: Call) -> None:
     if values.no_cuda:
         call.put("layout.device", "cpu")
     if values.vocab_file:
-        call.put("tokenizer: tokenizer",
-                 {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case})  # fmt: skip
+        call.put(
+            "tokenizer: tokenizer", {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
+        )
         call.put("tokenizer", "<tokenizer>")
     if values.skip_cache:
         call.put("features", "")
@@ -411,8 +421,11 @@ def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence
             data = {"step_loss": own[number]["loss"], "train_perf": window.rate}
             yield Logged([epoch, number], data, window.seconds)
         whole = Window(own)
-        data = {"e2e_train_time": whole.seconds, "training_sequences_per_second": whole.rate,
-                "final_loss": whole.mean("loss")}  # fmt: skip
+        data = {
+            "e2e_train_time": whole.seconds,
+            "training_sequences_per_second": whole.rate,
+            "final_loss": whole.mean("loss"),
+        }
         yield Logged([], data, whole.seconds)
 
 
@@ -579,9 +592,12 @@ def _records(call: Call, corpus: str, out: str, length: int, parts: int, seed: i
 
 
 FETCHED = {  # names of `ordsmed fetch`, and of the folder that theirs has for them
-    "wikicorpus_en": "wikipedia-en", "wikicorpus_zh": "wikipedia-zh", "bookscorpus": "books", "squad": "squad",
+    "wikicorpus_en": "wikipedia-en",
+    "wikicorpus_zh": "wikipedia-zh",
+    "bookscorpus": "books",
+    "squad": "squad",
     "mrpc": "glue",
-}  # fmt: skip
+}
 ACTIONS = ("download", "text_formatting", "sharding", "create_tfrecord_files", "create_hdf5_files")
 BOTH = "books_wiki_en_corpus"
 WEIGHTS = ("google_pretrained_weights", "nvidia_pretrained_weights")
@@ -635,9 +651,10 @@ def _download(values: Values, call: Call, home: Path) -> None:
         one = Call("fetch", words=[FETCHED[name], "--out", str(place)])
         one.words += ["--allow-missing"] if name == "bookscorpus" else []
         one.after.append(
-            (lambda: _by_version(place / "squad")) if name == "squad"
+            (lambda: _by_version(place / "squad"))
+            if name == "squad"
             else lambda own=name: _link(place / own, place / FETCHED[own])  # type: ignore[misc]
-        )  # fmt: skip
+        )
         calls.append(one)
     call.then = calls
 
@@ -741,8 +758,10 @@ def bench_pretraining(values: Values, call: Call) -> None:
     accumulates = _one_of(values, name, "accumulate_gradients", ACCUMULATED)
     table = run.read_table(run.find_recipe("electra-nvidia", "bench"), "bench")
     cells = []
-    for length, rows, passes in ((128, values.train_batch_size_p1, values.gradient_accumulation_steps_p1),
-                                 (512, values.train_batch_size_p2, values.gradient_accumulation_steps_p2)):  # fmt: skip
+    for length, rows, passes in (
+        (128, values.train_batch_size_p1, values.gradient_accumulation_steps_p1),
+        (512, values.train_batch_size_p2, values.gradient_accumulation_steps_p2),
+    ):
         batch = rows * (passes if accumulates else 1)
         cells.append([f"length={length}", f"batch={batch}", f"layout.micro={rows}"])
     call.recipes["bench"] = table

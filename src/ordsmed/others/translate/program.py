@@ -27,9 +27,7 @@ from ordsmed.base.ranks import Place
 MENU = "dialects"
 MADE = ("corpus", "tokenizer", "encode")  # what a call may need made, in this order; `<encode>` in a recipe names it
 YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
-JSON = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table",
-}  # fmt: skip
+JSON = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table"}
 TRAININGS = ("pretrain", "finetune")
 ANEW = "ORDSMED_ANEW"  # 1: as --anew behind the words of every training that a script begins
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # behind words by their place: key.path=value
@@ -323,8 +321,9 @@ def _add_field(parser: Parser, flag: Flag) -> None:
     how: dict[str, Any] = {"nargs": "?", "const": True} if flag.kind is bool else {"nargs": "+"} if flag.several else {}
     parser.add_argument(*spelled, dest=flag.key, type=_read_as(flag.kind), choices=flag.one_of or None, **how)
     if flag.default is True:
-        parser.add_argument(f"--no_{flag.key}", f"--no-{flag.key.replace('_', '-')}", dest=flag.key,
-                            action="store_false")  # fmt: skip
+        parser.add_argument(
+            f"--no_{flag.key}", f"--no-{flag.key.replace('_', '-')}", dest=flag.key, action="store_false"
+        )
 
 
 def _in_a_file(path: str) -> list[str]:

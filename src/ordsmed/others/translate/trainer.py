@@ -102,9 +102,11 @@ def _arithmetic() -> tuple[Flag, ...]:
         Flag("--bf16", False, "layout.precision", joint=True),
         Flag("--fp16", False, "layout.precision", joint=True),
         Flag("--tf32", bool, "layout.precision", joint=True),
-        Flag("--fp16_opt_level", "O1", nothing=autocast), Flag("--fp16_backend", "auto", nothing=autocast),
+        Flag("--fp16_opt_level", "O1", nothing=autocast),
+        Flag("--fp16_backend", "auto", nothing=autocast),
         Flag("--half_precision_backend", "auto", nothing=autocast),
-        Flag("--bf16_full_eval", False, nothing=computes), Flag("--fp16_full_eval", False, nothing=computes),
+        Flag("--bf16_full_eval", False, nothing=computes),
+        Flag("--fp16_full_eval", False, nothing=computes),
         Flag("--gradient_checkpointing", False, "layout.recompute", joint=True),
         Flag("--activation_checkpointing", False, "layout.recompute", joint=True),
         Flag("--gradient_checkpointing_kwargs", str, nothing=again),
@@ -113,10 +115,11 @@ def _arithmetic() -> tuple[Flag, ...]:
         Flag("--torch_compile_backend", str, "layout.compile", joint=True),
         Flag("--torch_compile_mode", str, "layout.compile", joint=True),
         Flag("--torchdynamo", str, "layout.compile", joint=True),
-        Flag("--use_liger_kernel", False, nothing=kernels), Flag("--liger_kernel_config", str, nothing=kernels),
+        Flag("--use_liger_kernel", False, nothing=kernels),
+        Flag("--liger_kernel_config", str, nothing=kernels),
         Flag("--use_cache", False, nothing="a training keeps no keys and values"),
         Flag("--torch_empty_cache_steps", int, nothing="memory is given back where it is short"),
-    )  # fmt: skip
+    )
 
 
 def _reports() -> tuple[Flag, ...]:
@@ -169,9 +172,10 @@ def _saving() -> tuple[Flag, ...]:
         Flag("--save_total_limit", int, "keep"),
         Flag("--save_safetensors", True, nothing="weights are safetensors"),
         Flag("--save_on_each_node", False, nothing="a run's folder is one that all machines see"),
-        Flag("--save_only_model", False, nothing=SAVED), Flag("--enable_jit_checkpoint", False, nothing=SAVED),
+        Flag("--save_only_model", False, nothing=SAVED),
+        Flag("--enable_jit_checkpoint", False, nothing=SAVED),
         Flag("--restore_callback_states_from_checkpoint", False, nothing=SAVED),
-    )  # fmt: skip
+    )
 
 
 def _machines() -> tuple[Flag, ...]:
@@ -331,8 +335,10 @@ def _resumed(values: Values) -> None:
     if Path(values.output_dir) not in (Path(named), Path(named).parent):
         remedy = f"`--output_dir {Path(named).parent}` goes on there, `--model_name_or_path` begins with its weights"
         raise UsageError("--resume_from_checkpoint", f"found {named}", f"one of {values.output_dir}", remedy)
-    digits, newest = Path(named).name.rpartition("-")[2], max(snapshots.steps(Path(values.output_dir) / "checkpoints"),
-                                                              default=0)  # fmt: skip
+    digits, newest = (
+        Path(named).name.rpartition("-")[2],
+        max(snapshots.steps(Path(values.output_dir) / "checkpoints"), default=0),
+    )
     if digits.isdigit() and newest > int(digits) and Path(named) != Path(values.output_dir):
         remedy = f"leave it out; or delete the newer ones in {values.output_dir}/checkpoints"
         raise UsageError("--resume_from_checkpoint", f"found {named}", f"the newest, of step {newest}", remedy)
@@ -358,10 +364,11 @@ def train_results(steps: Sequence[Mapping[str, Any]], epochs: float | None) -> d
     seconds, rows = sum(one["seconds"] for one in steps), sum(one["rows"] for one in steps)
     return {
         **({} if epochs is None else {"epoch": epochs}),
-        "train_loss": sum(one["loss"] for one in steps) / max(len(steps), 1), "train_runtime": round(seconds, 4),
+        "train_loss": sum(one["loss"] for one in steps) / max(len(steps), 1),
+        "train_runtime": round(seconds, 4),
         "train_samples_per_second": round(rows / max(seconds, 1e-9), 3),
         "train_steps_per_second": round(len(steps) / max(seconds, 1e-9), 3),
-    }  # fmt: skip
+    }
 
 
 def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
@@ -386,8 +393,11 @@ def write_state(
     steps, checks = course(out)
     last = steps[-1]["step"] if steps else 0
     every = values.logging_steps if values.logging_steps >= 1 else max(1, math.ceil(values.logging_steps * last))
-    history = [{"step": one["step"], "loss": one["loss"], "grad_norm": one.get("norm"), "learning_rate": one["rate"]}
-               for one in steps if one["step"] % every == 0 or one["step"] == last]  # fmt: skip
+    history = [
+        {"step": one["step"], "loss": one["loss"], "grad_norm": one.get("norm"), "learning_rate": one["rate"]}
+        for one in steps
+        if one["step"] % every == 0 or one["step"] == last
+    ]
     for check in checks:
         judged = named({name: value for name, value in check.items() if name not in ("step", "phase", "validation")})
         loss = {"eval_loss": check["validation"]} if "validation" in check else {}
@@ -408,5 +418,8 @@ def _best(out: Path, history: Sequence[Mapping[str, Any]], metric: str) -> dict[
     best = min(checks, key=lambda one: (sign * one[metric], one["step"]), default={})
     step = best.get("step")
     place = snapshots.path_of(out / "checkpoints", step or 0)
-    return {"best_metric": best.get(metric), "best_global_step": step,
-            "best_model_checkpoint": str(place) if step and place.exists() else None}  # fmt: skip
+    return {
+        "best_metric": best.get(metric),
+        "best_global_step": step,
+        "best_model_checkpoint": str(place) if step and place.exists() else None,
+    }

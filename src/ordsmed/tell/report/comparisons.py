@@ -89,7 +89,11 @@ def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
             cells.add(ReportCell(key), ReportCell(""), ReportCell(""), cells.at((*at, "over", key), score))
         names = [cut(recipe["name"]) for recipe in compared["recipes"]]
         about = compared.get("verdict") or f"by {compared['metric']}"
-        about += "".join(f"; {cut(recipe['name'])}, seed {one['seed']} is in no pair: {cut(one['why'])}"
-                         for recipe in compared["recipes"] for one in recipe["left_out"])  # fmt: skip
-        yield cells.table(f"comparison-{number}", f"{title(compared)}: {compared['metric']}",
-                          ("seed", *names, "difference"), about)  # fmt: skip
+        about += "".join(
+            f"; {cut(recipe['name'])}, seed {one['seed']} is in no pair: {cut(one['why'])}"
+            for recipe in compared["recipes"]
+            for one in recipe["left_out"]
+        )
+        yield cells.table(
+            f"comparison-{number}", f"{title(compared)}: {compared['metric']}", ("seed", *names, "difference"), about
+        )

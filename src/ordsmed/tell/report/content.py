@@ -42,9 +42,11 @@ def _cost(run: Mapping[str, Any], watts: float) -> dict[str, Any]:
     course = run["course"] or {}
     hours = course.get("device_hours")
     return {
-        "hours": course.get("hours"), "device_hours": hours, "flops": course.get("flops"),
+        "hours": course.get("hours"),
+        "device_hours": hours,
+        "flops": course.get("flops"),
         "kwh": hours * watts / 1000 if watts and hours is not None else None,
-    }  # fmt: skip
+    }
 
 
 def _all_cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -128,10 +130,13 @@ def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
     over = seeds.over_seeds(values)
     several = over.count > 1
     return {
-        "runs": over.count, "mean": over.mean, "deviation": over.deviation,
+        "runs": over.count,
+        "mean": over.mean,
+        "deviation": over.deviation,
         "interval": list(over.interval) if over.interval else None,
-        "low": over.least if several else None, "high": over.most if several else None,
-    }  # fmt: skip
+        "low": over.least if several else None,
+        "high": over.most if several else None,
+    }
 
 
 NO_SCORES = ("step", "loss", "tokens", "training_seconds", "examples", "unigram")

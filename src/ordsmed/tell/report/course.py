@@ -231,9 +231,7 @@ class Course:
     def facts(self) -> dict[str, Any]:
         """All that is known, as a table that JSON can hold."""
         points = self.points()
-        judged = [
-            [line["step"], _told(line["validation"]), *self.at(line["step"], points)] for line in self.judged
-        ]  # fmt: skip
+        judged = [[line["step"], _told(line["validation"]), *self.at(line["step"], points)] for line in self.judged]
         return {
             "lines": self.read, "steps": self.steps, "step": self.last[0] if self.last else None,
             "tokens": _whole(self.tokens), "hours": self.seconds / 3600,

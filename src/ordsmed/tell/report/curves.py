@@ -55,8 +55,11 @@ def legend(report: Mapping[str, Any], groups: Sequence[int]) -> str:
     for group in (report["groups"][number] for number in groups):
         count = len([number for number in group["runs"] if _has_curve(report["runs"][number])])
         seeds = {report["runs"][number]["seed"] for number in group["runs"]}
-        notes[group["name"]] = f"{count} seeds: mean, lowest to highest" if count > 1 and len(seeds) == count else (
-            f"{count} runs: mean, lowest to highest" if count > 1 else "")  # fmt: skip
+        notes[group["name"]] = (
+            f"{count} seeds: mean, lowest to highest"
+            if count > 1 and len(seeds) == count
+            else (f"{count} runs: mean, lowest to highest" if count > 1 else "")
+        )
     return plot.legend(curves, notes)
 
 

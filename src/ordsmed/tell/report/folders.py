@@ -328,11 +328,14 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
             continue
         train, held = (values.table(each.get(name)) for name in ("train", "validation"))
         sizes = {
-            "documents": train.get("documents"), "examples": each.get("examples"),
-            "tokens": train.get("tokens", each.get("tokens")), "held_out": held.get("tokens"),
-            "bytes_a_token": train.get("bytes_a_token"), "unknown": train.get("unknown"),
+            "documents": train.get("documents"),
+            "examples": each.get("examples"),
+            "tokens": train.get("tokens", each.get("tokens")),
+            "held_out": held.get("tokens"),
+            "bytes_a_token": train.get("bytes_a_token"),
+            "unknown": train.get("unknown"),
             "vocabulary": each.get("vocabulary"),
-        }  # fmt: skip
+        }
         names = ("split", "kind", "tokenizer", "language", "licence", "fingerprint")
         rows.append({"source": source, **{key: values.count(size) for key, size in sizes.items()},
                      **{name: values.text(each.get(name)) for name in names}})  # fmt: skip
@@ -359,8 +362,11 @@ def _judge_state(path: Path, facts: dict[str, Any]) -> None:
 def silence(path: Path) -> float:
     """Seconds since a run wrote last; endless where that is not known."""
     try:
-        return max(0.0, time.time() - max((path / name).stat().st_mtime for name in (METRICS, STATUS)
-                                          if values.stands(path / name)))  # fmt: skip
+        return max(
+            0.0,
+            time.time()
+            - max((path / name).stat().st_mtime for name in (METRICS, STATUS) if values.stands(path / name)),
+        )
     except (OSError, ValueError):
         return math.inf
 

@@ -59,8 +59,11 @@ class LiveReport:
     def state(self) -> str:
         """Another word once a file of a run is another."""
         marks = []
-        beside = {name: speeds.places(path) for name in self.names
-                  if speeds.read(path := Path(name)) or comparisons.read(path)}  # fmt: skip
+        beside = {
+            name: speeds.places(path)
+            for name in self.names
+            if speeds.read(path := Path(name)) or comparisons.read(path)
+        }
         runs = folders.find(self.names, beside)
         marks += [f"{is_held(path)} {folders.silence(path) > folders.SILENT}" for path in runs]
         files = [path / name for path in runs for name in WATCHED]

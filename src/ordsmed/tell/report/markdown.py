@@ -69,8 +69,11 @@ def statement(report: Mapping[str, Any]) -> list[str]:
 
 def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
     rows = [row for run in runs for row in run["data"]]
-    parts = [_source(row) for row in {row["fingerprint"] or row["source"]: row for row in rows}.values()
-             if row["split"] is None]  # fmt: skip
+    parts = [
+        _source(row)
+        for row in {row["fingerprint"] or row["source"]: row for row in rows}.values()
+        if row["split"] is None
+    ]
     examples = {Path(row["source"]).name: row["examples"] for row in rows if row["split"] and row["examples"]}
     for kind, file in sorted(_tasks(runs)):
         many_of = f", {tables.count(examples[file])} examples" if file in examples else ""

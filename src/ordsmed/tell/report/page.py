@@ -158,9 +158,7 @@ def _section(table: ReportTable, before: str = "") -> str:
 
 
 def _table(table: ReportTable) -> str:
-    head = "".join(
-        f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head)
-    )  # fmt: skip
+    head = "".join(f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head))
     rows = "".join(
         f"<tr>{''.join(_cell(cell, 'td', _class(table, n, cell), breaks=not n) for n, cell in enumerate(row))}</tr>\n"
         for row in table.rows

@@ -130,8 +130,10 @@ def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
         network = f"{each.family} {each.layers} x {each.width}"
         row = {"date": each.date, "device": each.device, "network": network} | table.row_of(each)
         for other in others:
-            row |= {other.software: table.rounded(other.sequences_per_second),
-                    "ratio": round(other.step_seconds / each.step_seconds, 3)}  # fmt: skip
+            row |= {
+                other.software: table.rounded(other.sequences_per_second),
+                "ratio": round(other.step_seconds / each.step_seconds, 3),
+            }
         weak = table.scaling(each, ours, "weak") if each.processes > 1 else None
         yield row | {"speed_up": table.speed_up(each, ours), "weak": weak}
 
@@ -200,12 +202,14 @@ def _grid(
 ) -> ReportTable:  # fmt: skip
     """Rows of facts, a column a name; numbers that belong together have a column each."""
     cells, rows = Cells(report), report["speeds"][at[1]].get(at[2]) or []
-    paths = dict.fromkeys(path for row in rows for path in _paths(row)
-                          if path[0] not in without and (not only or path[0] in only))  # fmt: skip
+    paths = dict.fromkeys(
+        path for row in rows for path in _paths(row) if path[0] not in without and (not only or path[0] in only)
+    )
     for number in range(len(rows)):
         cells.add(*(cells.at((*at, number, *path), _shown) for path in paths))
-    return cells.table(key, title, [" ".join([NAMES.get(path[0], path[0].replace("_", " ")), *path[1:]])
-                                    for path in paths], about)  # fmt: skip
+    return cells.table(
+        key, title, [" ".join([NAMES.get(path[0], path[0].replace("_", " ")), *path[1:]]) for path in paths], about
+    )
 
 
 def _paths(row: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -261,8 +265,10 @@ def bars(report: Mapping[str, Any], key: str) -> str:
 def _bars(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float, str]]:
     """A row's own and what was measured beside it; called by what tells it from other rows."""
     names = [name for name in _which(rows) if row.get(name) is not None]
-    parts = [f"{NAMES.get(name, name)} {_shown(row[name])}" if isinstance(row[name], int) else str(row[name])
-             for name in names]  # fmt: skip
+    parts = [
+        f"{NAMES.get(name, name)} {_shown(row[name])}" if isinstance(row[name], int) else str(row[name])
+        for name in names
+    ]
     called = ", ".join(parts) or "as the recipe has it"
     yield called, row["sequences_per_second"], "ours"
     for other in ("transformers", "padded"):

@@ -202,10 +202,13 @@ def _trials(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         for row in range(len(trials)):
             at: Path = ("runs", number, "trials", "trials", row)
             cells.add(
-                cells.at((*at, "trial"), cut), *(cells.at((*at, "setting", key), words) for key in settings),
-                cells.at((*at, "seed"), str), cells.at((*at, "step"), count),
-                *(cells.at((*at, "scores", key), score) for key in scores), cells.at((*at, "seconds"), few),
-            )  # fmt: skip
+                cells.at((*at, "trial"), cut),
+                *(cells.at((*at, "setting", key), words) for key in settings),
+                cells.at((*at, "seed"), str),
+                cells.at((*at, "step"), count),
+                *(cells.at((*at, "scores", key), score) for key in scores),
+                cells.at((*at, "seconds"), few),
+            )
         head = ("trial", *settings, "seed", "step", *scores, "seconds")
         about = f"the best by {run['trials'].get('score')}: {run['trials'].get('best')}"
         yield cells.table(f"trials-{number}", f"Trials of {cut(run['name'])}", head, about)
@@ -237,9 +240,11 @@ def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
             at: Path = ("runs", number, "data", row)
             if source["split"]:
                 files.add(
-                    cells.at((*at, "source"), cut), cells.at((*at, "split"), str),
-                    cells.at((*at, "examples"), count), cells.at((*at, "tokens"), count),
-                )  # fmt: skip
+                    cells.at((*at, "source"), cut),
+                    cells.at((*at, "split"), str),
+                    cells.at((*at, "examples"), count),
+                    cells.at((*at, "tokens"), count),
+                )
                 continue
             cells.add(
                 cells.at((*at, "source"), cut), cells.at((*at, "documents"), count), cells.at((*at, "tokens"), count),
@@ -269,10 +274,13 @@ def _cost(report: Mapping[str, Any]) -> ReportTable:
     if len(paths) > 1:
         all_of = ("cost",)
         cells.add(
-            ReportCell(f"all {len(paths)} runs"), ReportCell(""), cells.at((*all_of, "hours"), hours),
-            cells.at((*all_of, "device_hours"), few), cells.at((*all_of, "flops"), operations),
+            ReportCell(f"all {len(paths)} runs"),
+            ReportCell(""),
+            cells.at((*all_of, "hours"), hours),
+            cells.at((*all_of, "device_hours"), few),
+            cells.at((*all_of, "flops"), operations),
             cells.at((*all_of, "kwh"), few),
-        )  # fmt: skip
+        )
     watts, blank = report["made"]["watts"], report["cost"]["without_flops"]
     about = "time of the steps that stand, without validations, saving and what was done twice"
     about += f"; energy at {watts:g} W a device, as `--watts` says" if watts else "; energy: not measured"
@@ -286,9 +294,12 @@ def _left_out(report: Mapping[str, Any]) -> ReportTable:
         for row in range(len(run["left_out"])):
             at: Path = ("runs", number, "left_out", row)
             cells.add(
-                cells.at(("runs", number, "name"), cut), cells.at((*at, "first"), count),
-                cells.at((*at, "last"), count), cells.at((*at, "times"), count), cells.at((*at, "why"), cut),
-            )  # fmt: skip
+                cells.at(("runs", number, "name"), cut),
+                cells.at((*at, "first"), count),
+                cells.at((*at, "last"), count),
+                cells.at((*at, "times"), count),
+                cells.at((*at, "why"), cut),
+            )
     about = "steps whose rows taught nothing, since `[trouble]` skipped them or went back before them; times: how often"
     return cells.table("left-out", "Skipped and rewound", ("run", "first step", "last step", "times", "why"), about)
 

@@ -127,8 +127,11 @@ def markdown(asked: Sequence[Feature], family: str = "") -> list[str]:
 
 def _line(group: str, cells: dict[str, Cell]) -> list[str]:
     """What a family has of a group, and what it lacks, in as many lines as that takes."""
-    had = [name + (f" (`{one.needs}`)" if one.needs else "") + (f": {one.detail}" if one.detail else "")
-           for name, one in cells.items() if one.has]  # fmt: skip
+    had = [
+        name + (f" (`{one.needs}`)" if one.needs else "") + (f": {one.detail}" if one.detail else "")
+        for name, one in cells.items()
+        if one.has
+    ]
     lacked = [name for name, one in cells.items() if not one.has]
     text = ("; " if any(": " in each for each in had) else ", ").join(had)
     text += f"{'. ' if had else ''}Not: {', '.join(lacked)}" if lacked and group != FILES else ""

@@ -147,8 +147,11 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
 def _beside(line: Mapping[str, Any]) -> str:
     """What a validation found beside its loss."""
     terms = {key: value for key, value in line.items() if key not in ("step", "phase", "validation")}
-    parts = [f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
-            for key, value in terms.items() if isinstance(value, float) and value != line["validation"]]  # fmt: skip
+    parts = [
+        f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
+        for key, value in terms.items()
+        if isinstance(value, float) and value != line["validation"]
+    ]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -87,8 +87,9 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
         *_bars(panels, wide),
         *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*shares.items()][:TOP]] + note),
         *_history(Run(place).status),
-        "", _keep(place, facts, histogram.svg(panels)),
-    ]  # fmt: skip
+        "",
+        _keep(place, facts, histogram.svg(panels)),
+    ]
 
 
 def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:

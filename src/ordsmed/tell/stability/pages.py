@@ -75,8 +75,10 @@ def comparison_page(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{verdict(found)}."
     yield ""
     deviation = (found["over"] or {}).get("deviation") or 0.0
-    rows = [[str(pair["seed"]), *(shown(pair[key], deviation) for key in ("first", "second", "difference"))]
-            for pair in found["pairs"]]  # fmt: skip
+    rows = [
+        [str(pair["seed"]), *(shown(pair[key], deviation) for key in ("first", "second", "difference"))]
+        for pair in found["pairs"]
+    ]
     if found["over"]:
         for title in ("mean", "deviation"):
             if (value := found["over"][title]) is not None:
@@ -113,6 +115,8 @@ def verdict(found: Mapping[str, Any]) -> str:
         return f"{change}; {reach}: no difference shown, the interval holds 0"
     better = second if (over["mean"] < 0) == found["lower_is_better"] else first
     if found["unlike"]:
-        return (f"{change}; {reach}: which is better is not shown, for {metric} is not of the same thing where "
-                f"{', '.join(found['unlike'])} {'differ' if found['unlike'][1:] else 'differs'}")  # fmt: skip
+        return (
+            f"{change}; {reach}: which is better is not shown, for {metric} is not of the same thing where "
+            f"{', '.join(found['unlike'])} {'differ' if found['unlike'][1:] else 'differs'}"
+        )
     return f"{change}; {reach}: {better} is better"

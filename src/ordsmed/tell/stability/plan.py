@@ -51,8 +51,10 @@ class Study:
     @property
     def runs(self) -> list[PlannedRun]:
         """A run for each seed."""
-        return [PlannedRun(f"seed-{seed}", replace(self.recipe, seed=seed, out=str(self.folder / f"seed-{seed}")))
-                for seed in self.seeds]  # fmt: skip
+        return [
+            PlannedRun(f"seed-{seed}", replace(self.recipe, seed=seed, out=str(self.folder / f"seed-{seed}")))
+            for seed in self.seeds
+        ]
 
 
 def asked(name: str, overrides: Sequence[str], seeds: Sequence[int] | None, home: Path | None = None) -> Study:

@@ -64,8 +64,10 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
         status = sound(one.folder)
         row["state"] = "failed" if failed else status.get("state", row["state"])
         row["left_out"] = left_out(status.get("left_out", []))
-        row["notes"] += [f"steps {each['first']:,} to {each['last']:,} taught nothing: {each['why']}"
-                         for each in status.get("left_out", [])]  # fmt: skip
+        row["notes"] += [
+            f"steps {each['first']:,} to {each['last']:,} taught nothing: {each['why']}"
+            for each in status.get("left_out", [])
+        ]
         training = [line for line in course(one.folder) if "validation" not in line and "loss" in line]
         if training:
             seconds = sum(line["seconds"] for line in training if is_number(line.get("seconds")))
@@ -74,8 +76,9 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
         if row["state"] == "done":
             facts = files.read_table(one.folder / "scores.json")
             known = (*NO_SCORES, *row["scores"])  # the loss there is that of the very last step
-            row["scores"] |= {name: value for name, value in facts.items()
-                              if isinstance(value, float) and name not in known}  # fmt: skip
+            row["scores"] |= {
+                name: value for name, value in facts.items() if isinstance(value, float) and name not in known
+            }
             row["scores"] = {name: value if is_number(value) else None for name, value in row["scores"].items()}
             row["notes"] += _guessed(row["scores"], facts.get("guessing"), one)
             if row["step"] < status.get("step", 0) and not isinstance(one.recipe, Finetuning):
@@ -158,8 +161,10 @@ def ended(result: Mapping[str, Any]) -> str:
         return f"{metric} {mean:.4f}; of one seed there is no deviation"
     low, high = over["interval"]
     reach = f"{result['level']:.0%} interval of the mean {shown(low, deviation)} to {shown(high, deviation)}"
-    return (f"{metric} {shown(mean, deviation)} ± {shown(deviation, deviation)}: mean and sample deviation (n - 1) of "
-            f"{many(over['count'], 'seed')}; {reach}")  # fmt: skip
+    return (
+        f"{metric} {shown(mean, deviation)} ± {shown(deviation, deviation)}: mean and sample deviation (n - 1) of "
+        f"{many(over['count'], 'seed')}; {reach}"
+    )
 
 
 def shown(value: float, deviation: float) -> str:

@@ -169,8 +169,11 @@ def _made(study: Study, how: StudyOptions) -> dict[str, Any]:
 
 def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:
     """Seeds of a study that are in no pair, and why."""
-    return [{"seed": row["seed"], "why": row["why"] or "the other recipe has no score with it"}
-            for row in result["runs"] if not all(row["seed"] in own for own in values)]  # fmt: skip
+    return [
+        {"seed": row["seed"], "why": row["why"] or "the other recipe has no score with it"}
+        for row in result["runs"]
+        if not all(row["seed"] in own for own in values)
+    ]
 
 
 def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict[str, Any]:

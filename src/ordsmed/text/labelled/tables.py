@@ -172,9 +172,11 @@ def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
     line, _, wrong = broken[0]
     if len(broken) > BROKEN * total:
         raise DataError(
-            f"{path}:{line}", f"{wrong}; so it is, or alike, in {len(broken):,} of {total:,} rows",
-            "every row like the first", "set `format` or `header`, or mend the file",
-        )  # fmt: skip
+            f"{path}:{line}",
+            f"{wrong}; so it is, or alike, in {len(broken):,} of {total:,} rows",
+            "every row like the first",
+            "set `format` or `header`, or mend the file",
+        )
     say(f"{path}: left out {len(broken):,} of {total:,} rows; the first: line {line} has {wrong}")
 
 
@@ -218,10 +220,11 @@ def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str
                 raise csv.Error
         except csv.Error:
             raise DataError(
-                f"{path}:{begun}", f"a quoted field does not end as it should (read up to line {reader.line_num})",
+                f"{path}:{begun}",
+                f"a quoted field does not end as it should (read up to line {reader.line_num})",
                 'quotes in pairs, and "" for one inside a field',
                 'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"',
-            ) from None  # fmt: skip
+            ) from None
         several += reader.line_num > begun
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
             strange.append((begun, reader.line_num))

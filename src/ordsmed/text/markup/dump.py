@@ -199,9 +199,11 @@ def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> It
             text = decoder.decode(block)
         except UnicodeDecodeError as error:
             raise DataError(
-                piece.path, f"byte {place - held + error.start:,} (unpacked): invalid {encoding.upper()}",
-                f"text in {encoding.upper()}", 'convert the file, or set errors = "replace"',
-            ) from None  # fmt: skip
+                piece.path,
+                f"byte {place - held + error.start:,} (unpacked): invalid {encoding.upper()}",
+                f"text in {encoding.upper()}",
+                'convert the file, or set errors = "replace"',
+            ) from None
         place += len(block)
         if errors == "replace":
             text = _NOT_XML.sub("\ufffd", text)
@@ -286,9 +288,11 @@ class _Reading:
 
     def _refuse(self, *_: Any) -> None:
         raise DataError(
-            self.piece.path, f"line {self.parser.CurrentLineNumber:,}: a document type (<!DOCTYPE), as in XML bombs",
-            WANTED, "remove it if you trust the file",
-        )  # fmt: skip
+            self.piece.path,
+            f"line {self.parser.CurrentLineNumber:,}: a document type (<!DOCTYPE), as in XML bombs",
+            WANTED,
+            "remove it if you trust the file",
+        )
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
@@ -368,9 +372,11 @@ def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage
         except (msgspec.DecodeError, UnicodeEncodeError, KeyError, RecursionError) as error:
             reason = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
             raise DataError(
-                f"{path}:{number}", f"no page as JSON: {reason}", "an object with id, url, title and text",
+                f"{path}:{number}",
+                f"no page as JSON: {reason}",
+                "an object with id, url, title and text",
                 "a corpus of kind `jsonl` takes others",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[DumpPage]:

@@ -71,9 +71,12 @@ class ByteBpe(Choice):
         learner = Pipeline(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.prefix_space)
         trainer = trainers.BpeTrainer(
-            vocab_size=self.size - len(self.signs()) - len(self.special), min_frequency=self.least, show_progress=False,
-            special_tokens=[], initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        )  # fmt: skip
+            vocab_size=self.size - len(self.signs()) - len(self.special),
+            min_frequency=self.least,
+            show_progress=False,
+            special_tokens=[],
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        )
         learner.train_from_iterator(texts, trainer)
         model = json.loads(learner.to_str())["model"]
         merges = [(left, right) for left, right in model["merges"]]

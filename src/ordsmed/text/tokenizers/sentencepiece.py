@@ -17,8 +17,10 @@ from ordsmed.text import sentencepiece_model, sentencepiece_training, vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
 ROLES = {  # by SentencePiece's names, in the order of their numbers
-    "bert": ("pad", "unk", "bos", "eos"), "roberta": ("bos", "pad", "eos", "unk"), "gpt2": ("unk", "eos"),
-}  # fmt: skip
+    "bert": ("pad", "unk", "bos", "eos"),
+    "roberta": ("bos", "pad", "eos", "unk"),
+    "gpt2": ("unk", "eos"),
+}
 
 
 @dataclass(frozen=True)

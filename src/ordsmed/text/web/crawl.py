@@ -306,8 +306,10 @@ class _CrawlState:
         try:
             with get(
                 f"{scheme}://{host.name}/robots.txt",
-                headers=self.headers, timeout=self.how.timeout, private=self.how.private,
-            ) as reply:  # fmt: skip
+                headers=self.headers,
+                timeout=self.how.timeout,
+                private=self.how.private,
+            ) as reply:
                 rules = read_rules(reply, self.how.slowest)
         except Misled:
             rules = RobotRules()

@@ -26,11 +26,14 @@ def compared(score: str, trials: Sequence[Trial], failed: Mapping[str, str]) -> 
     rows: list[dict[str, Any]] = []
     for setting in _different(trial.setting for trial in trials):
         own = [trial for trial in done if trial.setting == setting]
-        rows.append({
-            "setting": setting, "seeds": [trial.recipe.seed for trial in own],
-            "scores": _over_seeds([trial.scores for trial in own]),
-            "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in own]),
-        })  # fmt: skip
+        rows.append(
+            {
+                "setting": setting,
+                "seeds": [trial.recipe.seed for trial in own],
+                "scores": _over_seeds([trial.scores for trial in own]),
+                "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in own]),
+            }
+        )
     means = [_least(row["scores"].get(score, {}).get("mean")) for row in rows]
     for row, mean in zip(rows, means, strict=True):
         row["best"] = len(rows) > 1 and mean == max(means) > -math.inf

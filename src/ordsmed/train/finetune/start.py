@@ -60,9 +60,10 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
     if kept and kept.is_dir() and recipe.examples:
         again = recipe.init and not recipe.fresh  # asked for where it never came to a checkpoint
         return Start(
-            recipe.model, Tokenizer.load(kept),
+            recipe.model,
+            Tokenizer.load(kept),
             lambda task, its: _pretrained(recipe).fill(task, its) if again else Begun(),
-        )  # fmt: skip
+        )
     if recipe.init is None:
         assert recipe.tokenizer is not None
         return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task, its: Begun())

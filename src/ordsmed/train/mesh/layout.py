@@ -171,9 +171,11 @@ class Layout:
             made = f"micro {asked} x {many(world, 'device')} = {asked * world}"
             fits = _divisor(own, asked - 1)
             raise RecipeError(
-                place, f"{found}, not a multiple of {made}", "",
+                place,
+                f"{found}, not a multiple of {made}",
+                "",
                 f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}",
-            )  # fmt: skip
+            )
         micro = asked or _divisor(own, most)
         return Share(phase.batch, micro, rank, world)
 

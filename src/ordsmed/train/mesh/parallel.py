@@ -150,8 +150,11 @@ def split_layers(objective: nn.Module, layout: Layout, ranks: Ranks) -> dict[str
             continue
         blocks = [module for module in model.modules() if isinstance(module, Block)]
         for block in blocks:
-            plan = {name: styles[style]() for name, style in block.tensor_plan.items()
-                    if style in ("column", "row") or (style == "norm" and layout.sequence)}  # fmt: skip
+            plan = {
+                name: styles[style]()
+                for name, style in block.tensor_plan.items()
+                if style in ("column", "row") or (style == "norm" and layout.sequence)
+            }
             parallelize_module(block, mesh, plan)
             _split_dropout(block, layout, ranks.tensor_rank)
         if layout.sequence and blocks:

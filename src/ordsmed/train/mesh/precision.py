@@ -75,9 +75,11 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     less = ", of 8 bits in the blocks' linear layers" if layout.fp8 else ""
     fixed = "" if layout.scale_window else " throughout"
     said = {
-        "fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": f"bf16 products{less}, fp32 weights",
+        "fp32": "fp32",
+        "tf32": "TF32 products, fp32 else",
+        "bf16": f"bf16 products{less}, fp32 weights",
         "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}{fixed}",
-    }[layout.precision]  # fmt: skip
+    }[layout.precision]
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
         said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"

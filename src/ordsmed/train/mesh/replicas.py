@@ -39,8 +39,10 @@ class Bucket:
         assert self.work is not None
         self.work.wait()
         sums = self.flat.split([part.local.numel() for part in self.parts])
-        torch._foreach_copy_([_grad(part.local) for part in self.parts],
-                             [s.view_as(part.local) for s, part in zip(sums, self.parts, strict=True)])  # fmt: skip
+        torch._foreach_copy_(
+            [_grad(part.local) for part in self.parts],
+            [s.view_as(part.local) for s, part in zip(sums, self.parts, strict=True)],
+        )
         self.flat, self.work, self.ready = None, None, 0
 
 

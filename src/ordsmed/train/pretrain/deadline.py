@@ -48,8 +48,10 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
         raise RecipeError("--deadline", found, f"more than {duration(needed / min(p.steps for p in recipe.phases))}")
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
     steps = [[phase.steps for phase in which.phases] for which in (recipe, fitted)]
-    say(f"deadline {duration(seconds)}: steps {steps[0]} became {steps[1]}; a step took {min(fastest):.3g} to "
-        f"{max(slowest):.3g} s, and the plan is made again as the run goes")  # fmt: skip
+    say(
+        f"deadline {duration(seconds)}: steps {steps[0]} became {steps[1]}; a step took {min(fastest):.3g} to "
+        f"{max(slowest):.3g} s, and the plan is made again as the run goes"
+    )
     warn(total(fitted.phases), total(recipe.phases))
     return fitted, facts
 

@@ -29,10 +29,11 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
     facts: dict[str, Any] = {
-        "step": total(job.phases), "tokens": sum(line["tokens"] for line in training),
+        "step": total(job.phases),
+        "tokens": sum(line["tokens"] for line in training),
         "training_seconds": round(sum(line["seconds"] for line in training), 1),
         "loss": training[-1]["loss"] if training else None,
-    }  # fmt: skip
+    }
     if judged:
         facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
         guesses = job.objective.guesses
@@ -57,8 +58,10 @@ def beside(term: str, facts: dict[str, Any]) -> str:
     guessed, name = facts["guessing"], f"{term}_right"
     if name not in guessed or name not in facts:
         return ""
-    return (f"{term}: {facts[name]:.1%} right, {guessed[name]:.1%} by guessing; loss {facts[term]:.4f}, "
-            f"{guessed[term]:.4f} by guessing")  # fmt: skip
+    return (
+        f"{term}: {facts[name]:.1%} right, {guessed[name]:.1%} by guessing; loss {facts[term]:.4f}, "
+        f"{guessed[term]:.4f} by guessing"
+    )
 
 
 def where(folder: Path) -> str:

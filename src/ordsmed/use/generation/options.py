@@ -33,12 +33,14 @@ class SamplingOptions:
         for name, good, wanted in (
             ("tokens", self.tokens >= 1, "1 or more"),
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
-            ("best", self.best >= 0, "0 or more"), ("share", 0 < self.share <= 1, "above 0, to 1"),
+            ("best", self.best >= 0, "0 or more"),
+            ("share", 0 < self.share <= 1, "above 0, to 1"),
             ("penalty", 0 < self.penalty < math.inf, "above 0; 1 changes nothing"),
             ("stop", all(self.stop), "a string that is not empty"),
-            ("samples", self.samples >= 1, "1 or more"), ("together", self.together >= 1, "1 or more"),
+            ("samples", self.samples >= 1, "1 or more"),
+            ("together", self.together >= 1, "1 or more"),
             ("order", self.order in ("certain", "chance"), "certain or chance"),
-        ):  # fmt: skip
+        ):
             if not good:
                 value = getattr(self, name)
                 shown = "an empty one" if name == "stop" else value

@@ -45,15 +45,21 @@ DUMPED = {  # parts of the names of variables -> of datasets
 SYMBOLS = 261  # of letters; readers put a row of zeros before them, and options for them say one more
 NEEDED = object()
 LSTM = {  # their key -> our setting, and what is meant where it is left out
-    "projection_dim": ("width", NEEDED), "dim": ("cells", NEEDED), "n_layers": ("layers", 1),
-    "cell_clip": ("cell_clip", None), "proj_clip": ("projection_clip", None),
+    "projection_dim": ("width", NEEDED),
+    "dim": ("cells", NEEDED),
+    "n_layers": ("layers", 1),
+    "cell_clip": ("cell_clip", None),
+    "proj_clip": ("projection_clip", None),
     "use_skip_connections": ("residual", False),
-}  # fmt: skip
+}
 LETTERS = {
-    "embedding": ("letter", NEEDED), "filters": ("filters", NEEDED), "n_highway": ("highways", None),
-    "max_characters_per_token": ("longest_word", NEEDED), "activation": ("activation", NEEDED),
+    "embedding": ("letter", NEEDED),
+    "filters": ("filters", NEEDED),
+    "n_highway": ("highways", None),
+    "max_characters_per_token": ("longest_word", NEEDED),
+    "activation": ("activation", NEEDED),
     "n_characters": ("symbols", NEEDED),
-}  # fmt: skip
+}
 USUAL = {  # what stands beside these two tables tells how it learned
     "all_clip_norm_val", "batch_size", "bidirectional", "char_cnn", "dropout", "learning_rate", "lstm", "n_epochs",
     "n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "share_embedding_softmax",
@@ -302,8 +308,9 @@ def _cells(model: Any) -> list[tuple[str, str]]:
     """Where each layer's cell stands in each direction, theirs and ours."""
     return [
         (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{ours}")
-        for way, ours in enumerate(("ahead", "back")) for layer in range(model.layers)
-    ]  # fmt: skip
+        for way, ours in enumerate(("ahead", "back"))
+        for layer in range(model.layers)
+    ]
 
 
 def _swapped(rows: Tensor) -> Tensor:
@@ -327,8 +334,9 @@ def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path
     wrong += [f"{name} is left over" for name in theirs if name not in wanted]
     wrong += [
         f"{name} is {list(tensor.shape)}, not {list(wanted[name].shape)}"
-        for name, tensor in theirs.items() if name in wanted and tensor.shape != wanted[name].shape
-    ]  # fmt: skip
+        for name, tensor in theirs.items()
+        if name in wanted and tensor.shape != wanted[name].shape
+    ]
     if wrong:
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise DataError(path, "; ".join(wrong[:4]) + more, f"the datasets that {options.name} tells of")

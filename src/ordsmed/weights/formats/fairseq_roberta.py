@@ -52,10 +52,13 @@ NAMES = (  # Hugging Face's -> theirs
     (r"^roberta\.embeddings\.LayerNorm", f"{BODY}layernorm_embedding"),
     (r"^roberta\.encoder\.layer\.", f"{BODY}layers."),
     (r"attention\.self\.(query|key|value)", lambda match: f"self_attn.{match[1][0]}_proj"),
-    (r"attention\.output\.dense", "self_attn.out_proj"), (r"attention\.output\.LayerNorm", "self_attn_layer_norm"),
-    (r"intermediate\.dense", "fc1"), (r"output\.dense", "fc2"), (r"output\.LayerNorm", "final_layer_norm"),
+    (r"attention\.output\.dense", "self_attn.out_proj"),
+    (r"attention\.output\.LayerNorm", "self_attn_layer_norm"),
+    (r"intermediate\.dense", "fc1"),
+    (r"output\.dense", "fc2"),
+    (r"output\.LayerNorm", "final_layer_norm"),
     (r"^lm_head\.", SCORES),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,10 @@ class FairseqRoberta(Choice):
                 tensors[first.replace("q_proj.", "in_proj_")] = torch.cat(parts)
         if not self.old:
             return tensors
-        return {re.sub("^encoder", "decoder", name).replace(".layernorm_embedding.", ".emb_layer_norm."): tensor
-                for name, tensor in tensors.items()}  # fmt: skip
+        return {
+            re.sub("^encoder", "decoder", name).replace(".layernorm_embedding.", ".emb_layer_norm."): tensor
+            for name, tensor in tensors.items()
+        }
 
 
 def _without_types(trained: Any) -> dict[str, torch.Tensor]:

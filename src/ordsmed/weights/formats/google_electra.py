@@ -35,12 +35,15 @@ WORDS = "electra/embeddings/word_embeddings"
 EMBEDDINGS = "electra.embeddings."  # as Hugging Face calls the tables and their norm
 HEAD = 64  # numbers of an attention head in the published ones
 NVIDIA = (  # theirs -> Google's
-    (r"/self_attention/", "/self/"), (r"/dense_output/", "/output/"), (r"/bert_output/", "/output/"),
-    (r"/layer/(\d+)/", r"/layer_\1/"), (r"/dense_prediction/", "/dense_1/"),
+    (r"/self_attention/", "/self/"),
+    (r"/dense_output/", "/output/"),
+    (r"/bert_output/", "/output/"),
+    (r"/layer/(\d+)/", r"/layer_\1/"),
+    (r"/dense_prediction/", "/dense_1/"),
     (r"_embeddings/embeddings$", "_embeddings"),
     (r"embeddings/(weight|word_embeddings)$", "embeddings/word_embeddings"),
     (r"^generator_lm_head/bias$", "generator_predictions/output_bias"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -177,8 +180,9 @@ def _table(held: Held, share: str, path: Path, overrides: Sequence[str]) -> tupl
         width, inner = shape(f"{scope}/encoder/layer_0/intermediate/dense/kernel")
         usual = {} if width % HEAD else {"heads": width // HEAD}
         if heads is None and not usual:
-            raise RecipeError(path, f"a {name} of width {width}, whose heads these files do not tell",
-                              "their number", f"add {key}=N")  # fmt: skip
+            raise RecipeError(
+                path, f"a {name} of width {width}, whose heads these files do not tell", "their number", f"add {key}=N"
+            )
         if heads is None:
             notes.append(
                 f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published ones; {key}=N "
@@ -196,6 +200,8 @@ def _table(held: Held, share: str, path: Path, overrides: Sequence[str]) -> tupl
         own = objective["generator"] = sizes("generator", "generator", "objective.generator.heads", known)
         if of_its_own is None and isinstance(asked, int) and asked > 0:  # as wide as those of the other network
             own["heads"] = max(1, own["width"] * asked // model["width"])
-            notes.append(f"{path}: {own['heads']} heads in the generator, as wide as the other network's; "
-                         "objective.generator.heads=N behind an import changes it")  # fmt: skip
+            notes.append(
+                f"{path}: {own['heads']} heads in the generator, as wide as the other network's; "
+                "objective.generator.heads=N behind an import changes it"
+            )
     return {"model": model, "objective": objective}, notes

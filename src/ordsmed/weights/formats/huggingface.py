@@ -161,10 +161,12 @@ def config(network: Network, tokenizer: Any) -> dict[str, Any]:
     settings = network.settings
     heads = " ".join(role for role in network.modules if role != "model")
     return {
-        "architectures": [settings.architectures[heads]], "model_type": settings.model_type,
-        **settings.hugging_face(tokenizer.vocabulary, tokenizer), "dtype": "float32",
+        "architectures": [settings.architectures[heads]],
+        "model_type": settings.model_type,
+        **settings.hugging_face(tokenizer.vocabulary, tokenizer),
+        "dtype": "float32",
         **(_task(heads, network, tokenizer) if heads in TASK_CLASSES else {}),
-    }  # fmt: skip
+    }
 
 
 def _task(kind: str, network: Network, tokenizer: Any) -> dict[str, Any]:

@@ -48,15 +48,21 @@ ROWS = re.compile(
 )
 COLUMNS = re.compile(r"(attention\.dense|attention\.output\.dense|dense_4h_to_h|layer\.\d+\.output\.dense)\.weight")
 BLOCK = {  # ours -> theirs, in a block
-    "attention_norm": "input_layernorm", "attention.gather": "attention.query_key_value",
-    "attention.mix": "attention.dense", "norm": "post_attention_layernorm", "up": "mlp.dense_h_to_4h",
+    "attention_norm": "input_layernorm",
+    "attention.gather": "attention.query_key_value",
+    "attention.mix": "attention.dense",
+    "norm": "post_attention_layernorm",
+    "up": "mlp.dense_h_to_4h",
     "down": "mlp.dense_4h_to_h",
-}  # fmt: skip
+}
 BLOCK_2019 = {
-    "attention_norm": "attention.output.LayerNorm", "attention.gather": "attention.self.query_key_value",
-    "attention.mix": "attention.output.dense", "norm": "output.LayerNorm", "up": "intermediate.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "attention.gather": "attention.self.query_key_value",
+    "attention.mix": "attention.output.dense",
+    "norm": "output.LayerNorm",
+    "up": "intermediate.dense",
     "down": "output.dense",
-}  # fmt: skip
+}
 BESIDE = {
     "model.norm": "final_layernorm", "model.words": "word_embeddings", "model.places": "position_embeddings",
     "model.types": "tokentype_embeddings", "head.dense": "lm_head.dense", "head.norm": "lm_head.layernorm",
@@ -167,8 +173,9 @@ class MegatronFormat(Choice):
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
                 pickled.write(place / FILE, {"iteration": step, "model": flat})
             else:
-                pickled.write(place / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args,
-                                             "model": _nested(cut)})  # fmt: skip
+                pickled.write(
+                    place / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args, "model": _nested(cut)}
+                )
         files.write_text(folder / TRACKER, RELEASE if self.release else str(step))
         if trained.tokenizer.kind == "wordpiece":
             files.write_text(folder / "vocab.txt", trained.tokenizer.listed())
@@ -199,8 +206,11 @@ class RankFile:
         version = table.get("checkpoint_version", 0)
         if not isinstance(version, int | float):
             raise DataError(path, f"checkpoint_version: found {pickled.brief(version)}", "a number")
-        other = [f"{key} {value}" for key, usual in UNLIKE.items()
-                 if (value := pickled.plain(table.get("args")).get(key, usual)) != usual]  # fmt: skip
+        other = [
+            f"{key} {value}"
+            for key, usual in UNLIKE.items()
+            if (value := pickled.plain(table.get("args")).get(key, usual)) != usual
+        ]
         if other:
             wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in other))
             raise DataError(path, f"is of an unknown network: {', '.join(other)}", f"a GPT-2 or BERT: {wanted}")
@@ -235,8 +245,10 @@ def _parts(path: Path) -> list[list[RankFile]]:
     parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
     asked = pickled.plain(parts[0][0].args)
     wide = asked.get("tensor_model_parallel_size", asked.get("model_parallel_size"))
-    for number, count, name in ((wide, ways, "mp_rank_{:02}"),
-                                (asked.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}")):  # fmt: skip
+    for number, count, name in (
+        (wide, ways, "mp_rank_{:02}"),
+        (asked.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}"),
+    ):
         if isinstance(number, int) and number != count:
             lacks = [name.format(n) for n in range(count, number)]
             problem = f"holds {count} of {number} ranks{f'; lacks {weights.some(lacks)}' if lacks else ''}"
@@ -370,17 +382,22 @@ def _described(held: Held, args: dict[str, Any], first: RankFile) -> tuple[table
         known = f"{len(held):,} tensors, {', '.join(list(held)[:3])} among them"
         raise DataError(first.path, f"holds {known}; lacks {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
     model: tables.Table = {
-        "width": held.shapes[names[1]][1], "positions": held.shapes[names[1]][0], "inner": held.shapes[inner][0],
-        "layers": renaming.layers(held, f"{layers}N."), "epsilon": 1e-5,
-    }  # fmt: skip
+        "width": held.shapes[names[1]][1],
+        "positions": held.shapes[names[1]][0],
+        "inner": held.shapes[inner][0],
+        "layers": renaming.layers(held, f"{layers}N."),
+        "epsilon": 1e-5,
+    }
     read = {"hidden_dropout": "dropout", "attention_dropout": "attention_dropout", "layernorm_epsilon": "epsilon",
              "norm_epsilon": "epsilon"}  # fmt: skip
     model |= {ours: args[key] for key, ours in read.items() if isinstance(args.get(key), float)}
     model |= {"activation": _activation(args, core=first.core, old=old)[0]}
     if not old and not any(name.startswith("lm_head.") for name in held):
         return {"kind": "gpt2"} | model, "clm"
-    model |= {"kind": "bert" if old else "megatron_bert",
-              "types": held.shapes[before + types][0] if before + types in held else 0}  # fmt: skip
+    model |= {
+        "kind": "bert" if old else "megatron_bert",
+        "types": held.shapes[before + types][0] if before + types in held else 0,
+    }
     pairs = any(name.startswith(("binary_head.", "cls.seq_relationship.")) for name in held)
     return model, "mlm_nsp" if pairs else "mlm"
 
@@ -440,8 +457,11 @@ def _writable(trained: Any, ranks: int) -> None:
     """Refuse what Megatron does not compute, or cannot cut."""
     own, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
     if heads not in ([], ["head"], ["head", "pair"]) or not own.tied:
-        raise RecipeError(trained.folder, f"has the heads {', '.join(heads)}, or words scored by a table of their own",
-                          "what clm, mlm or mlm_nsp leaves, tied")  # fmt: skip
+        raise RecipeError(
+            trained.folder,
+            f"has the heads {', '.join(heads)}, or words scored by a table of their own",
+            "what clm, mlm or mlm_nsp leaves, tied",
+        )
     if own.activation not in ("gelu", "gelu_tanh"):
         raise RecipeError(trained.folder, f"has {own.activation}", "gelu or gelu_tanh")
     if own.heads % ranks or own.inner % ranks:
