@@ -25,7 +25,7 @@ FACE = {  # a name -> where it stands
 __all__ = ["__version__", *FACE]
 
 
-class _Moved:
+class _FormerNames:
     """Finds modules by the names they had, before others find the same file again under that name."""
 
     @staticmethod
@@ -35,7 +35,7 @@ class _Moved:
         return import_module("ordsmed.base.moved").spec(name)
 
 
-sys.meta_path.insert(0, _Moved)  # type: ignore[arg-type]
+sys.meta_path.insert(0, _FormerNames)  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> object:
