@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 FACE = {  # a name -> where it stands
     "open": "api.model", "OpenModel": "api.model", "pretrain": "api.training", "finetune": "api.training",

@@ -35,13 +35,26 @@ def test_the_changelog_is_one_list_under_each_heading() -> None:
     assert [line for before, line in pairwise(body) if not before and line.startswith("  ")] == []
 
 
-def test_entries_of_the_log_stand_apart_by_date() -> None:
-    text = (ROOT / "docs/log.md").read_text(encoding="utf-8")
+MONTHS = sorted((ROOT / "docs/log").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", MONTHS, ids=lambda page: page.stem)
+def test_entries_of_the_log_are_separate_and_in_order(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     assert scrambled(text) == []
     lines = text.splitlines()
     assert [line for before, line in pairwise(lines) if before and line.startswith("## ")] == []
     headings = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
     dates = [heading.partition(": ")[0] for heading in headings]
-    assert [date for date in dates if not re.fullmatch(r"\d{4}-\d\d-\d\d", date)] == []
+    assert [date for date in dates if not re.fullmatch(rf"{page.stem}-\d\d", date)] == []
     assert dates == sorted(dates)
     assert [name for name, count in Counter(headings).items() if count > 1] == []
+
+
+def test_the_index_of_the_log_has_every_entry() -> None:
+    """Month by month, in the order of the pages."""
+    index = (ROOT / "docs/log.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^- (\d{4}-\d\d-\d\d: .*)$", index, re.MULTILINE)
+    headings = [re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE) for page in MONTHS]
+    assert entries == [heading for month in headings for heading in month]
+    assert re.findall(r"\(log/(.*)\)", index) == [page.name for page in MONTHS]

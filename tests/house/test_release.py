@@ -29,7 +29,7 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 def test_the_changelog_has_dates() -> None:
-    """Newest first; nothing is released later than the version that the code has."""
+    """Newest first, which is the version that the code has."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert headings[0] == "[Unreleased]"
@@ -37,12 +37,22 @@ def test_the_changelog_has_dates() -> None:
     assert all(released), headings
     versions = [tuple(map(int, each.groups()[:3])) for each in released if each]
     assert versions == sorted(set(versions), reverse=True)
-    assert all(version <= tuple(map(int, re.findall(r"\d+", ordsmed.__version__))) for version in versions)
+    assert ".".join(map(str, versions[0])) == ordsmed.__version__
     days = [datetime.date.fromisoformat(each[4]) for each in released if each]
     assert days == sorted(days, reverse=True)
-    parts = re.findall(r"^### (.*)$", text.split("\n## ")[1], re.MULTILINE)
-    assert len(parts) == len(set(parts))
-    assert set(parts) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    for release in text.split("\n## ")[1:]:
+        parts = re.findall(r"^### (.*)$", release, re.MULTILINE)
+        assert len(parts) == len(set(parts))
+        assert set(parts) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_every_release_has_a_page_of_what_is_new() -> None:
+    """Named by its first two numbers, listed in docs/new.md and in the changelog, newest first."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = list(dict.fromkeys(re.findall(r"^## \[(\d+\.\d+)\.\d+\]", text, re.MULTILINE)))
+    assert sorted(page.stem for page in (ROOT / "docs/new").glob("*.md")) == sorted(releases)
+    for page, folder in ((text, "docs/new"), ((ROOT / "docs/new.md").read_text(encoding="utf-8"), "new")):
+        assert re.findall(rf"\({folder}/([\d.]+)\.md\)", page) == releases
 
 
 def read(path: Path) -> Any:

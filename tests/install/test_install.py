@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ordsmed import __version__
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.launch import site
 from ordsmed.cli import main
@@ -173,11 +174,11 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
     said = capfd.readouterr().out
     assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
-    assert said.endswith(f"installed: module use {folder}/soft/modulefiles; module load ordsmed/0.1.0\n")
-    link = folder / "soft/ordsmed-0.1.0"
+    assert said.endswith(f"installed: module use {folder}/soft/modulefiles; module load ordsmed/{__version__}\n")
+    link = folder / f"soft/ordsmed-{__version__}"
     assert link.is_symlink()
     assert (link / "constraints.txt").read_text() == "torch==2.8.0\n"
-    module = (folder / "soft/modulefiles/ordsmed/0.1.0.lua").read_text()
+    module = (folder / f"soft/modulefiles/ordsmed/{__version__}.lua").read_text()
     assert module.index('depends_on("GCC/13")') < module.index('depends_on("PyTorch/2.8.0")')
     assert f'prepend_path("PATH", "{link}/bin")' in module
     calls = (folder / "calls").read_text()
@@ -232,12 +233,12 @@ def test_wheels_of_another_processor_are_not_taken(folder: Path, machine: Path) 
 
 
 def test_a_folder_in_the_way_is_named(machine: Path, folder: Path) -> None:
-    (folder / "soft/ordsmed-0.1.0/own").mkdir(parents=True)
+    (folder / f"soft/ordsmed-{__version__}/own").mkdir(parents=True)
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)
-    with pytest.raises(RunError, match=r"soft/ordsmed-0.1.0: IsADirectoryError.*delete what is in the way"):
+    with pytest.raises(RunError, match=rf"soft/ordsmed-{__version__}: IsADirectoryError.*delete what is in the way"):
         make.carry_out(work)
-    assert [path.name for path in (folder / "soft").iterdir()] == ["ordsmed-0.1.0"]
+    assert [path.name for path in (folder / "soft").iterdir()] == [f"ordsmed-{__version__}"]
 
 
 def test_images_hold_pytorch_of_their_own_where_pip_may_not_bring_it() -> None:
@@ -301,9 +302,9 @@ def test_safetensors_is_a_wheel_that_there_is() -> None:
 
 
 @pytest.mark.parametrize(("modules", "name"), [
-    ((), "nlpl-ordsmed/0.1.0-foss-2024a-cuda-12.6.0-Python-3.12.3"),
-    (("PyTorch/2.9.1-foss-2025a-CUDA-12.8.0",), "nlpl-ordsmed/0.1.0-foss-2025a-cuda-12.8.0-Python-3.13.1"),
-    (("PyTorch/2.7.1-foss-2024a",), "nlpl-ordsmed/0.1.0-foss-2024a-Python-3.12.3"),
+    ((), f"nlpl-ordsmed/{__version__}-foss-2024a-cuda-12.6.0-Python-3.12.3"),
+    (("PyTorch/2.9.1-foss-2025a-CUDA-12.8.0",), f"nlpl-ordsmed/{__version__}-foss-2025a-cuda-12.8.0-Python-3.13.1"),
+    (("PyTorch/2.7.1-foss-2024a",), f"nlpl-ordsmed/{__version__}-foss-2024a-Python-3.12.3"),
 ])  # fmt: skip
 def test_an_easyconfig_says_what_its_name_says(modules: tuple[str, ...], name: str) -> None:
     work = decide(InstallWish("saga", "easybuild", modules=modules))
@@ -334,7 +335,7 @@ class Pip:
             return self.problem
         target = Path(words[words.index("--wheel-dir" if words[0] == "wheel" else "--dest") + 1])
         if words[0] == "wheel":
-            (target / "ordsmed-0.1.0-py3-none-any.whl").touch()
+            (target / f"ordsmed-{__version__}-py3-none-any.whl").touch()
         names = [re.split("[>=]", word)[0] for word in words[3:] if ">=" in word]
         binary = "--only-binary=:all:" in words
         if binary and any(name in self.lacking for name in names):
