@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordsmed.base import machine
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.machine import device_of, has_code, lacks_memory, measured_peak, slower_in, threads_of
+from ordsmed.base.machine import devices, host, memory, speed, threads
+from ordsmed.base.machine.devices import device_of, has_code
+from ordsmed.base.machine.memory import is_out_of_memory
+from ordsmed.base.machine.speed import measured_peak, slower_in
+from ordsmed.base.machine.threads import threads_of
 
 CPU = torch.device("cpu")
 
@@ -44,14 +47,14 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_segments_grow_unless_a_user_says_how_memory_is_held(
     monkeypatch: pytest.MonkeyPatch, env: dict[str, str], hip: str | None, wanted: str | None
 ) -> None:
-    for name in machine.ALLOCATOR:
+    for name in devices.ALLOCATOR:
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.version, "hip", hip)
-    machine.let_segments_grow()
+    devices.let_segments_grow()
     assert os.environ.get("PYTORCH_CUDA_ALLOC_CONF") == wanted
-    assert set(machine.ALLOCATOR) & set(os.environ) == {*env, *(["PYTORCH_CUDA_ALLOC_CONF"] if wanted else [])}
+    assert set(devices.ALLOCATOR) & set(os.environ) == {*env, *(["PYTORCH_CUDA_ALLOC_CONF"] if wanted else [])}
 
 
 @pytest.mark.parametrize(
@@ -147,8 +150,8 @@ def test_gpus_that_torch_does_not_see_are_told_of_once(
     hidden: bool,
 ) -> None:  # fmt: skip
     gpus(0)
-    machine._tell_of_gpus.cache_clear()
-    monkeypatch.setattr(machine, "gpus_of", lambda root: maker)
+    devices._warn_of_unused_gpus.cache_clear()
+    monkeypatch.setattr(devices, "gpus_of", lambda root: maker)
     if hidden:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert [device_of(asked) for asked in ("cpu", "auto", "auto")] == ["cpu"] * 3
@@ -156,15 +159,15 @@ def test_gpus_that_torch_does_not_see_are_told_of_once(
     assert told.count("sees none of NVIDIA's GPUs that are here; `ordsmed doctor` says why") == (
         maker == "NVIDIA" and not hidden
     )
-    machine._tell_of_gpus.cache_clear()
+    devices._warn_of_unused_gpus.cache_clear()
 
 
 @pytest.fixture
 def eight(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine of eight idle cores; its /proc and /sys."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setattr(machine, "LOOK", 0.0)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
+    monkeypatch.setattr(threads, "LOOK", 0.0)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -183,20 +186,20 @@ def test_threads_are_the_cores_shared_by_the_ranks(eight: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "threads"),
+    ("env", "count"),
     [({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "3,2"}, 3), ({"MKL_NUM_THREADS": "2"}, 2),
      ({"OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "4"}, 4), ({"OMP_NUM_THREADS": "64"}, 8),
      ({"OMP_NUM_THREADS": ""}, 8), ({"OMP_NUM_THREADS": " 2 "}, 2)],
 )  # fmt: skip
 def test_threads_follow_the_environment(
-    eight: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], threads: int
+    eight: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], count: int
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert threads_of() == threads
-    assert threads_of(kept=5) == (threads if any(env.values()) else 5)
+    assert threads_of() == count
+    assert threads_of(kept=5) == (count if any(env.values()) else 5)
     assert threads_of(7) == 7
-    assert threads_of(local_world=4) == min(threads, 2)
+    assert threads_of(local_world=4) == min(count, 2)
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
@@ -232,7 +235,7 @@ def test_threads_that_cannot_be(eight: Path, asked: int) -> None:
 )  # fmt: skip
 def test_threads_follow_the_cgroup(eight: Path, said: dict[str, str], cores: int) -> None:
     put(eight, **said)
-    assert machine.cores() == cores
+    assert host.cores() == cores
     assert threads_of() == cores
 
 
@@ -270,28 +273,28 @@ def test_a_run_keeps_its_threads_where_they_fit(eight: Path, monkeypatch: pytest
 
 
 def test_memory_is_the_least_of_what_limits_it(eight: Path) -> None:
-    assert machine.memory() is None
+    assert memory.memory_limit() is None
     put(eight, proc__meminfo="MemTotal:        4096 kB\nMemFree: 1 kB")
-    assert machine.memory() == 4 << 20
+    assert memory.memory_limit() == 4 << 20
     put(eight, proc__self__cgroup="0::/a", sys__fs__cgroup__a__memory_dot_max="max",
         sys__fs__cgroup__memory_dot_max="3000000")  # fmt: skip
-    assert machine.memory() == 3_000_000
+    assert memory.memory_limit() == 3_000_000
     put(eight, proc__self__cgroup="3:memory:/m\n0::/",
         sys__fs__cgroup__memory__m__memory_dot_limit_in_bytes="2000000",
         sys__fs__cgroup__memory__memory_dot_limit_in_bytes="9223372036854771712")  # fmt: skip
-    assert machine.memory() == 2_000_000
+    assert memory.memory_limit() == 2_000_000
 
 
 SHOWN = """
 import resource
 import torch
-from ordsmed.base import machine
+from ordsmed.base.machine import memory
 
 def faults():
     torch.ones(1 << 24)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
-machine.keep_memory(), machine.keep_memory()
+memory.keep_memory(), memory.keep_memory()
 told, at = False, torch.ones(1 << 24).data_ptr() + (1 << 25)  # the middle: it begins where the heap ended before
 for line in open("/proc/self/smaps"):
     first, dash, last = line.partition(" ")[0].partition("-")
@@ -301,7 +304,7 @@ for line in open("/proc/self/smaps"):
         told = "hg" in line.split()
 counts = [faults() for _ in range(40)]  # the heap grows at first, whatever is kept: from 1 to 8 of them are fresh
 assert counts[-1] - counts[-11] < 200, f"fresh memory is handed out: {counts}"  # 10 x 32 pages of 2 MB, 16,384 small
-print(told, bool(machine._spacious()))
+print(told, bool(memory._free_addresses()))
 """
 
 
@@ -321,10 +324,10 @@ def test_addresses_are_taken_where_they_cost_nothing(
     eight: Path, monkeypatch: pytest.MonkeyPatch, strict: str, limit: int, linux: str, share: float
 ) -> None:
     """Not where the kernel counts them, always or when a process is copied, nor under a ulimit."""
-    monkeypatch.setattr(machine.platform, "release", lambda: linux)
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(host.platform, "release", lambda: linux)
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))
     put(eight, **{"proc/meminfo": "MemTotal: 1000 kB\n", "proc/sys/vm/overcommit_memory": f"{strict}\n"})
-    assert machine._spacious() == share * 1000 * 1024
+    assert memory._free_addresses() == share * 1000 * 1024
 
 
 @pytest.fixture
@@ -337,14 +340,14 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         return {"fp32": 60e9, "bf16": 1e9}.get(precision, 50e9), True
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(machine, "_known", {})
-    monkeypatch.setattr(machine, "_measure", measure)
+    monkeypatch.setattr(speed, "_known", {})
+    monkeypatch.setattr(speed, "_measure", measure)
     return found
 
 
 def test_a_speed_is_measured_once_and_kept(measured: list[str], tmp_path: Path) -> None:
     assert [measured_peak(CPU, "fp32") for _ in range(3)] == [60e9] * 3
-    machine._known.clear()  # another process
+    speed._known.clear()  # another process
     assert measured_peak(CPU, "fp32") == 60e9
     assert measured_peak(CPU, "bf16") == 1e9
     assert measured == ["fp32", "bf16"]
@@ -363,7 +366,7 @@ def test_what_is_kept_may_be_damaged(measured: list[str], tmp_path: Path, text: 
     (tmp_path / "ordsmed").mkdir()
     (tmp_path / "ordsmed" / "speed.json").write_bytes(text.encode("latin-1"))
     assert measured_peak(CPU, "fp32") == 60e9
-    assert json.loads((tmp_path / "ordsmed" / "speed.json").read_text()) == {machine.key_of(CPU, "fp32"): 60e9}
+    assert json.loads((tmp_path / "ordsmed" / "speed.json").read_text()) == {speed.key_of(CPU, "fp32"): 60e9}
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(
@@ -373,23 +376,23 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     assert measured_peak(CPU, "fp32") == 60e9
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
-    machine._known.clear()
+    speed._known.clear()
     assert measured_peak(CPU, "fp32") == 60e9
 
 
 def test_a_speed_found_on_a_busy_machine_is_not_kept(
     measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_measure", lambda *_: (1e9, False))
+    monkeypatch.setattr(speed, "_measure", lambda *_: (1e9, False))
     assert measured_peak(CPU, "fp32") == 1e9
     assert not (tmp_path / "ordsmed").exists()
-    monkeypatch.setattr(machine, "_measure", lambda *_: (60e9, False))
+    monkeypatch.setattr(speed, "_measure", lambda *_: (60e9, False))
     assert measured_peak(CPU, "fp32") == 60e9
     speeds = {"fp32": 60e9, "bf16": 1e9}
     for kept in speeds:
-        machine._known.clear()
+        speed._known.clear()
         (tmp_path / "ordsmed" / "speed.json").unlink(missing_ok=True)
-        monkeypatch.setattr(machine, "_measure", lambda device, which, kept=kept: (speeds[which], which == kept))
+        monkeypatch.setattr(speed, "_measure", lambda device, which, kept=kept: (speeds[which], which == kept))
         assert slower_in("bf16", CPU) == 0.0, "one of the two may be wrong"
 
 
@@ -416,16 +419,16 @@ class Slow:
         monkeypatch.setattr(time, "thread_time", lambda: self.now)
 
 
-@pytest.mark.parametrize("speed", [1e7, 0.9e9, 55e9, 2e12])
-def test_measuring_is_short_on_any_machine(monkeypatch: pytest.MonkeyPatch, speed: float) -> None:
+@pytest.mark.parametrize("rate", [1e7, 0.9e9, 55e9, 2e12])
+def test_measuring_is_short_on_any_machine(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
     """A CPU without 16-bit units took two minutes: the first product waked, one more at least is timed."""
-    clock = Slow(speed, monkeypatch)
-    found, _ = machine._measure(CPU, "bf16")
-    assert found == pytest.approx(speed, rel=0.01)
-    least = 2 * 2 * 128**3 / speed  # what cannot be less
-    assert clock.now <= max(2.2 * machine.PATIENCE, least)
+    clock = Slow(rate, monkeypatch)
+    found, _ = speed._measure(CPU, "bf16")
+    assert found == pytest.approx(rate, rel=0.01)
+    least = 2 * 2 * 128**3 / rate  # what cannot be less
+    assert clock.now <= max(2.2 * speed.PATIENCE, least)
     assert clock.sizes[0] == 128
-    assert (max(clock.sizes) > 512) == (speed > 1e10)
+    assert (max(clock.sizes) > 512) == (rate > 1e10)
 
 
 def test_the_best_speed_counts_though_it_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +441,7 @@ def test_the_best_speed_counts_though_it_is_not_the_last(monkeypatch: pytest.Mon
         return real(a, b)
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", slower)
-    found, _ = machine._measure(CPU, "bf16")
+    found, _ = speed._measure(CPU, "bf16")
     assert len(clock.sizes) > 3
     assert found == pytest.approx(1e9 * 0.8**2, rel=0.01), "of the first that was timed"
 
@@ -446,32 +449,32 @@ def test_the_best_speed_counts_though_it_is_not_the_last(monkeypatch: pytest.Mon
 def test_measuring_draws_from_nobodys_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a figure is kept or measured must not move a run's draws."""
     before = torch.get_rng_state()
-    found, _ = machine._measure(CPU, "fp32")
+    found, _ = speed._measure(CPU, "fp32")
     assert found > 0
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_no_test_reads_or_writes_the_users_cache() -> None:
-    assert not machine._cache().is_relative_to(Path.home() / ".cache")
+    assert not speed._cache().is_relative_to(Path.home() / ".cache")
     assert os.environ["OMP_NUM_THREADS"]
 
 
 def test_as_many_threads_as_may_be_asked_for() -> None:
-    assert machine.threads_of(machine.MOST_THREADS) == machine.MOST_THREADS
+    assert threads.threads_of(threads.MOST_THREADS) == threads.MOST_THREADS
     with pytest.raises(RecipeError, match="found 1025"):
-        machine.threads_of(machine.MOST_THREADS + 1)
+        threads.threads_of(threads.MOST_THREADS + 1)
 
 
 def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "_cache", lambda: tmp_path / "speed.json")
+    monkeypatch.setattr(speed, "_cache", lambda: tmp_path / "speed.json")
     (tmp_path / "speed.json").write_text('{"a": 0, "b": -1, "c": 2.5, "d": "x", "e": 1e999}')
-    assert machine._kept() == {"c": 2.5}
-    machine.keep_figure("f", 3.0)
-    assert machine._kept() == {"c": 2.5, "f": 3.0}
+    assert speed._kept() == {"c": 2.5}
+    speed.keep_figure("f", 3.0)
+    assert speed._kept() == {"c": 2.5, "f": 3.0}
 
 
 @pytest.mark.parametrize(
-    ("packages", "local", "world", "threads", "cores"),
+    ("packages", "local", "world", "count", "cores"),
     [
         ("00001111", 0, 2, 4, {0, 1, 2, 3}),
         ("00001111", 1, 2, 4, {4, 5, 6, 7}),
@@ -489,23 +492,23 @@ def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch
 )  # fmt: skip
 def test_processes_stay_on_sockets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    packages: str, local: int, world: int, threads: int, cores: set[int] | None,
+    packages: str, local: int, world: int, count: int, cores: set[int] | None,
 ) -> None:  # fmt: skip
     bound: list[set[int]] = []
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, own: bound.append(own))
-    for name in machine.BINDING:
+    for name in threads.BINDING:
         monkeypatch.delenv(name, raising=False)
     for core, package in enumerate(packages):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/topology"
         folder.mkdir(parents=True)
         (folder / "physical_package_id").write_text(f"{package}\n")
-    machine.stay_on_socket(local, world, threads)
+    threads.stay_on_socket(local, world, count)
     assert bound == ([cores] if cores else [])
     assert ("stays on one of 2 sockets" in capsys.readouterr().err) == bool(cores)
     monkeypatch.setenv("OMP_PLACES", "cores")
-    machine.stay_on_socket(local, world, threads)
+    threads.stay_on_socket(local, world, count)
     assert len(bound) == (1 if cores else 0), "who binds threads to cores knows best"
 
 
@@ -540,13 +543,13 @@ ACCELERATOR = getattr(torch, "AcceleratorError", RuntimeError)  # torch 2.7 has 
     ],
 )
 def test_memory_runs_out_in_many_words(error: Exception, short: bool) -> None:
-    assert lacks_memory(error) is short
+    assert is_out_of_memory(error) is short
 
 
 def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "memory", lambda: 10_000)
-    machine.afford("here", 9, 1000.0)
+    monkeypatch.setattr(memory, "memory_limit", lambda: 10_000)
+    memory.afford("here", 9, 1000.0)
     with pytest.raises(RecipeError, match=r"here: found 10, which take 10 kB of memory; .* 10 at most"):
-        machine.afford("here", 10, 1000.0)
-    monkeypatch.setattr(machine, "memory", lambda: None)
-    machine.afford("here", 10**9, 1000.0)
+        memory.afford("here", 10, 1000.0)
+    monkeypatch.setattr(memory, "memory_limit", lambda: None)
+    memory.afford("here", 10**9, 1000.0)

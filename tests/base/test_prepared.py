@@ -14,8 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ordsmed.base import machine, ranks
+from ordsmed.base import ranks
 from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.machine import devices, memory
 from ordsmed.base.ranks import Place, Ranks, connect, meet, prepare
 from ordsmed.base.workers import worker_pool
 
@@ -33,7 +34,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_cpu_flushes_what_would_make_it_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Subnormal numbers are 0, memory is kept, and threads are those that were asked for."""
     kept: list[int] = []
-    monkeypatch.setattr(machine, "keep_memory", lambda: kept.append(1))
+    monkeypatch.setattr(memory, "keep_memory", lambda: kept.append(1))
     torch.set_flush_denormal(False)
     small = torch.tensor([1e-30])
     assert float(small * 1e-10) > 0
@@ -48,9 +49,9 @@ def test_a_cpu_flushes_what_would_make_it_slow(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_is_taken_and_its_memory_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
-    monkeypatch.setattr(machine, "let_segments_grow", lambda: done.append("grow"))
-    monkeypatch.setattr(machine, "device_of", lambda *_: done.append("looked at") or "cuda:3")
-    monkeypatch.setattr(machine, "keep_memory", lambda: done.append("kept"))
+    monkeypatch.setattr(devices, "let_segments_grow", lambda: done.append("grow"))
+    monkeypatch.setattr(devices, "device_of", lambda *_: done.append("looked at") or "cuda:3")
+    monkeypatch.setattr(memory, "keep_memory", lambda: done.append("kept"))
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
     assert prepare("cuda", 1).device == torch.device("cuda:3")
     assert done == ["grow", "looked at", torch.device("cuda:3")], "CUDA reads the environment as it begins"

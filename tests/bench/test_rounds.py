@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from ordsmed.base import machine
+from ordsmed.base.machine import host, memory
 from ordsmed.measure.bench import energy, profile, rounds
 from ordsmed.measure.bench.profile import Profile, Wide, kind_of, sorted_out
 from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
@@ -236,11 +236,11 @@ def test_a_gpu_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_process_held_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/status").write_text("Name:\tx\nVmHWM:\t    2048 kB\n")
-    machine.forget_held(CPU)
+    memory.reset_peak_memory(CPU)
     assert (tmp_path / "proc/self/clear_refs").read_text() == "5"
-    assert machine.most_held(CPU) == 2 << 20
+    assert memory.peak_memory(CPU) == 2 << 20
     (tmp_path / "proc/self/status").unlink()
-    assert machine.most_held(CPU) > 1 << 20
+    assert memory.peak_memory(CPU) > 1 << 20

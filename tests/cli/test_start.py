@@ -16,8 +16,9 @@ import torch
 from kit.makers import SPECIAL, make_store
 from kit.task_files import task_files
 from ordsmed import cli
-from ordsmed.base import files, machine, settings
+from ordsmed.base import files, settings
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
+from ordsmed.base.machine import memory
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks import squad
 from ordsmed.nn.model import own_tensors
@@ -51,7 +52,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", take)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1 << 34))
-        monkeypatch.setattr(machine, "keep_memory", take_none)
+        monkeypatch.setattr(memory, "keep_memory", take_none)
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)

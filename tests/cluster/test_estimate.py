@@ -12,9 +12,10 @@ import torch
 
 from kit.makers import make_store
 from kit.measurements import measurement
-from ordsmed.base import machine, measurements
+from ordsmed.base import measurements
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus
+from ordsmed.base.machine import devices, host, speed
 from ordsmed.cli import main
 from ordsmed.machines.cluster import claims
 from ordsmed.machines.cluster import estimate as machinery
@@ -28,8 +29,8 @@ PEAK = 1e12
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(machine, "measured_peak", lambda *_: PEAK)
-    monkeypatch.setattr(machine, "age", lambda: 0.0)
+    monkeypatch.setattr(speed, "measured_peak", lambda *_: PEAK)
+    monkeypatch.setattr(host, "age", lambda: 0.0)
     return tmp_path
 
 
@@ -41,7 +42,7 @@ def likeness(**changes: Any) -> measurements.Measurement:
     """Of tiny/bert on this machine."""
     own = here()
     speed = changes.get("flops_per_second", 5e9)
-    same = {"family": "bert", "task": "mlm", "optimizer": "adamw", "device": machine.name_of(torch.device("cpu")),
+    same = {"family": "bert", "task": "mlm", "optimizer": "adamw", "device": devices.name_of(torch.device("cpu")),
             "kind": "cpu", "precision": "fp32", "software": "ordsmed", "measure": "training", "processes": 1,
             "threads": own_threads(), "batch": 64, "length": 32, "flops_per_second": 5e9, "step_seconds": 1.0,
             "step_seconds_least": 1.0, "step_seconds_most": 1.0, "recompute": False, "compile": False,

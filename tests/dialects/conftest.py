@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ordsmed.base import machine
+from ordsmed.base.machine import host
 
 
 @pytest.fixture
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many that what is asked for is had."""
-    monkeypatch.setattr(machine, "cores", lambda: 64)
+    monkeypatch.setattr(host, "cores", lambda: 64)

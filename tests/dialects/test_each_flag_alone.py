@@ -67,7 +67,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that words name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ordsmed.base.machine.cores", lambda: 64)
+    monkeypatch.setattr("ordsmed.base.machine.host.cores", lambda: 64)
     Path("c.json").write_text(json.dumps(dict.fromkeys(SIZES, 8)))
     Path("t.csv").write_text("sentence1,sentence2,label\na,b,1\n")
     Path("n.json").write_text('{"tokens": ["a"], "ner_tags": ["O"]}\n')

@@ -13,8 +13,8 @@ import pytest
 
 from kit.dialects import called, changes, resolved
 from kit.foreign_files import byte_pieces
-from ordsmed.base import machine
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.machine import host
 from ordsmed.cli import main
 from ordsmed.others.translate import install, perform
 from ordsmed.others.translate.program import find
@@ -302,7 +302,7 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """The 60 of its README are no help to a laptop."""
-    monkeypatch.setattr(machine, "cores", lambda: 3)
+    monkeypatch.setattr(host, "cores", lambda: 3)
     call = called(CODE, PREPROCESS, *SOURCE, "--workers=60")
     assert [call.recipes[name]["processes"] for name in ("corpus", "encode")] == [3, 3]
     assert "--workers 60: 3 processes, for so many cores are here" in call.notes

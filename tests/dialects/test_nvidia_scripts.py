@@ -16,10 +16,11 @@ import pytest
 
 from kit.dialects import called, flat, resolved
 from kit.task_files import task_files
-from ordsmed.base import machine, snapshots
+from ordsmed.base import snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.binary import examples, records
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import host
 from ordsmed.others.translate import install, perform
 from ordsmed.others.translate.program import find
 
@@ -452,7 +453,7 @@ def test_gpus_that_are_not_there_are_missed_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RANK", raising=False)
     program = find(CODE, "benchmark_squad.sh")
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.setattr(host, "cores", lambda: 2)
     for count, said in ((4, r"asks for 8 GPUs; this machine has 4 GPUs; wanted at most 4"),
                         (0, r"asks for 8 GPUs; no GPU is here, and 2 cores; wanted at most 2")):  # fmt: skip
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)

@@ -16,7 +16,7 @@ import pytest
 
 from ordsmed.base.errors import RunError
 from ordsmed.base.launch.site import Destination, find
-from ordsmed.base.machine import gpus_of
+from ordsmed.base.machine.devices import gpus_of
 from ordsmed.machines.doctor import disks, job, network, software, speed
 from ordsmed.machines.doctor.doctor import CHECKS, Check, examine
 from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this, within

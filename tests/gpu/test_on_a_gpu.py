@@ -19,7 +19,7 @@ from torch import nn
 
 from kit.makers import build
 from ordsmed.base import run
-from ordsmed.base.machine import measured_peak
+from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.ranks import Ranks, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.data.loader import load

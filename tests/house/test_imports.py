@@ -18,7 +18,7 @@ from ordsmed.tell.report import send
 
 HOUSE = menu.HOUSE
 FLOORS = {  # each wing with its rooms, from the ground up; the wing's name among them: the files in the wing itself
-    "base": ("base", "binary launch"),
+    "base": ("base machine", "binary launch"),
     "nn": ("nn kernels", "models"),
     "text": ("text", "markup labelled web tokenizers"),
     "corpus": ("corpus cleaners", "corpora"),

@@ -115,7 +115,7 @@ def test_how_an_attempt_ended(
 
 def test_as_many_as_a_machine_bears(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(local.machine, "most_processes", lambda: 64)
+    monkeypatch.setattr(local.host, "most_processes", lambda: 64)
     monkeypatch.setattr(local, "_once", lambda words, devices: asked.append(devices) or (0, False))
     assert local.start(["x"], 64) == 0
     with pytest.raises(RecipeError, match="--devices: found 65 processes; wanted at most 64 on this machine"):

@@ -2,7 +2,7 @@
 
     python tests/measure/cpu_products.py [--threads 1]
 
-Which CPUs take oneDNN's (`base/machine.py`, WIDE) is by these figures; a second thread shows how both scale.
+Which CPUs take oneDNN's (`base/machine/speed.py`, WIDE) is by these figures; a second thread shows how both scale.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from ordsmed.base import machine
+from ordsmed.base.machine import host
 from ordsmed.nn import products
 
 LAYERS = ((256, 1_024), (1_024, 256), (256, 256), (768, 3_072), (3_072, 768), (256, 30_522))  # in, out
@@ -25,7 +25,7 @@ def main() -> None:
     reader.add_argument("--rows", type=int, default=2_048)
     asked = reader.parse_args()
     torch.set_num_threads(asked.threads)
-    maker, family = machine.make_of_cpu()
+    maker, family = host.cpu_make()
     print(f"{maker}, family {family}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}")
     print("| in, out | forward | oneDNN | back | oneDNN | weights | oneDNN |\n|---|---|---|---|---|---|---|")
     for size, outputs in LAYERS:

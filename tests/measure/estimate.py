@@ -25,8 +25,8 @@ COMMAND = (sys.executable, "-m", "ordsmed")
 BY_CPU = """
 import atexit, sys, time
 time.perf_counter = time.monotonic = time.process_time
-from ordsmed.base import machine
-machine.age = time.process_time
+from ordsmed.base.machine import host
+host.age = time.process_time
 atexit.register(lambda: print(time.process_time(), file=sys.stderr))
 from ordsmed.cli import main
 main(sys.argv[1:])

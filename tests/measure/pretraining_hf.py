@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ordsmed.base import machine, run, settings
+from ordsmed.base import run, settings
+from ordsmed.base.machine import memory
 from ordsmed.measure.bench import rounds
 from ordsmed.measure.bench.bench import Bench
 from ordsmed.measure.bench.measured import WARM
@@ -80,7 +81,7 @@ def seconds(asked: argparse.Namespace) -> float:
         rounds.now = lambda _: clock()
         return float(measure_training(recipe)[0]["step_seconds"])
     if not asked.same:
-        machine.keep_memory = lambda: None  # type: ignore[assignment]
+        memory.keep_memory = lambda: None  # type: ignore[assignment]
     with planned(recipe) as plan:
         steps, spent = TransformersStep.of(plan.build()).steps, []
         steps(WARM)

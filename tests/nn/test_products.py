@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ordsmed.base import machine
+from ordsmed.base.machine import host, speed
 from ordsmed.base.ranks import Ranks
 from ordsmed.nn import loss, products
 from ordsmed.nn.adapters import Adapted, Adapters
@@ -187,10 +187,10 @@ def test_an_lstm_reads_and_learns_as_by_torchs(cells: int, counted) -> None:
 def test_which_cpus_are_wider_by_onednn(told, level, wanted, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text(told)
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: level)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert machine.wider_by_onednn.__wrapped__() is wanted
+    assert speed.wider_by_onednn.__wrapped__() is wanted
 
 
 def test_the_start_tells_of_them_where_they_are_taken() -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from ordsmed.base import machine, run
+from ordsmed.base import run
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import Trouble
+from ordsmed.base.machine import speed
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.tell.show import show
@@ -53,7 +54,7 @@ class Planned:
 def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """Speeds of products and steps in bf16, where fp32's are 1; networks that were timed, each with its layout."""
     given = SimpleNamespace(peak=1e15, products=5.0, steps=2.0, norm=1.0, alone=True, first=9.0, timed=[])
-    monkeypatch.setattr(fastest, "others_watched", lambda: lambda: given.alone)
+    monkeypatch.setattr(fastest, "watch_alone", lambda: lambda: given.alone)
 
     def timed_steps(job: Any, index: int) -> Iterator[tuple[float, float]]:
         precision = job.recipe.layout.precision
@@ -65,8 +66,8 @@ def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     peaks = lambda device, which: given.peak * (given.products if which == "bf16" else 1.0)  # noqa: E731
     monkeypatch.setattr(fastest, "measured_peak", peaks)
     monkeypatch.setattr(fastest, "timed_steps", timed_steps)
-    monkeypatch.setattr(machine, "_cache", lambda: tmp_path / "cache" / "speed.json")
-    monkeypatch.setattr(machine, "_known", {})
+    monkeypatch.setattr(speed, "_cache", lambda: tmp_path / "cache" / "speed.json")
+    monkeypatch.setattr(speed, "_known", {})
     return given
 
 
@@ -107,7 +108,7 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     fastest.settled(plan_of(recipe()))
     assert speeds.timed == [("fp32", 8), ("bf16", 8)]
     speeds.steps = 1.0
-    monkeypatch.setattr(machine, "_known", {})
+    monkeypatch.setattr(speed, "_known", {})
     assert fastest.settled(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2
     for word in ("model.width=18", "phase[1].length=16", "layout.micro=4", "layout.recompute=true",
@@ -180,8 +181,8 @@ def test_on_the_machine_of_the_tests_nothing_is_measured(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As kit/machine.py keeps it, so that every test has fp32's numbers on every machine."""
-    monkeypatch.setattr(machine, "_measure", lambda *_: pytest.fail("measured"))
-    monkeypatch.setattr(machine, "_known", {})
+    monkeypatch.setattr(speed, "_measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(speed, "_known", {})
     monkeypatch.setattr(fastest, "timed_steps", lambda *_: pytest.fail("timed"))
     assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
     assert "products in bf16 are 1.00 times as fast" in capsys.readouterr().err
@@ -203,7 +204,7 @@ def test_what_cannot_be_timed_is_plain_fp32(
     assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
     line = capsys.readouterr().err
     assert line.endswith(f"times as fast as in fp32, but steps of this network could not be timed: {told}\n")
-    assert not any("steps" in key for key in machine._known)
+    assert not any("steps" in key for key in speed._known)
     speeds.norm = 1.0
     monkeypatch.setattr(fastest, "_speed", inner)
     assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "bf16"

@@ -17,9 +17,9 @@ import torch
 
 from kit.makers import change, job_of
 from ordsmed import cli
-from ordsmed.base import machine
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.machine import memory
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.data import loader
@@ -76,7 +76,7 @@ def test_what_no_machine_has_is_not_shown(capsys: pytest.CaptureFixture[str], tm
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["show", "tiny/bert", "model.width=100000000"])
     assert "which no machine has" in capsys.readouterr().err
-    monkeypatch.setattr(machine, "memory", lambda: 1_000_000)  # what one machine lacks another may have
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000)  # what one machine lacks another may have
     cli.main(["show", "tiny/bert"])
     cli.main(["pretrain", "tiny/bert", "--dry-run", "--devices", "2"])
     capsys.readouterr()
@@ -105,14 +105,14 @@ def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatc
     job = job_of(recipe())
     model, make = job.recipe.model, lambda model: job.recipe.objective.build(model, job.tokenizer)
     needed = 4 * 4 * room.parameters(model, make)  # weights, slopes, two moments
-    monkeypatch.setattr(machine, "memory", lambda: needed + 1)
+    monkeypatch.setattr(memory, "memory_limit", lambda: needed + 1)
     room.check(job.recipe, model, job.ranks, make)
-    monkeypatch.setattr(machine, "memory", lambda: needed)
+    monkeypatch.setattr(memory, "memory_limit", lambda: needed)
     with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which take"):
         room.check(job.recipe, model, job.ranks, make)
     split = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     room.check(job.recipe, model, split, make)
-    monkeypatch.setattr(machine, "memory", lambda: needed * 2)
+    monkeypatch.setattr(memory, "memory_limit", lambda: needed * 2)
     two = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1), place=type(split.place)(0, 2, 0, 2))
     with pytest.raises(OrdsmedError, match=r"^model: "):
         room.check(job.recipe, model, two, make)
@@ -235,9 +235,9 @@ def ranks_of(data: int = 1, *, split: tuple[int, int] = (1, 1), local: int = 1) 
 FLAT = SimpleNamespace(width=10, layers=3)
 
 
-def fits(recipe: Any, ranks: Any, memory: int, monkeypatch: pytest.MonkeyPatch, weights: int = 1) -> str:
+def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, weights: int = 1) -> str:
     """What is refused of so many weights, where a machine has so much; empty: nothing."""
-    monkeypatch.setattr(machine, "memory", lambda: memory)
+    monkeypatch.setattr(memory, "memory_limit", lambda: limit)
     try:
         room.check(recipe, FLAT, ranks, lambda model: torch.nn.Linear(weights, 1, bias=False))
     except OrdsmedError as error:

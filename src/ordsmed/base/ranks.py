@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ordsmed.base import ending, errors, machine
+from ordsmed.base import ending, errors
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.machine import devices, memory
+from ordsmed.base.machine.threads import stay_on_socket, threads_of
 from ordsmed.base.say import speak
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
     import torch
 
     own = place_of(os.environ)
-    chosen = machine.device_of(device, own.local, own.local_world, own.world, place)
+    chosen = devices.device_of(device, own.local, own.local_world, own.world, place)
     return Ranks(torch.device(chosen), own.rank, own.world, shape=(own.world, 1, 1), place=own)
 
 
@@ -163,17 +165,17 @@ def prepare(device: str = "auto", threads: int | None = None, *, kept: int | Non
     """
     import torch
 
-    machine.let_segments_grow()
+    devices.let_segments_grow()
     ranks = plan(device, "--device" if flags else "layout.device")
     speak(ranks.first)
     named = "--threads" if flags else "layout.threads"
-    torch.set_num_threads(machine.threads_of(threads, local_world=ranks.place.local_world, kept=kept, place=named))
+    torch.set_num_threads(threads_of(threads, local_world=ranks.place.local_world, kept=kept, place=named))
     torch.set_flush_denormal(True)  # subnormal gradients make a CPU ten times slower
     if ranks.device.type == "cuda":
         torch.cuda.set_device(ranks.device)
     else:
-        machine.keep_memory()
-        machine.stay_on_socket(ranks.place.local, ranks.place.local_world, torch.get_num_threads())
+        memory.keep_memory()
+        stay_on_socket(ranks.place.local, ranks.place.local_world, torch.get_num_threads())
     return dataclasses.replace(ranks, threads=torch.get_num_threads())
 
 

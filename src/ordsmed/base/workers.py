@@ -27,7 +27,7 @@ from typing import Any
 
 from ordsmed.base.ending import TO_STOP
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.machine import most_processes
+from ordsmed.base.machine.host import most_processes
 
 AHEAD = 8  # tasks a worker that are given, or ready and wait for one before them
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ordsmed.base import files, menu, run, settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.keys import value_key
-from ordsmed.base.machine import cores
+from ordsmed.base.machine.host import cores
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
 from ordsmed.base.say import many, say

@@ -20,7 +20,7 @@ import numpy as np
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError
-from ordsmed.base.machine import cores
+from ordsmed.base.machine.host import cores
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.workers import worker_pool

@@ -14,7 +14,7 @@ from ordsmed.base import hub, run
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.keys import bytes_key
-from ordsmed.base.machine import afford
+from ordsmed.base.machine.memory import afford
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say

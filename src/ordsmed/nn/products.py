@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ordsmed.base.machine import wider_by_onednn
+from ordsmed.base.machine.speed import wider_by_onednn
 from ordsmed.nn.shards import is_sharded
 
 STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes half a millisecond

@@ -18,7 +18,7 @@ from typing import TypeVar
 import torch
 
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.machine import lacks_memory
+from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import Ranks, stand
 from ordsmed.base.say import say
 from ordsmed.data.loader import load
@@ -122,7 +122,7 @@ def _built(plan: Plan) -> Job | None:
     try:
         return plan.by(dataclasses.replace(plan.recipe, layout=layout)).build()
     except (RuntimeError, MemoryError) as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         return None
 
@@ -164,7 +164,7 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
         own = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
         speed = speed_of(own, index, times=times)
     except (RuntimeError, MemoryError) as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         if ranks.world > 1:
             _end_if_alone(ranks, f"phase {index + 1}, micro {micro}", job.recipe.layout.patience)

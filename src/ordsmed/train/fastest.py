@@ -14,15 +14,9 @@ from ordsmed.base import settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError, Trouble
 from ordsmed.base.keys import value_key
-from ordsmed.base.machine import (
-    keep_figure,
-    kept_figure,
-    key_of,
-    lacks_memory,
-    measured_peak,
-    others_watched,
-    threads_of,
-)
+from ordsmed.base.machine.memory import is_out_of_memory
+from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
+from ordsmed.base.machine.threads import threads_of, watch_alone
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import say
 from ordsmed.train.auto import let_go, slowest, timed_steps
@@ -110,7 +104,7 @@ def _steps(plan: Plan) -> tuple[float, str]:
     ranks, key = plan.ranks, _key(plan)
     if known := first_alone(ranks, lambda: kept_figure(key)):
         return known, ""
-    short, speeds, alone = _short(plan), list[float](), others_watched()
+    short, speeds, alone = _short(plan), list[float](), watch_alone()
     for precision in ("fp32", "bf16"):  # one after the other: two networks may be more than memory holds
         speed, failed = _tried(short, precision)
         let_go(ranks)
@@ -130,7 +124,7 @@ def _tried(plan: Plan, precision: str) -> tuple[float, str]:
     except Stopped:
         raise
     except Exception as error:
-        if plan.ranks.world > 1 and not (isinstance(error, Trouble) or lacks_memory(error)):
+        if plan.ranks.world > 1 and not (isinstance(error, Trouble) or is_out_of_memory(error)):
             raise
         return 0.0, next(iter(str(error).splitlines()), "") or type(error).__name__
 

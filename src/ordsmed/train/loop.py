@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ordsmed.base.ending import STOP_AT, TO_STOP, Stopped
 from ordsmed.base.errors import RecipeError, RunError, Trouble
-from ordsmed.base.machine import lacks_memory
+from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say, unread
 from ordsmed.data.batch import Batch
@@ -147,7 +147,7 @@ class RunLoop:
                 self.saving.save_as_it_is(step)
             raise Stopped(step, job.state.vote.result(self.asked())) from None
         except (RuntimeError, MemoryError) as error:
-            if not lacks_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise overfull(job, index, step + 1, error) from None
 

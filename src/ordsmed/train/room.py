@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ordsmed.base import machine
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import memory
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import size
 from ordsmed.nn.model import ModelSettings
@@ -27,7 +27,7 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
     """Refuse networks and batches that have no room. `make` gives the networks for settings such as `model`; `here`:
     by the memory of this machine, not of any there may be."""
     held = memory_of(ranks) if here else ABSURD
-    host = (machine.memory() or ABSURD) // ranks.place.local_world if here else ABSURD
+    host = (memory.memory_limit() or ABSURD) // ranks.place.local_world if here else ABSURD
     split = ranks.shape[1] * ranks.shape[2]
     count = parameters(model, make)
     amount = "more parameters than can be counted" if count is None else f"{count:,} parameters"
@@ -76,7 +76,7 @@ def memory_of(ranks: Ranks) -> int:
     """Bytes that this process may fill on its device."""
     if ranks.device.type == "cuda":
         return int(torch.cuda.get_device_properties(ranks.device).total_memory)
-    return (machine.memory() or ABSURD) // ranks.place.local_world
+    return (memory.memory_limit() or ABSURD) // ranks.place.local_world
 
 
 def _copies(recipe: Training) -> int:

@@ -13,7 +13,7 @@ import torch
 
 from ordsmed.base import snapshots
 from ordsmed.base.errors import RunError
-from ordsmed.base.machine import name_of
+from ordsmed.base.machine.devices import name_of
 from ordsmed.base.ranks import AGES, first_alone
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate

@@ -21,7 +21,8 @@ from ordsmed.base.ending import Stopped, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
 from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
-from ordsmed.base.machine import measured_peak, slower_in, threads_of
+from ordsmed.base.machine.speed import measured_peak, slower_in
+from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say, unread

@@ -25,7 +25,8 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch.local import end_with_parent
-from ordsmed.base.machine import cores, threads_of
+from ordsmed.base.machine.host import cores
+from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
 from ordsmed.base.screen import command

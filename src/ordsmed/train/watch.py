@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ordsmed.base.errors import OrdsmedError, RunError
-from ordsmed.base.machine import lacks_memory
+from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within, second_connection
 
 BEAT = 1.0
@@ -79,7 +79,7 @@ class Watch:
         """What a broken connection means: which rank is gone, and what it said last; None: it is none, but a fault."""
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         if not _of_a_connection(error):
-            short = lacks_memory(error)
+            short = is_out_of_memory(error)
             own = RunError(f"rank {self.ranks.rank}", reason, "", _MEMORY if short else "")
             self.farewell(own)
             return own if short else None

@@ -18,7 +18,7 @@ import torch
 from ordsmed.base import settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import TOKENIZER, WEIGHTS, FolderKind
-from ordsmed.base.machine import slower_in
+from ordsmed.base.machine.speed import slower_in
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.say import say

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from ordsmed.base import machine
 from ordsmed.base.ending import DEVICES, TO_STOP
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import host
 from ordsmed.base.say import say
 
 GRACE = 15.0  # seconds that the others have after one failed, to say what they know
@@ -30,7 +30,7 @@ UNREAD = 128 + signal.SIGPIPE  # how who has no reader any more ends
 
 def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
     """Run `ordsmed WORDS` as so many processes; returns the exit status. After a failure all begin again, so often."""
-    if devices > (most := machine.most_processes()):
+    if devices > (most := host.most_processes()):
         raise RecipeError("--devices", f"found {devices:,} processes", f"at most {most:,} on this machine")
     for attempt in range(restarts + 1):
         if attempt:

@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 
-from ordsmed.base import machine, measurements, run
+from ordsmed.base import measurements, run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import gpus, slurm
 from ordsmed.base.launch.site import absolute, find
+from ordsmed.base.machine import devices, host, speed
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import prepare
@@ -169,7 +170,7 @@ def estimate(
     file: Path | None = None, measure: bool = False,
 ) -> Estimate:  # fmt: skip
     """What it would take there, or on this machine; `a_node`: processes a node, `measure`: steps are timed here."""
-    began = time.monotonic() - machine.age()
+    began = time.monotonic() - host.age()
     if site and measure:
         raise RecipeError("--measure", f"found beside --site {site}", "no site", "run it there, or name measurements")
     if measure and (a_node or 1) > 1:
@@ -229,7 +230,7 @@ def _there(
             plan = settled(plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True))
     here = plan.ranks.device
     return plan, Devices(
-        machine.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads
+        devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads
     )
 
 
@@ -370,7 +371,7 @@ def share_of_peak(place: Devices) -> Speed:
     model = gpus.GPUS.get(place.device)
     left, more = _summing(place, 1)
     if place.here:
-        peak = machine.measured_peak(torch.device(place.kind), place.precision)
+        peak = speed.measured_peak(torch.device(place.kind), place.precision)
         share, of = (OF_CPU if place.kind == "cpu" else OF_GPU), "its measured peak"
         if place.kind == "cuda":
             peak *= place.world

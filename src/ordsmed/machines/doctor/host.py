@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordsmed import __version__
-from ordsmed.base import machine
 from ordsmed.base.launch.site import Destination
+from ordsmed.base.machine import devices, host
 from ordsmed.base.menu import HOUSE
 
 PATIENCE = 20.0  # seconds that a command has to answer
@@ -91,10 +91,10 @@ def this(place: Destination | None, *, account: str = "", device: str = "cpu", w
     return Host(
         env=dict(os.environ), python=platform.python_version(), arch=platform.machine(),
         name=os.environ.get("SLURMD_NODENAME", "") or socket.gethostname(), hostname=socket.gethostname(),
-        user=user(), home=home, fabric=fabric_of(machine.ROOT),
+        user=user(), home=home, fabric=fabric_of(host.ROOT),
         shared=Path(shared) if shared and "$" not in shared and Path(shared).is_dir() else Path.cwd(),
-        torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=machine.gpus_of(machine.ROOT),
-        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=machine.cores(), ask=answer,
+        torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=devices.gpus_of(host.ROOT),
+        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=host.cores(), ask=answer,
         space=space, clock=time.time, address=address, bind=bind, device=device, world=world, account=account,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ordsmed.base.launch.gpus import known
-from ordsmed.base.machine import has_code
+from ordsmed.base.machine.devices import has_code
 from ordsmed.machines.doctor.host import Host, within
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ordsmed.base import machine
 from ordsmed.base.launch.gpus import known
+from ordsmed.base.machine import speed
 from ordsmed.base.say import size
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, ok, warning
@@ -25,7 +25,7 @@ def products(host: Host) -> Iterator[Outcome]:
     device = torch.device(host.device)
     usual = known(host.torch.cards[0].name) if device.type == "cuda" and host.torch.cards else None
     precision = usual.precision if usual else "fp32"
-    yield products_of(precision, machine.measured_peak(device, precision), usual.teraflops if usual else 0.0)
+    yield products_of(precision, speed.measured_peak(device, precision), usual.teraflops if usual else 0.0)
 
 
 def products_of(precision: str, peak: float, stated: float) -> Outcome:

@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordsmed.base import files, machine
+from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.machine import host
+from ordsmed.base.machine.speed import measured_peak
 from ordsmed.machines.doctor import speed
 from ordsmed.machines.doctor.outcome import Outcome, absent, error, ok
 from ordsmed.machines.suite import golden
@@ -102,7 +104,7 @@ def runs(work: Workplace) -> Iterator[tuple[str, Outcome]]:
     whole = _course(here / "whole", course)
     _killed(here / "killed", course)
     yield "killed and gone on", _same(whole, _course(here / "killed", course), 0.0)
-    if machine.cores() < 2:
+    if host.cores() < 2:
         yield "two processes", absent("one core alone is free here")
         return
     both = [*course, "layout.shard=2"]
@@ -213,7 +215,7 @@ def speeds(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 
     device = torch.device(work.device)
     for precision in work.precisions:
-        peak = machine.measured_peak(device, precision)
+        peak = measured_peak(device, precision)
         yield f"products {precision}", ok("large squares", **{"TFLOP/s": peak / 1e12})
     rate = speed.copied(work.device)
     yield "memory", ok("a copy, read and written", **{"GB/s": rate / 1e9})

@@ -17,7 +17,7 @@ import numpy as np
 from ordsmed.base import measurements, run, settings
 from ordsmed.base.errors import RunError
 from ordsmed.base.launch.local import start
-from ordsmed.base.machine import afford, lacks_memory
+from ordsmed.base.machine.memory import afford, is_out_of_memory
 from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
@@ -159,7 +159,7 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
             return dict(MEASURES[recipe.measure](recipe))
         facts, kept = KEPT[recipe.measure](recipe)
     except (RuntimeError, MemoryError) as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         problem = (
             f"no memory is left: length {recipe.length}, batch {recipe.batch}, micro {recipe.layout.micro or 'auto'}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from ordsmed.base.machine import ROOT
+from ordsmed.base.machine.host import ROOT
 
 if TYPE_CHECKING:
     import torch

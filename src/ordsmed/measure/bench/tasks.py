@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine import forget_held, measured_peak, most_held, name_of
+from ordsmed.base.machine.devices import name_of
+from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
+from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.measure.bench import synthetic as made_up
 from ordsmed.measure.bench.measured import WARM, here, now, of_all, with_dropout
@@ -64,7 +66,7 @@ def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     ]
     spent: list[list[float]] = [[], []]
     sizes: list[list[tuple[int, int]]] = [[], []]  # places and tokens of each step
-    forget_held(device)
+    reset_peak_memory(device)
     for block in blocks:
         for way, source in enumerate(ready):
             began = now(device)
@@ -110,7 +112,7 @@ def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     for batch, times in recipe.batches:
         spent: list[list[float]] = [[], []]
         tokens = 0
-        forget_held(device)
+        reset_peak_memory(device)
         for turn in range(times + 1):  # the first one warms up
             examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
             tokens += int(examples.sizes.sum()) if turn else 0
@@ -149,7 +151,7 @@ def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: fl
     flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
     peak, (held, _) = (
         measured_peak(ranks.device, layout.precision) * ranks.world,
-        of_all(ranks, most_held(ranks.device), 0),
+        of_all(ranks, peak_memory(ranks.device), 0),
     )
     return Measurement(
         bench="", measure=recipe.measure, software=software, family=settings.plain(model)["kind"],

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ordsmed.base import settings
-from ordsmed.base.machine import forget_held, measured_peak, most_held, name_of
+from ordsmed.base.machine.devices import name_of
+from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
+from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import energy, synthetic
@@ -42,7 +44,7 @@ def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
         with energy.meter(ranks.device) as (source, joules):
             rounds, profiled, waited = _steps(recipe, job, joules, peak)
         steady = rounds.steady(rounds.seconds)
-        held, spent = of_all(ranks, most_held(ranks.device), rounds.energy)
+        held, spent = of_all(ranks, peak_memory(ranks.device), rounds.energy)
         ours = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, held=held)
         attention = "".join(plan.attention())
         ways: Facts = {
@@ -95,7 +97,7 @@ def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[R
     watch = RowsWatch(ranks, recipe.layout.patience)
     profiled = Profile(ranks.device, wide(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
     last = WARM + recipe.steps
-    forget_held(ranks.device)
+    reset_peak_memory(ranks.device)
 
     def each(step: int) -> None:
         rounds.each(step)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, machine, run, settings, snapshots
+from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.ending import STOP_AT
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.keys import value_key
+from ordsmed.base.machine import host
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.others.translate.program import MADE, TRAININGS, Call, Program, Values
@@ -122,7 +123,7 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
 
 def put_processes(call: Call, flag: str, asked: int, *places: str) -> None:
     """As many as are asked for, at most one a core of this machine: each has its memory, and more of them wait."""
-    most = machine.cores()
+    most = host.cores()
     if asked > most:
         call.notes.append(f"{flag} {asked}: {many(most, 'process')}, for so many cores are here")
     for place in places:
@@ -158,11 +159,9 @@ def check_devices(program: Program, devices: int) -> None:
     import torch
 
     gpus = torch.cuda.device_count()
-    most = gpus or max(2, machine.cores())  # on a CPU alone two are for trying things out
+    most = gpus or max(2, host.cores())  # on a CPU alone two are for trying things out
     if devices > most:
-        has = (
-            f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(machine.cores(), 'core')}"
-        )
+        has = f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(host.cores(), 'core')}"
         wish = f"{program.name} asks for {devices} GPUs; {has}"
         raise RecipeError("--devices", wish, f"at most {most}", "give the script a lower number of GPUs")
 

@@ -16,7 +16,7 @@ from typing import Any
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
-from ordsmed.base.machine import cores
+from ordsmed.base.machine.host import cores
 from ordsmed.base.run import is_left
 from ordsmed.base.say import duration
 from ordsmed.base.workers import worker_pool

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine import MOST_THREADS
+from ordsmed.base.machine.threads import MOST_THREADS
 from ordsmed.base.say import many, size
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase

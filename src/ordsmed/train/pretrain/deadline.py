@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine import lacks_memory
+from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.say import duration, say
 from ordsmed.data.loader import load
 from ordsmed.learn.phases import Phase, total
@@ -75,7 +75,7 @@ def _trial(job: Job, index: int) -> tuple[float, float, float]:
         try:
             float(loop.update(job, batches, 0.0, index, inner)[1])
         except (RuntimeError, MemoryError) as error:
-            if not lacks_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise loop.overfull(job, index, total(job.phases[:index]) + inner + 1, error) from None
         spent.append(time.perf_counter() - began)

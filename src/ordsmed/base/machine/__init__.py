@@ -1,0 +1,1 @@
+"""What the machine lends a process: devices, threads, memory, and how fast it multiplies."""

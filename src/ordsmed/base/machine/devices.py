@@ -1,0 +1,122 @@
+"""The device of a process: a GPU by its number, or the CPU; and whether torch has code for it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import host
+from ordsmed.base.say import say
+
+if TYPE_CHECKING:
+    import torch
+
+DEVICES = r"auto|cpu|cuda(:\d+)?"
+MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of their drivers
+# what configures torch's allocator
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+
+def device_of(
+    requested: str, local: int = 0, local_world: int = 1, world: int = 1, place: str = "layout.device"
+) -> str:
+    """The device of a process, with its number: the requested one, or one GPU for each process."""
+    import torch
+
+    if not re.fullmatch(DEVICES, requested):
+        raise RecipeError(place, f"found {requested}", "auto, cpu or cuda")
+    available = torch.cuda.is_available()
+    hidden = "CUDA_VISIBLE_DEVICES" in os.environ and not os.environ["CUDA_VISIBLE_DEVICES"].strip()
+    if requested == "cpu" or (requested == "auto" and not available):
+        if requested == "auto" and not hidden:
+            _warn_of_unused_gpus(place)
+        return "cpu"
+    if not available:
+        reason = "which CUDA_VISIBLE_DEVICES hides" if hidden else "but torch sees no GPU"
+        raise RecipeError(place, f"found {requested}, {reason}", "", "name `cpu` or `auto`")
+    count = torch.cuda.device_count()
+    if ":" in requested:
+        number = int(requested.partition(":")[2])
+        if world > 1:
+            raise RecipeError(place, f"found {requested} for {world} processes", "cuda: each takes a GPU of its own")
+        if number >= count:
+            raise RecipeError(place, f"found {requested}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
+        return _with_code(number, place)
+    only_one = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
+    if local_world > count and not only_one:
+        problem = f"found {local_world} processes on {socket.gethostname()}"
+        raise RecipeError("--devices", problem, f"at most its {count} GPU{'s' if count > 1 else ''}")
+    return _with_code(0 if only_one else local, place)
+
+
+@functools.cache
+def _warn_of_unused_gpus(place: str) -> None:
+    """Say that GPUs are here which torch does not see: the driver may be too old, or torch built without them."""
+    import torch
+
+    if (maker := gpus_of(Path("/"))) != "none":
+        say(
+            f"{place}: the CPU, for torch {torch.__version__} sees none of {maker}'s GPUs that are here; "
+            "`ordsmed doctor` says why"
+        )
+
+
+def _with_code(number: int, place: str) -> str:
+    """A GPU's name; one that torch was not built for is refused before its first kernel fails."""
+    import torch
+
+    codes = tuple(torch.cuda.get_arch_list())
+    if codes:
+        gpu = torch.cuda.get_device_properties(number)
+        code = getattr(gpu, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
+        code = code or f"{gpu.major}.{gpu.minor}"
+        if not has_code(code, codes):
+            problem = f"found {gpu.name} ({code}), for which torch {torch.__version__} holds no code"
+            raise RecipeError(place, problem, f"one of {' '.join(codes)}", "name `cpu`; `ordsmed doctor` says more")
+    return f"cuda:{number}"
+
+
+def has_code(capability: str, codes: tuple[str, ...]) -> bool:
+    """Is there code for a GPU: of its own architecture, an earlier one of its generation, or one to be compiled?"""
+    if capability.startswith("gfx"):
+        return capability in codes
+    major, _, minor = capability.partition(".")
+    version = (int(major), int(minor or 0))
+    for code in codes:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", code)
+        if match is None:
+            continue
+        built = (int(match[2]), int(match[3]))
+        same_generation = match[1] == "compute" or built[0] == version[0]
+        if built == version or (not match[4] and built <= version and same_generation):
+            return True
+    return False
+
+
+def gpus_of(root: Path) -> str:
+    """The maker of the GPUs that the system knows, whether torch can use them or not."""
+    return next((maker for maker, paths in MAKERS.items() if any((root / path).exists() for path in paths)), "none")
+
+
+def let_segments_grow() -> None:
+    """Let segments of a GPU's memory grow in place, as batches differ in size; to be called before CUDA starts.
+
+    What a user sets for torch's allocator stays as it is; ROCm has no such memory. The first of the names, the older
+    one, works in every version of torch: 2.9 does not read this from the newer one.
+    """
+    import torch
+
+    if torch.version.hip is None and not any(name in os.environ for name in ALLOCATOR):
+        os.environ[ALLOCATOR[0]] = "expandable_segments:True"
+
+
+def name_of(device: torch.device) -> str:
+    """A GPU's name, or the make of the CPU."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else host.processor()

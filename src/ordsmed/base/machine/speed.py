@@ -1,0 +1,136 @@
+"""How fast a device multiplies: measured for a tenth of a second, kept by machine, device, threads and precision."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ordsmed.base import files
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.machine import host
+from ordsmed.base.machine.devices import name_of
+from ordsmed.base.machine.threads import ALONE, watch_others
+
+if TYPE_CHECKING:
+    import torch
+
+PATIENCE = 0.1  # seconds that a measurement of products may take
+SHORT = 0.01  # a product that takes so long is long enough
+WIDE = ("AuthenticAMD", 26)  # from Zen 5 on 512 bits are one step, and MKL multiplies 256 there
+LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
+SLOWER = 1.5  # 16 bits that take so many times as long are reported
+_known: dict[str, float] = {}  # speeds this process knows
+
+
+def measured_peak(device: torch.device, precision: str) -> float:
+    """FLOP/s of square products on this device and in this precision: the best of what a tenth of a second allows.
+
+    It is kept, by machine, device, threads and precision, where nothing else ran during the measurement.
+    """
+    key = key_of(device, precision)
+    if not (known := kept_figure(key)):
+        known, alone = _measure(device, precision)
+        if alone:
+            keep_figure(key, known)
+    return known
+
+
+def kept_figure(key: str) -> float:
+    """What was measured before, by this process or another; 0: nothing was."""
+    if known := _known.get(key) or _kept().get(key, 0.0):
+        _known[key] = known
+    return known
+
+
+def keep_figure(key: str, figure: float) -> None:
+    """Keep what was measured; where that cannot be written it is measured again next time."""
+    _known[key] = figure
+    with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
+        path = _cache()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, {**_kept(), key: figure})
+
+
+def slower_in(precision: str, device: torch.device) -> float:
+    """How many times as long products take in 16 bits as in fp32, on a CPU; 0: not worth saying, or not known."""
+    if device.type != "cpu" or precision not in ("bf16", "fp16"):
+        return 0.0
+    times = measured_peak(device, "fp32") / measured_peak(device, precision)
+    sure = all(key_of(device, p) in _known for p in ("fp32", precision))
+    return times if sure and times > SLOWER else 0.0
+
+
+def key_of(device: torch.device, measured: str) -> str:
+    """What a figure depends on besides what is measured: machine, device, threads."""
+    import torch
+
+    name = name_of(device) if device.type == "cuda" else f"{name_of(device)}, {torch.get_num_threads()}"
+    library = " by oneDNN" if measured == "fp32" and device.type == "cpu" and wider_by_onednn() else ""
+    return f"{platform.node()} | {name} | {measured}{library} | torch {torch.__version__}"
+
+
+def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
+    """The best speed, and whether the machine had nothing else to do."""
+    import torch
+
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    chance = torch.Generator(device.type).manual_seed(0)  # nobody's draws move, whether a figure is kept or measured
+    tile = torch.randn(LEAST, LEAST, generator=chance, device=device).to(dtype)
+    cuda = device.type == "cuda"
+    clock = time.perf_counter if cuda else time.thread_time  # other processes may have the core meanwhile
+    wider = not cuda and dtype == torch.float32 and wider_by_onednn()
+
+    def spent(size: int, repeats: int) -> float:
+        a, b = tile.repeat(size // LEAST, size // LEAST), tile.repeat(size // LEAST, size // LEAST)
+        if cuda:
+            torch.cuda.synchronize()
+        start = clock()
+        for _ in range(repeats):
+            torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "") if wider else a @ b
+        if cuda:
+            torch.cuda.synchronize()
+        return max(clock() - start, 1e-9) / repeats
+
+    size, repeats = LEAST, 20 if cuda else 1
+    spent(size, 1)  # wakes threads and libraries
+    busy_cores, began = watch_others(), clock()
+    seconds = spent(size, repeats)
+    best = 2 * size**3 / seconds
+    while clock() - began < PATIENCE:
+        left = PATIENCE - (clock() - began)
+        if seconds < SHORT and size < LARGEST.get(device.type, 2048) and 10 * seconds * repeats < left:
+            size *= 2
+        seconds = spent(size, repeats)
+        best = max(best, 2 * size**3 / seconds)
+    return best, busy_cores() < ALONE
+
+
+@functools.cache
+def wider_by_onednn() -> bool:
+    """Is this a CPU where oneDNN's products in fp32 are faster than MKL's, which torch takes, and has torch both?"""
+    import torch
+
+    maker, family = host.cpu_make()
+    if maker != WIDE[0] or family < WIDE[1] or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
+    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    return both and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _cache() -> Path:
+    """Where figures of this machine are kept."""
+    return files.user_cache() / "speed.json"
+
+
+def _kept() -> dict[str, float]:
+    """What is kept; nothing where that cannot be read or makes no sense."""
+    kept: object = {}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home
+        kept = json.loads(_cache().read_text(encoding="utf-8"))
+    speeds = kept.items() if isinstance(kept, dict) else ()
+    return {str(k): float(v) for k, v in speeds if isinstance(v, int | float) and 0 < v < float("inf")}
