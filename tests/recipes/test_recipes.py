@@ -50,13 +50,41 @@ def test_every_recipe_decodes(name: str) -> None:
     if folder != "tiny":
         assert short in run.recipe_names(folder)
         assert run.load(KINDS[folder], short)[0] == recipe
-    text = run.find_recipe(name, "").read_text(encoding="utf-8")
+    text = run.recipe_text(run.find_recipe(name, ""))
     assert re.match(r"# \S.{20,}", text), "the first line tells what it is"
+
+
+@pytest.mark.parametrize(
+    "name", ["pretrain/bert-tiny", "pretrain/electra-base-lamb-dgx1-8gpu-fp32", "finetune/roberta-rte"]
+)
+def test_a_variant_is_a_recipe_as_one_with_a_file(name: str, tmp_path: Path) -> None:
+    """Found by each of its names and by its path; printed whole, so that the text is a start for one's own."""
+    verb, short = name.split("/")
+    path = run.find_recipe(name, "")
+    assert not path.is_file()
+    assert path == run.find_recipe(short, verb) == run.find_recipe(str(path), "")
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text := run.recipe_text(path))
+    assert run.load(KINDS[verb], str(mine))[0] == run.load(KINDS[verb], short)[0]
+    assert "like =" not in text
+    assert run.title(name) == name.replace("/", "-")
+    with pytest.raises(RecipeError, match="no recipe of"):
+        run.find_recipe(f"{short}x", verb)
+
+
+def test_variants_say_what_they_are() -> None:
+    """No name twice, none that a file has; each row lays over a recipe of the same folder."""
+    for table in run.SHIPPED.rglob(run.VARIANTS):
+        rows = [(like, name) for like, listed in settings.read(table).items() for name in listed]
+        assert len({name for _, name in rows}) == len(rows)
+        for like, name in rows:
+            assert not table.with_name(f"{name}.toml").exists()
+            assert run.find_recipe(like, table.parent.name).parent == table.parent
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("bench/")])
 def test_a_bench_is_in_the_precision_that_its_first_line_names(name: str) -> None:
-    first = run.find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]
+    first = run.recipe_text(run.find_recipe(name, "")).splitlines()[0]
     named = [precision for precision in ("fp32", "bf16", "fp16") if re.search(rf"\b{precision}\b", first)]
     assert named in ([], [read(name)[0].layout.precision])
 

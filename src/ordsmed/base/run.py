@@ -9,6 +9,7 @@ What makes one is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import re
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import ordsmed
 from ordsmed.base import files, menu, settings
@@ -52,6 +53,8 @@ class Runnable(Recipe, Protocol):
         """Do it, into the folder; what is returned stands in `status.json`."""
 
 
+SHIPPED = menu.HOUSE / "recipes"
+VARIANTS = "variants.toml"  # in a folder of built-in recipes: those that are another one in all but a few settings
 STEPS = "steps"  # in a run's folder: what is half done, and outlives a change of the recipe; it has keys of its own
 LOOK = 1.0  # seconds after which a process that holds a lock has noted who it is
 
@@ -207,13 +210,30 @@ def environment() -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Variant(NamedTuple):
+    """A built-in recipe that is another one with words behind it."""
+
+    like: str
+    headline: str
+    words: str
+
+
+@functools.cache
+def _variants(folder: Path) -> dict[str, Variant]:
+    """The rows of a folder's table of variants, by name."""
+    table = settings.read(folder / VARIANTS) if (folder / VARIANTS).is_file() else {}
+    return {name: Variant(like, *row) for like, rows in table.items() for name, row in rows.items()}
+
+
+def _variant(path: Path) -> Variant | None:
+    """The row that a built-in recipe is which has no file of its own."""
+    return _variants(path.parent).get(path.stem) if path.is_relative_to(SHIPPED) and path.suffix == ".toml" else None
+
+
 def find_recipe(name: str, verb: str) -> Path:
-    """A built-in recipe is named, a file is a path."""
-    if Path(name).is_file():
-        return Path(name)
-    shipped = menu.HOUSE / "recipes"
-    for path in (shipped / verb / f"{name}.toml", shipped / f"{name}.toml"):
-        if path.is_file():
+    """A built-in recipe is named, a file is a path; of a variant the path is where its file would be."""
+    for path in (Path(name), SHIPPED / verb / f"{name}.toml", SHIPPED / f"{name}.toml"):
+        if path.is_file() or _variant(path):
             return path
     is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
     if name.endswith(".toml") or is_folder:
@@ -233,10 +253,20 @@ def _inference_only() -> set[str]:
 
 def recipe_names(verb: str = "") -> list[str]:
     """The built-in recipes: of one verb as it names them, or all with their folders."""
-    shipped = menu.HOUSE / "recipes"
-    folder = shipped / verb if verb and (shipped / verb).is_dir() else shipped
-    names = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.toml"))
+    folder = SHIPPED / verb if verb and (SHIPPED / verb).is_dir() else SHIPPED
+    paths = [path for path in folder.rglob("*.toml") if path.name != VARIANTS]
+    paths += [path.with_name(f"{name}.toml") for path in folder.rglob(VARIANTS) for name in _variants(path.parent)]
+    names = sorted(str(path.relative_to(folder).with_suffix("")) for path in paths)
     return [name for name in names if not name.startswith("fetch/")]  # tables of addresses, which are no recipes
+
+
+def recipe_text(path: Path) -> str:
+    """A recipe as a file has it; of a variant all that it says."""
+    if (variant := _variant(path)) is None:
+        settings.read(path)  # what is no recipe is refused
+        return path.read_text(encoding="utf-8")
+    head = [f"# {variant.headline}", f"# `{variant.like}` with {variant.words}"]
+    return "\n".join([*head, *settings.lines(read_table(path, path.parent.name)), ""])
 
 
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
@@ -251,6 +281,8 @@ def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.T
 
     A file that is named so is looked for beside the recipe first.
     """
+    if variant := _variant(path):
+        return settings.override(read_table(path.with_name(f"{variant.like}.toml"), verb), variant.words.split())
     table = settings.read(path)
     if "like" not in table:
         return table

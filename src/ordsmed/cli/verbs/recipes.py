@@ -16,14 +16,11 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.base.run import find_recipe
-    from ordsmed.base.settings import read
+    from ordsmed.base.run import find_recipe, recipe_text
 
     if asked.name:
-        path = find_recipe(asked.name, asked.name.split("/")[0] if "/" in asked.name else "")
-        read(path)  # what is no recipe is refused
-        print(path.read_text(encoding="utf-8"), end="")
+        print(recipe_text(find_recipe(asked.name, asked.name.split("/")[0] if "/" in asked.name else "")), end="")
         return
     for name in flags.recipes_of():
-        first = find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]
+        first = recipe_text(find_recipe(name, "")).splitlines()[0]
         print_lines([f"  {name:<28}  {first.lstrip('# ')}"])
