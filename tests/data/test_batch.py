@@ -19,14 +19,14 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
         "positions": zeros,
         "documents": zeros.astype(np.int32),
         "types": zeros,
-        "places": np.zeros((rows, slots), np.int64),
+        "predicted_positions": np.zeros((rows, slots), np.int64),
         "targets": np.zeros((rows, slots), np.int64),
         "weights": np.zeros((rows, slots), np.float32),
         "pairs": np.zeros(rows, np.int64),
         "keys": np.zeros(rows, np.int64),
         "causal": np.zeros(rows, np.bool_),
         "streams": np.zeros(rows, np.int64),
-        "letters": np.zeros(9, np.uint8),
+        "characters": np.zeros(9, np.uint8),
         "words": np.zeros(4, np.int64),
         "candidates": np.zeros(6, np.int64),
         "tries": np.zeros((), np.int64),
@@ -39,13 +39,33 @@ def test_shapes_that_fit() -> None:
     batch = batch_of(**arrays())
     assert {f.name for f in dataclasses.fields(Batch)} == {*arrays(), "counting", "bounds", "longest"}
     assert (batch.tokens.dtype, batch.weights.dtype, batch.documents.dtype) == (torch.int64, torch.float32, torch.int32)  # type: ignore[union-attr]
-    batch_of(**{**arrays(slots=5), "places": None, "documents": None, "types": None})
+    batch_of(**{**arrays(slots=5), "predicted_positions": None, "documents": None, "types": None})
     assert batch.to(torch.device("cpu")) is batch
+
+
+def test_predicted_positions_go_by_their_former_name_too() -> None:
+    known = arrays()
+    known["places"] = known.pop("predicted_positions")
+    batch = batch_of(**known)
+    assert batch.predicted_positions is not None
+    assert batch.places is batch.predicted_positions
 
 
 @pytest.mark.parametrize(
     "name",
-    ["numbers", "positions", "documents", "types", "weights", "places", "pairs", "keys", "causal", "streams", "labels"],
+    [
+        "numbers",
+        "positions",
+        "documents",
+        "types",
+        "weights",
+        "predicted_positions",
+        "pairs",
+        "keys",
+        "causal",
+        "streams",
+        "labels",
+    ],
 )
 def test_shapes_that_do_not(name: str) -> None:
     wrong = arrays()
@@ -55,8 +75,8 @@ def test_shapes_that_do_not(name: str) -> None:
 
 
 def test_without_places_every_token_is_predicted() -> None:
-    with pytest.raises(AssertionError, match="without places"):
-        batch_of(**{**arrays(), "places": None})
+    with pytest.raises(AssertionError, match="without predicted positions"):
+        batch_of(**{**arrays(), "predicted_positions": None})
 
 
 def test_another_device() -> None:
@@ -89,7 +109,7 @@ def test_a_device_is_told_how_long_the_longest_example_is() -> None:
 
 def test_a_device_is_told_which_slots_count() -> None:
     """Where some do not, in a batch that asks every token; it need not look for them itself."""
-    own = {**arrays(), "places": None}
+    own = {**arrays(), "predicted_positions": None}
     shape = own["tokens"].shape
     own |= {"targets": own["tokens"], "weights": np.zeros(shape, np.float32)}
     own["weights"][0, 1] = own["weights"][1, 0] = 0.5
@@ -102,7 +122,7 @@ def test_a_device_is_told_which_slots_count() -> None:
 
 
 def test_the_slots_that_count_are_those_with_a_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {**arrays(), "places": None}
+    own = {**arrays(), "predicted_positions": None}
     shape = own["tokens"].shape
     own |= {"targets": own["tokens"], "weights": np.zeros(shape, np.float32)}
     own["weights"][0, 1] = own["weights"][1, 0] = 0.5

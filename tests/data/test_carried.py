@@ -46,9 +46,9 @@ def rows_of(
 def spelled(rows: CarriedRows, numbers: np.ndarray) -> tuple[list[list[bytes]], np.ndarray, np.ndarray]:
     """The words of rows by their letters, what is asked for, and which of that counts."""
     made = rows.batch(numbers)
-    assert made.letters is not None
+    assert made.characters is not None
     assert made.words is not None
-    starts, letters = made.words.tolist(), made.letters.numpy().tobytes()
+    starts, letters = made.words.tolist(), made.characters.numpy().tobytes()
     words = [letters[a:b] for a, b in pairwise(starts)]
     words[:2] = [b"<S>", b"</S>"]
     assert len(set(words)) == len(words)

@@ -174,12 +174,12 @@ def test_whole_words_are_numbered_anew_in_each_batch() -> None:
     """Words 0 and 1 are signs without letters; of the others only those that stand in the batch come along."""
     letters = np.frombuffer(b"newtsranhill", np.uint8)
     words = np.array([0, 0, 0, 5, 8, 12])
-    features = Features(np.array([0, 3, 6]), np.array([0, 4, 1, 0, 2, 1], np.int32), letters=letters, words=words)
+    features = Features(np.array([0, 3, 6]), np.array([0, 4, 1, 0, 2, 1], np.int32), characters=letters, words=words)
     batch = Packing(0).batch(features, np.array([0]), np.array([0]))
     assert batch.tokens.tolist() == [[0, 2, 1]]
-    assert batch.letters is not None
+    assert batch.characters is not None
     assert batch.words is not None
-    assert (batch.letters.numpy().tobytes(), batch.words.tolist()) == (b"hill", [0, 0, 0, 4])
+    assert (batch.characters.numpy().tobytes(), batch.words.tolist()) == (b"hill", [0, 0, 0, 4])
     both = Packing(0).batch(features, np.array([0, 1]), np.array([0, 1]))
     assert both.words is not None
     assert both.words.tolist() == [0, 0, 0, 5, 9]
@@ -191,6 +191,16 @@ def test_examples_are_told_by_their_numbers() -> None:
     assert [span.number for span in spans] == list(range(3, 9))
     assert all((span.source, span.start, span.stop) == (0, 0, [5, 9, 3][span.document]) for span in spans)
     assert [span.document for span in spans] == [2, 1, 0, 0, 1, 2], "the order stays from version to version"
+
+
+def test_columns_of_older_folders_are_read_by_their_former_names(tmp_path: Path) -> None:
+    characters, words = np.frombuffer(b"newts", np.uint8), np.array([0, 0, 0, 5])
+    Features(np.array([0, 1]), np.array([2], np.int32), characters=characters, words=words).save(tmp_path / "new")
+    (tmp_path / "new" / "characters.npy").rename(tmp_path / "new" / "letters.npy")
+    again = Features.open(tmp_path / "new")
+    assert again.characters is not None
+    assert again.characters.tobytes() == b"newts"
+    assert again.more == {}
 
 
 def test_features_that_lack_a_column_are_refused(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def test_written_and_read(tmp_path: Path) -> None:
     lexicon = Lexicon.open(tmp_path)
     assert (len(lexicon), lexicon.known, lexicon.unknown, lexicon.long) == (8, 5, 2, 1)
     assert [lexicon.word(n).decode() for n in range(8)] == [*KNOWN, "ran", "é" * 30, "up"]
-    assert (lexicon.letters.dtype, lexicon.starts.dtype) == (np.uint8, np.int64)
-    assert lexicon.starts[-1] == len(lexicon.letters)
+    assert (lexicon.characters.dtype, lexicon.starts.dtype) == (np.uint8, np.int64)
+    assert lexicon.starts[-1] == len(lexicon.characters)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["lexicon.bin", "lexicon.idx"]
 
 

@@ -57,13 +57,13 @@ def test_written_rows_are_those_of_a_training(store: Path, written: Path) -> Non
     rows = mlm_nsp.MlmNsp(hide=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
     order = np.concatenate([np.arange(part, len(rows), 2) for part in range(2)])
     batch = rows.batch(order)
-    assert batch.places is not None
+    assert batch.predicted_positions is not None
     assert batch.types is not None
     assert batch.pairs is not None
     used = batch.weights.numpy()
     assert np.array_equal(own["input_ids"], batch.tokens.numpy())
     assert np.array_equal(own["segment_ids"], batch.types.numpy())
-    assert np.array_equal(own["masked_lm_positions"], batch.places.numpy() * (used > 0))
+    assert np.array_equal(own["masked_lm_positions"], batch.predicted_positions.numpy() * (used > 0))
     assert np.array_equal(own["masked_lm_ids"], batch.targets.numpy() * (used > 0))
     assert np.array_equal(own["masked_lm_weights"], used)
     assert np.array_equal(own["next_sentence_labels"][:, 0], batch.pairs.numpy())
@@ -97,13 +97,13 @@ def test_berts_examples_come_back_as_they_stand(store: Path, written: Path, tmp_
     whole[row, own["masked_lm_positions"][row, slot]] = own["masked_lm_ids"][row, slot]
     if examples_ == "masked":
         assert np.array_equal(batch.tokens.numpy(), own["input_ids"])
-        assert np.array_equal(batch.places.numpy(), own["masked_lm_positions"])
+        assert np.array_equal(batch.predicted_positions.numpy(), own["masked_lm_positions"])
         assert np.array_equal(batch.targets.numpy() * (batch.weights.numpy() > 0), own["masked_lm_ids"])
         assert np.array_equal(batch.weights.numpy(), own["masked_lm_weights"])
     else:  # masks of our own, over the same text
         assert 0.05 < (batch.tokens.numpy() != whole).sum() / (whole > 0).sum() < 0.2
         assert not np.array_equal(batch.tokens.numpy(), own["input_ids"])
-        assert np.array_equal(np.take_along_axis(whole, batch.places.numpy(), 1), batch.targets.numpy())
+        assert np.array_equal(np.take_along_axis(whole, batch.predicted_positions.numpy(), 1), batch.targets.numpy())
 
 
 def test_electras_examples_come_back_as_they_stand(store: Path, written: Path, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) 
     if kind == "bilm":
         length, different = (3, 20) if places else (length, 2_000)  # words of a row, and different ones of the batch
         letters = {
-            "letters": torch.zeros(8 * different, dtype=torch.uint8),
+            "characters": torch.zeros(8 * different, dtype=torch.uint8),
             "words": ids(different + 1),
             "streams": ids(rows),
         }
@@ -157,7 +157,11 @@ def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) 
     if kind in ("clm", "hybrid", "diffusion"):
         made |= {"targets": ids(rows, length), "weights": torch.ones(rows, length)}
     else:
-        made |= {"targets": ids(rows, places), "places": ids(rows, places), "weights": torch.ones(rows, places)}
+        made |= {
+            "targets": ids(rows, places),
+            "predicted_positions": ids(rows, places),
+            "weights": torch.ones(rows, places),
+        }
     if kind in ("hybrid", "diffusion"):
         made["counting"] = ids(rows * length // 2)
     if kind == "hybrid":
@@ -180,7 +184,7 @@ def examples_for(task: Any, family: Any) -> Batch:
                             "spans": torch.tensor([begins, sizes]).T, "weights": torch.ones(rows, length)}  # fmt: skip
     made |= {name: ids(rows, length) for name in ("tokens", "positions", "targets")}
     if alone:
-        made |= {"letters": torch.zeros(100, dtype=torch.uint8), "words": ids(21)}
+        made |= {"characters": torch.zeros(100, dtype=torch.uint8), "words": ids(21)}
     else:
         cuts = torch.tensor([*begins[:2], 19, *begins[2:], 52, rows * length], dtype=torch.int32)
         made |= {"types": ids(rows, length), "bounds": cuts}

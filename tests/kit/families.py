@@ -88,7 +88,7 @@ def masked_batch(ids: Tensor, positions: Tensor, kept: Tensor, asked: Tensor) ->
         places[row, : len(found)], used[row, : len(found)] = found, 1
     targets = np.take_along_axis(ids.numpy(), places, 1)
     return batch_of(numbers=np.arange(len(ids)), tokens=ids.numpy(), positions=positions.numpy(),
-                    documents=kept.numpy(), targets=targets, weights=used, places=places)  # fmt: skip
+                    documents=kept.numpy(), targets=targets, weights=used, predicted_positions=places)  # fmt: skip
 
 
 def packed(rows: int = 2, length: int = 20) -> tuple[Tensor, Tensor, Tensor]:

@@ -281,8 +281,8 @@ class Masked:
         self.numbers = np.arange(len(self.rows))
         batch = self.rows.batch(self.numbers)
         self.before, self.after = self.rows.plain.assembled(self.numbers), batch.tokens.numpy()
-        assert batch.places is not None
-        self.used, self.places = batch.weights.numpy() > 0, batch.places.numpy()
+        assert batch.predicted_positions is not None
+        self.used, self.places = batch.weights.numpy() > 0, batch.predicted_positions.numpy()
         self.hidden = np.zeros(self.after.shape, np.bool_)
         np.put_along_axis(self.hidden, self.places, True, 1)
         self.hidden[:, 0] = (self.used & (self.places == 0)).any(1)

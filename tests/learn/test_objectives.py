@@ -68,11 +68,11 @@ def text_of(rows: Any, store: Store, number: int) -> list[int]:
 def test_masked_rows_against_the_store(store: Store, tokenizer: Tokenizer, unit: Any, cut: Any, pack: bool) -> None:
     rows = mlm.Mlm(unit=unit, cut=cut).rows([store], [1.0], tokenizer, phase(pack=pack), 3, 0)
     batch = rows.batch(np.arange(len(rows)))
-    assert batch.places is not None
+    assert batch.predicted_positions is not None
     special = set(tokenizer.special)
     seen, hidden, masks = 0, 0, 0
     for n in range(len(rows)):
-        shown, places = batch.tokens[n].tolist(), batch.places[n].tolist()
+        shown, places = batch.tokens[n].tolist(), batch.predicted_positions[n].tolist()
         asked = [
             (p, t) for p, t, w in zip(places, batch.targets[n].tolist(), batch.weights[n].tolist(), strict=True) if w
         ]
@@ -120,9 +120,9 @@ def test_masks_are_new_each_epoch(store: Store, tokenizer: Tokenizer) -> None:
     same = 0
     for n in range(size, 2 * size):
         before, after = (rows.batch(np.asarray([k])) for k in (once[tuple(text_of(rows, store, n))], n))
-        assert before.places is not None
-        assert after.places is not None
-        same += torch.equal(before.places, after.places)
+        assert before.predicted_positions is not None
+        assert after.predicted_positions is not None
+        same += torch.equal(before.predicted_positions, after.predicted_positions)
     assert same < size / 20
     other = mlm.Mlm().rows([store], [1.0], tokenizer, phase(), 4, 0)
     assert not torch.equal(other.batch(np.arange(8)).tokens, rows.batch(np.arange(8)).tokens)
@@ -134,7 +134,7 @@ def test_a_masked_row_alone_is_the_row_in_a_batch(store: Store, tokenizer: Token
         together = rows.batch(np.arange(40, 60))
         for index in (0, 7, 19):
             alone = rows.batch(np.asarray([40 + index]))
-            for name in ("tokens", "positions", "targets", "weights", "places"):
+            for name in ("tokens", "positions", "targets", "weights", "predicted_positions"):
                 assert torch.equal(getattr(alone, name)[0], getattr(together, name)[index]), name
 
 
@@ -147,7 +147,7 @@ def test_causal_rows_against_the_store(store: Store, tokenizer: Tokenizer, pack:
         batch = rows.batch(np.asarray([n]))
         weights = batch.weights[0] > 0
         shown, targets = batch.tokens[0].tolist(), batch.targets[0].tolist()
-        assert batch.places is None
+        assert batch.predicted_positions is None
         assert targets[:-1] == shown[1:], "the target is the next token"
         line = [*shown, targets[-1]][: int(weights.sum()) + 1]
         assert [t for t in line if t != end] == text_of(rows, store, n)
@@ -208,7 +208,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets(
         scores = objective.head(objective.model(batch.tokens, batch.positions, batch.documents))
         for row in range(5):
             for slot in torch.nonzero(batch.weights[row]).flatten().tolist():
-                place = slot if batch.places is None else int(batch.places[row, slot])
+                place = slot if batch.predicted_positions is None else int(batch.predicted_positions[row, slot])
                 wanted += float(torch.nn.functional.cross_entropy(scores[row, place], batch.targets[row, slot]))
                 right += float(scores[row, place].argmax() == batch.targets[row, slot])
         (term,) = objective.weights

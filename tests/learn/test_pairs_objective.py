@@ -72,8 +72,8 @@ def test_masks_over_a_million_tokens(store: Store, tokenizer: Tokenizer) -> None
     for first in range(0, 24_000, 2000):
         numbers = np.arange(first, first + 2000)
         batch, plain = rows.batch(numbers), rows.plain.assembled(numbers)
-        assert batch.places is not None
-        weights, places = batch.weights.numpy() > 0, batch.places.numpy()
+        assert batch.predicted_positions is not None
+        weights, places = batch.weights.numpy() > 0, batch.predicted_positions.numpy()
         real = (plain.documents > 0).sum(1)
         assert np.array_equal(weights.sum(1), np.minimum(10, np.maximum(1, np.rint(real * 0.15))))
         row, slot = np.nonzero(weights)
@@ -127,9 +127,9 @@ def test_words_are_hidden_whole(store: Store, tokenizer: Tokenizer) -> None:
     batch, plain = rows.batch(np.arange(300)), rows.plain.assembled(np.arange(300))
     continues = tokenizer.continues(plain.tokens) & plain.inner & np.roll(plain.inner, 1, axis=1)
     hidden = np.zeros_like(plain.inner)
-    assert batch.places is not None
+    assert batch.predicted_positions is not None
     row, slot = np.nonzero(batch.weights.numpy())
-    hidden[row, batch.places.numpy()[row, slot]] = True
+    hidden[row, batch.predicted_positions.numpy()[row, slot]] = True
     assert (hidden[continues] == np.roll(hidden, 1, axis=1)[continues]).all()
     assert 0.05 < hidden.sum() / (plain.documents > 0).sum() <= 0.16
 
@@ -144,7 +144,7 @@ def test_batches_hold_what_the_network_needs(store: Store, tokenizer: Tokenizer)
     assert {*batch.pairs.tolist()} == {0, 1}
     for index in (0, 17, 39):
         alone = rows.batch(np.asarray([20 + index]))
-        for name in ("tokens", "positions", "types", "pairs", "targets", "weights", "places"):
+        for name in ("tokens", "positions", "types", "pairs", "targets", "weights", "predicted_positions"):
             assert torch.equal(getattr(alone, name)[0], getattr(batch, name)[index]), name
     share, cpu = Share(8, 4), torch.device("cpu")
     here, helped = (list(load(rows, share, 0, 3, workers=workers, device=cpu)) for workers in (0, 1))

@@ -42,7 +42,7 @@ def built(encoded: Encoded, **changed: Any) -> rtd.Replaced:
 
 def rebuilt(batch: Any) -> torch.Tensor:
     """What stood in the rows before the masks."""
-    return rtd.put(batch.tokens, batch.places, batch.weights, batch.targets)
+    return rtd.put(batch.tokens, batch.predicted_positions, batch.weights, batch.targets)
 
 
 @pytest.mark.parametrize("pack", [True, False])
@@ -59,10 +59,13 @@ def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: boo
     whole = rebuilt(batch)
     assert not torch.isin(batch.targets[batch.weights > 0], torch.tensor([signs.start, signs.stop, signs.pad])).any()
     assert (batch.tokens[batch.tokens != whole] == signs.mask).all()
-    row = torch.arange(len(whole))[:, None].expand_as(batch.places)[batch.weights > 0]
-    hidden = batch.tokens[row, batch.places[batch.weights > 0]] == signs.mask
+    row = torch.arange(len(whole))[:, None].expand_as(batch.predicted_positions)[batch.weights > 0]
+    hidden = batch.tokens[row, batch.predicted_positions[batch.weights > 0]] == signs.mask
     assert float(hidden.float().mean()) == pytest.approx(0.85, abs=0.02 if not duplicates else 0.04)
-    twice = [len(set(p[w > 0].tolist())) < int(w.sum()) for p, w in zip(batch.places, batch.weights, strict=True)]
+    twice = [
+        len(set(p[w > 0].tolist())) < int(w.sum())
+        for p, w in zip(batch.predicted_positions, batch.weights, strict=True)
+    ]
     assert any(twice) == duplicates
 
 
@@ -96,7 +99,7 @@ def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
     whole = rebuilt(batch)
     shown = whole.clone()
     for r in range(64):
-        for place, weight, word in zip(batch.places[r], batch.weights[r], drawn[r], strict=True):
+        for place, weight, word in zip(batch.predicted_positions[r], batch.weights[r], drawn[r], strict=True):
             if weight:
                 shown[r, place] = word
     assert torch.equal(fake, shown != whole)

@@ -194,7 +194,7 @@ def test_tokens_that_are_needed_are_named(tokenizer: Tokenizer, tmp_path: Path) 
 
 def test_states_of_places() -> None:
     hidden = torch.arange(24.0).view(2, 4, 3)
-    batch: Any = type("Asked", (), {"places": torch.tensor([[3, 0], [1, 1]])})
+    batch: Any = type("Asked", (), {"predicted_positions": torch.tensor([[3, 0], [1, 1]])})
     assert at_places(hidden, batch)[:, 0].tolist() == [9, 0, 15, 15]
 
 

@@ -73,7 +73,7 @@ def word_batch(lines: list[str], spare: int = 0) -> Batch:
     tokens = nn.functional.pad(nn.utils.rnn.pad_sequence(rows, batch_first=True), (0, spare))
     letters, starts = listed([word.encode() for word in numbers])
     spans = [(n * tokens.shape[1], len(row)) for n, row in enumerate(rows)]
-    return asked(tokens, spans, letters=letters, words=starts)
+    return asked(tokens, spans, characters=letters, words=starts)
 
 
 def examples(states: Tensor, batch: Batch) -> list[Tensor]:

@@ -160,7 +160,7 @@ def batch_for(family, ids, positions, types, kept, asked):
         found = which.nonzero().flatten().numpy()
         places[row, : len(found)], used[row, : len(found)] = found, 1
     targets = np.take_along_axis(ids.numpy(), places, 1)
-    return batch_of(numbers=numbers, targets=targets, weights=used, places=places, **arrays)
+    return batch_of(numbers=numbers, targets=targets, weights=used, predicted_positions=places, **arrays)
 
 
 OURS = [

@@ -53,7 +53,7 @@ def batch_for(kind: str, rows: int = 3, length: int = 12, *, masked: bool = True
         "positions": torch.arange(length).expand(rows, length).contiguous(),
         "targets": torch.randint(6, 60, shape), "weights": torch.ones(shape),
     }  # fmt: skip
-    made |= {} if everywhere else {"places": torch.tensor([[2, 5]]).repeat(rows, 1)}
+    made |= {} if everywhere else {"predicted_positions": torch.tensor([[2, 5]]).repeat(rows, 1)}
     made |= {"documents": torch.ones(rows, length, dtype=torch.int32)} if masked else {}
     made |= {"keys": torch.arange(rows), "types": torch.zeros(rows, length, dtype=torch.int64)} if kind == "rtd" else {}
     made |= {"pairs": torch.zeros(rows, dtype=torch.int64)} if kind == "mlm_nsp" else {}

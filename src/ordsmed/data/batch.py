@@ -1,8 +1,8 @@
 """Batch: the one type that travels from the data to an objective, every tensor named with its shape.
 
-B rows, T tokens a row, P places that are predicted in a row (P = T where every token is). Of a word store tokens are
-places in the batch's own list of U different words, which are told by their letters. Of a task E examples lie in the
-rows, several in one where they are short.
+B rows, T tokens a row, P positions that are predicted in a row (P = T where every token is). Of a word store tokens are
+positions in the batch's own list of U different words, of which it holds the characters. Of a task E examples lie in
+the rows, several in one where they are short.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Batch:
     positions: Tensor  # int64 [B, T]   0.. within each document
     targets: Tensor  # int64 [B, P]   the right ids
     weights: Tensor  # float32 [B, P]  1 where a prediction counts, 0 where a slot is unused
-    places: Tensor | None = None  # int64 [B, P]  where in the row; None: every token, P = T
+    predicted_positions: Tensor | None = None  # int64 [B, P]  where in the row; None: every token, P = T
     documents: Tensor | None = None  # int32 [B, T]  tokens see each other where equal, 0 = padding; None: all do
     types: Tensor | None = None  # int64 [B, T]   token types (first or second segment)
     pairs: Tensor | None = None  # int64 [B]      0: the second segment follows the first; 1: it does not
     keys: Tensor | None = None  # int64 [B]       what each row's draws on the device are hashed from
     causal: Tensor | None = None  # bool [B]       rows whose tokens see only what stands before; None: as the network
     streams: Tensor | None = None  # int64 [B]    which stream of the batch a row goes on with, where text is carried
-    letters: Tensor | None = None  # uint8 [L]    the bytes of the batch's words, end to end
-    words: Tensor | None = None  # int64 [U + 1]  where each of them begins; the first two are the sentence's signs
+    characters: Tensor | None = None  # uint8 [L]    the bytes of the batch's words, end to end
+    words: Tensor | None = None  # int64 [U + 1]  where each of them begins; the first two are <S> and </S>
     candidates: Tensor | None = None  # int64 [S]  words that stand for all others in a sampled softmax
     tries: Tensor | None = None  # int64 []       how many draws it took to find so many different ones
     spans: Tensor | None = None  # int64 [E, 2]    where an example begins, rows laid end to end, and its tokens' number
@@ -55,12 +55,19 @@ class Batch:
         wanted |= {"numbers": (examples,), "spans": (examples, 2), "pairs": (rows,), "keys": (rows,)}
         wanted |= {"causal": (rows,), "streams": (rows,)}
         predicted = tuple(self.targets.shape)
-        wanted |= {"weights": predicted, "places": predicted}
+        wanted |= {"weights": predicted, "predicted_positions": predicted}
         for name, shape in wanted.items():
             value = getattr(self, name)
             assert value is None or tuple(value.shape) == shape, f"Batch.{name}: {tuple(value.shape)} is not {shape}"
         assert self.labels is None or len(self.labels) == examples, f"Batch.labels: {len(self.labels)} of {examples}"
-        assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
+        assert self.predicted_positions is not None or predicted == (rows, tokens), (
+            "without predicted positions every token is predicted"
+        )
+
+    @property
+    def places(self) -> Tensor | None:
+        """`predicted_positions` by the name that objectives of users may know."""
+        return self.predicted_positions
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device, with a list of the tokens that count, where not all do, and of where texts begin;
@@ -71,7 +78,7 @@ class Batch:
         if device.type == "cpu":
             return self
         lists: dict[str, Tensor | None] = {}
-        if self.places is None and self.counting is None and not self.weights.all():
+        if self.predicted_positions is None and self.counting is None and not self.weights.all():
             lists["counting"] = self.weights.flatten().nonzero().squeeze(1)
         if self.documents is not None and self.bounds is None:
             lists["bounds"] = bounds(self.documents)
@@ -103,5 +110,7 @@ class Batch:
 
 
 def batch_of(**arrays: np.ndarray | None) -> Batch:
-    """A batch from numpy arrays."""
+    """A batch from numpy arrays; `places` is the former name of `predicted_positions`."""
+    if "places" in arrays:
+        arrays["predicted_positions"] = arrays.pop("places")
     return Batch(**{k: None if v is None else torch.from_numpy(v) for k, v in arrays.items()})  # type: ignore[arg-type]

@@ -125,7 +125,7 @@ class StreamOrder:
 
 
 class CarriedRows:
-    """Windows of streams, both directions, with the letters of the words they hold."""
+    """Windows of streams, both directions, with the characters of the words they hold."""
 
     def __init__(
         self, sources: Sequence[WordSource], weights: Sequence[float], signs: Signs, *key: object, length: int,
@@ -170,10 +170,10 @@ class CarriedRows:
                 at = slice(way * self.length, way * self.length + len(words))
                 read[row, at], asked[row, at], weights[row, at] = words, following, 1
         steps = windows[:, None] * self.length + np.tile(np.arange(self.length), 2)
-        tokens, letters, words = self._spelled(read, sources)
+        tokens, characters, words = self._spelled(read, sources)
         targets = np.where(asked < self.signs.vocabulary, asked, self.signs.unknown)
         return batch_of(numbers=numbers, tokens=tokens, positions=steps, targets=targets, weights=weights,
-                        streams=streams, letters=letters, words=words)  # fmt: skip
+                        streams=streams, characters=characters, words=words)  # fmt: skip
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold, in the forward direction and then the backward."""
@@ -197,7 +197,7 @@ class CarriedRows:
         return epoch, (int(self.within[stream]) * windows + inside) * self.length
 
     def _spelled(self, words: Ints, sources: Ints) -> tuple[Ints, NDArray[np.uint8], Ints]:
-        """Words as places in a list of the different ones: the two signs, then by length; and the list's letters."""
+        """Words as places in a list of the different ones: the two signs, then by length; and the list's characters."""
         marked = words + (sources.astype(np.int64) << 32)[:, None]
         marked[words == self.signs.start], marked[words == self.signs.stop] = -2, -1
         different, places = np.unique(marked, return_inverse=True)
@@ -214,13 +214,13 @@ class CarriedRows:
             size[of] = starts[number[of] + 1] - begin[of]
         order = np.argsort(size, kind="stable")
         at = np.repeat(begin[order], size[order]) + run(size[order])
-        letters, of_letter = np.empty(len(at), np.uint8), np.repeat(source[order], size[order])
+        characters, source_of_character = np.empty(len(at), np.uint8), np.repeat(source[order], size[order])
         for k in range(len(self.sources)):
-            letters[of_letter == k] = self._lexicon(k).letters[at[of_letter == k]]
+            characters[source_of_character == k] = self._lexicon(k).characters[at[source_of_character == k]]
         rank = np.empty(len(different), np.int64)
         rank[:signs] = different[:signs] + 2
         rank[signs:][order] = np.arange(len(order)) + 2
-        return rank[places.reshape(words.shape)], letters, np.concatenate([[0, 0, 0], np.cumsum(size[order])])
+        return rank[places.reshape(words.shape)], characters, np.concatenate([[0, 0, 0], np.cumsum(size[order])])
 
     def _lexicon(self, k: int) -> Lexicon:
         lexicon = self.sources[k].lexicon

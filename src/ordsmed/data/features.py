@@ -30,6 +30,7 @@ STEP = 8  # lengths of rows are multiples of it, which GPUs like
 REACH = 128  # tokens that rows may be longer than the longest example
 FULL = 800  # tokens a row at which attention takes about as long as all the rest, in a narrow network
 NOT_ASKED = -1
+FORMER = {"letters": "characters"}  # columns by the names that older folders have
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Features:
     types: NDArray[np.uint8] | None = None  # [N]
     marks: NDArray[np.int32] | None = None  # [N]  what is right for each token, -1 where nothing is asked
     labels: NDArray[Any] | None = None  # [E] or [E, K]
-    letters: NDArray[np.uint8] | None = None  # of whole words: those that the ids number, end to end
+    characters: NDArray[np.uint8] | None = None  # of whole words: those that the ids number, end to end
     words: Ints | None = None  # and where each of them begins
     more: dict[str, NDArray[Any]] = field(default_factory=dict)  # what the task needs to read its answers
 
@@ -63,6 +64,7 @@ class Features:
     def open(folder: Path) -> Features:
         """What `save` wrote, read as it is needed."""
         columns = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
+        columns = {FORMER.get(name, name): values for name, values in columns.items()}
         if "starts" not in columns or "ids" not in columns:
             raise DataError(folder, "lacks starts.npy or ids.npy", "features", "delete the folder")
         own = {f.name for f in dataclasses.fields(Features)} - {"more"}
@@ -243,11 +245,11 @@ def _order_in_row(row: Ints, column: Ints) -> NDArray[np.int32]:
 
 def _listed(features: Features, tokens: Ints) -> dict[str, NDArray[Any]]:
     """Of whole words: the words of a batch in a list of its own, which its tokens are numbered anew by."""
-    if features.words is None or features.letters is None:
+    if features.words is None or features.characters is None:
         return {}
     different = np.union1d(tokens, [0, 1])
     begin, end = features.words[different], features.words[different + 1]
     place = np.repeat(begin, end - begin) + run(end - begin)
     tokens[:] = np.searchsorted(different, tokens)
     starts = np.concatenate([[0], np.cumsum(end - begin)])
-    return {"letters": np.ascontiguousarray(features.letters[place]), "words": starts}
+    return {"characters": np.ascontiguousarray(features.characters[place]), "words": starts}

@@ -28,21 +28,21 @@ LETTERS, INDEX = "lexicon.bin", "lexicon.idx"
 KEPT = "lexicon.kept"  # strangers of an encoding that is under way, a line each
 HEADER = struct.Struct("<8sQQ")
 MAGIC = b"ORDLEXI1"
-LONGEST = 48  # bytes of a word that a network of letters sees
+LONGEST = 48  # bytes of a word that a character network sees
 
 
 class Lexicon:
     """A finished lexicon, memory-mapped."""
 
-    def __init__(self, letters: NDArray[np.uint8], starts: Ints, known: int, unknown: int) -> None:
-        self.letters, self.starts = letters, starts
+    def __init__(self, characters: NDArray[np.uint8], starts: Ints, known: int, unknown: int) -> None:
+        self.characters, self.starts = characters, starts
         self.known, self.unknown = known, unknown  # how many words the vocabulary has, and which is <UNK>
 
     @staticmethod
     def open(folder: str | Path) -> Lexicon:
         """`lexicon.bin` and `lexicon.idx` of a folder, checked against each other."""
-        letters, index = Path(folder) / LETTERS, Path(folder) / INDEX
-        for path in (letters, index):
+        characters, index = Path(folder) / LETTERS, Path(folder) / INDEX
+        for path in (characters, index):
             if not path.is_file():
                 raise DataError(path, "no such file", f"{LETTERS} and {INDEX}", "copy or encode it again")
         with index.open("rb") as file:
@@ -52,18 +52,18 @@ class Lexicon:
             raise DataError(index, "is no whole index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again")
         _, known, unknown = HEADER.unpack(head)
         starts: Ints = np.memmap(index, "<i8", "r", HEADER.size, (size // 8,)).view(np.ndarray)
-        on_disk = letters.stat().st_size
+        on_disk = characters.stat().st_size
         if starts[0] != 0 or starts[-1] != on_disk or (np.diff(starts) < 0).any() or not unknown < known < len(starts):
             wanted = f"{int(starts[-1])} bytes, as {INDEX} says of its {len(starts) - 1} words"
-            raise DataError(letters, f"{on_disk} bytes", wanted, "copy or encode it again")
-        return Lexicon(np.memmap(letters, "u1", "r").view(np.ndarray), starts, known, unknown)
+            raise DataError(characters, f"{on_disk} bytes", wanted, "copy or encode it again")
+        return Lexicon(np.memmap(characters, "u1", "r").view(np.ndarray), starts, known, unknown)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def word(self, number: int) -> bytes:
         """How a word is spelled."""
-        return self.letters[self.starts[number] : self.starts[number + 1]].tobytes()
+        return self.characters[self.starts[number] : self.starts[number + 1]].tobytes()
 
     @property
     def long(self) -> int:
@@ -126,9 +126,9 @@ class LexiconWriter:
 
         def spelled() -> Iterator[bytes]:
             for number, word in enumerate(itertools.chain(self.known, self.strangers), 1):
-                letters = word.encode()
-                sizes[number] = len(letters)
-                yield letters
+                characters = word.encode()
+                sizes[number] = len(characters)
+                yield characters
 
         def index() -> Iterator[bytes]:
             yield HEADER.pack(MAGIC, len(self.known), self.unknown)

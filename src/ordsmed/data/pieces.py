@@ -3,7 +3,7 @@
     "Newts swim"  ->  new ##ts swim  left 0 3 5  right 3 5 10  ->  [CLS] new ##ts swim [SEP]
 
 The signs are those with which the tokenizer frames one text, or two. Of a tokenizer of whole words the pieces are
-words, numbered in a list of their own: a network of letters needs to know how they are spelled.
+words, numbered in a list of their own: a character network needs to know how they are spelled.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class TextReader:
     def _number(self, word: str) -> int:
         """A word's place in the list, behind the two signs; spelled as the network learned it."""
         normalizer = self.tokenizer.pipeline.normalizer
-        letters = (normalizer.normalize_str(word) if normalizer else word).encode()
-        return self.words.setdefault(letters, len(SIGNS) + len(self.words))
+        characters = (normalizer.normalize_str(word) if normalizer else word).encode()
+        return self.words.setdefault(characters, len(SIGNS) + len(self.words))
 
     def listed(self) -> tuple[NDArray[np.uint8], Ints] | None:
-        """The letters of all words met, the two signs before them, end to end, and where each begins."""
+        """The characters of all words met, the two signs before them, end to end, and where each begins."""
         if not self.tokenizer.whole_words:
             return None
         sizes = [0, 0, *map(len, self.words)]

@@ -183,9 +183,9 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
 
 def at_places(hidden: Tensor, batch: Batch) -> Tensor:
     """The states of the places that are asked about, [B, T, D] -> [B * P, D]."""
-    assert batch.places is not None
+    assert batch.predicted_positions is not None
     first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
-    return hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten())
+    return hidden.flatten(0, 1).index_select(0, (batch.predicted_positions + first).flatten())
 
 
 def counted(

@@ -179,14 +179,14 @@ def _read_blocks(model: Model, family: ModelSettings, batch: Batch, every: bool)
 
 def _read_elmo(model: Any, family: Any, batch: Batch, every: bool) -> list[Tensor]:
     """Both directions side by side, in reading order, [B, T, 2P]; each example, alone in its row, is read anew."""
-    assert batch.letters is not None
+    assert batch.characters is not None
     assert batch.words is not None
     assert batch.spans is not None
     rows, length = batch.tokens.shape
     assert len(batch.spans) == rows, f"{len(batch.spans)} examples in {rows} rows: an ELMo reads one a row"
     turn = turned(batch.spans[:, :1], batch.spans[:, 1:], length)
     backwards = batch.tokens.flatten()[turn]
-    spelled = symbols(batch.letters, batch.words, family.longest_word)
+    spelled = symbols(batch.characters, batch.words, family.longest_word)
     layers, _, _ = model(spelled, batch.tokens, backwards, *model.silence(rows))
     return [
         torch.cat([ahead.transpose(0, 1), picked(back.transpose(0, 1), turn)], -1)

@@ -200,13 +200,13 @@ class BothDirections(Objective):
 
     def _read(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""
-        assert batch.letters is not None
+        assert batch.characters is not None
         assert batch.words is not None
         begins = (batch.positions[:, 0] == 0)[:, None, None, None]
         h, c = (state.masked_fill(begins, 0.0) for state in (h, c))
         longest = self.elmo.longest_word
         ahead, back = batch.tokens.chunk(2, 1)
-        layers, h, c = self.model(symbols(batch.letters, batch.words, longest), ahead, back, h, c)
+        layers, h, c = self.model(symbols(batch.characters, batch.words, longest), ahead, back, h, c)
         tops = (self.dropout_ahead(layers[-1][0]), self.dropout_back(layers[-1][1]))
         return [top.transpose(0, 1) for top in tops], h, c
 

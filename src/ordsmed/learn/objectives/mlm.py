@@ -110,7 +110,7 @@ class MaskedRows:
         )  # fmt: skip
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
-            places=places, targets=targets, weights=weights,
+            predicted_positions=places, targets=targets, weights=weights,
         )  # fmt: skip
 
     def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:

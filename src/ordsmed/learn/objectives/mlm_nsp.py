@@ -131,20 +131,20 @@ class MaskedPairRows:
         )  # fmt: skip
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            pairs=rows.pairs, places=chosen[0], targets=targets, weights=chosen[1],
+            pairs=rows.pairs, predicted_positions=chosen[0], targets=targets, weights=chosen[1],
         )  # fmt: skip
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
         """These rows as BERT's create_pretraining_data has them."""
         batch = self.batch(numbers)
-        assert batch.places is not None
+        assert batch.predicted_positions is not None
         assert batch.types is not None
         assert batch.pairs is not None
         used = batch.weights > 0
         real = batch.documents > 0 if batch.documents is not None else batch.tokens >= 0
         table = {
             "input_ids": batch.tokens, "input_mask": real.long(), "segment_ids": batch.types,
-            "masked_lm_positions": batch.places * used, "masked_lm_ids": batch.targets * used,
+            "masked_lm_positions": batch.predicted_positions * used, "masked_lm_ids": batch.targets * used,
             "masked_lm_weights": batch.weights, "next_sentence_labels": batch.pairs[:, None],
         }  # fmt: skip
         return {name: tensor.numpy() for name, tensor in table.items()}
@@ -158,7 +158,7 @@ class MaskedPairRows:
         tokens[row, places[row, slot]] = shown[row, slot]
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            pairs=rows.pairs, places=places, targets=np.take_along_axis(rows.tokens, places, 1),
+            pairs=rows.pairs, predicted_positions=places, targets=np.take_along_axis(rows.tokens, places, 1),
             weights=(places > 0).astype(np.float32),
         )  # fmt: skip
 

@@ -190,7 +190,7 @@ class ReplacedRows:
         tokens[row, places[row, slot]] = self.mask
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            places=places, targets=np.take_along_axis(rows.tokens, places, 1), weights=weights,
+            predicted_positions=places, targets=np.take_along_axis(rows.tokens, places, 1), weights=weights,
             keys=sampling.keys(self.key, numbers),
         )  # fmt: skip
 
@@ -313,9 +313,9 @@ class Replaced(Detector):
 
     def _detect(self, batch: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of every token, and which are fake: those that are not what stood there."""
-        real = put(batch.tokens, batch.places, batch.weights, batch.targets)
+        real = put(batch.tokens, batch.predicted_positions, batch.weights, batch.targets)
         mixed = self.settings.reference_duplicates
-        shown = (mixed_in if mixed else put)(real, batch.places, batch.weights, drawn)
+        shown = (mixed_in if mixed else put)(real, batch.predicted_positions, batch.weights, drawn)
         hidden = self.model(shown, batch.positions, batch.texts(self.model), batch.types)
         return self.detect(hidden), shown != real
 

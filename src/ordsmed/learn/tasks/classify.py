@@ -349,7 +349,7 @@ class Classify(Files, Choice):
         letters, words = reader.listed() or (None, None)
         return Features(
             starts, ids.astype(np.int32), types if reader.frame.types else None, labels=self._labels(records),
-            letters=letters, words=words,
+            characters=letters, words=words,
         )  # fmt: skip
 
     def _labels(self, records: Records) -> NDArray[Any] | None:

@@ -208,7 +208,7 @@ class Squad(Files, Choice):
         return Features(
             starts, ids.astype(np.int32), types if reader.frame.types else None,
             marks=_marks(starts, begins, cut),
-            labels=self._labels(cut, begins, first, last) if records.known else None, letters=letters, words=words,
+            labels=self._labels(cut, begins, first, last) if records.known else None, characters=letters, words=words,
             more={**columns, "begins": begins, "contexts_begin": contexts.starts, "about": records.about,
                   "left": contexts.left, "right": contexts.right},
         )  # fmt: skip

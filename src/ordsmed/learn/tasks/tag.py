@@ -175,7 +175,7 @@ class Tag(Files, Choice):
             marks[starts[example] + place] = self._codes(records)
         letters, words = reader.listed() or (None, None)
         return Features(
-            starts, ids.astype(np.int32), types if reader.types else None, marks, letters=letters, words=words,
+            starts, ids.astype(np.int32), types if reader.types else None, marks, characters=letters, words=words,
             more={"example": example.astype(np.int32), "place": place.astype(np.int32)},
         )  # fmt: skip
 

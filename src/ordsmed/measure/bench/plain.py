@@ -44,11 +44,11 @@ class PlainBiLm(nn.Module):
 
     def forward(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The mean loss, and the states that are carried on."""
-        assert batch.letters is not None
+        assert batch.characters is not None
         assert batch.words is not None
         assert batch.candidates is not None
         assert batch.tries is not None
-        rows = symbols(batch.letters, batch.words, self.longest)[batch.tokens]  # [B, 2T, 50]
+        rows = symbols(batch.characters, batch.words, self.longest)[batch.tokens]  # [B, 2T, 50]
         new_h, new_c, losses = torch.zeros_like(h), torch.zeros_like(c), []
         halves = zip(rows.chunk(2, 1), batch.targets.chunk(2, 1), strict=True)
         for way, (half, targets) in enumerate(halves):
