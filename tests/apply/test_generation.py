@@ -128,7 +128,10 @@ def test_ways_that_cannot_be(how: dict[str, Any], said: str) -> None:
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FAMILIES = {
     "gpt2": (clm.Clm(), gpt2.Gpt2(width=32, layers=2, heads=2, positions=24)),
-    "modern": (hybrid.Hybrid(), modern.ModernBert(width=32, layers=4, heads=2, positions=24, window=6, spread=0.2)),
+    "modern": (
+        hybrid.Hybrid(),
+        modern.ModernBert(width=32, layers=4, heads=2, positions=24, window=6, initializer_std=0.2),
+    ),
 }
 
 

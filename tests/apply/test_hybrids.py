@@ -29,7 +29,7 @@ from ordsmed.weights.formats import huggingface
 from ordsmed.weights.trained import Trained, open_model
 
 FAMILIES = {
-    "modern": modern.ModernBert(width=32, layers=4, heads=2, positions=40, window=6, spread=0.2),
+    "modern": modern.ModernBert(width=32, layers=4, heads=2, positions=40, window=6, initializer_std=0.2),
     "gpt2": gpt2.Gpt2(width=32, layers=2, heads=2, positions=40),
 }
 TEXT = "w1 [MASK] w3 w4 [MASK] w6 w7 w8 w9 w10 w11"

@@ -25,7 +25,10 @@ from ordsmed.weights.trained import Trained
 WORDS = 40
 MODELS = {
     "mlm": (mlm.Mlm(), bert.Bert(width=32, layers=2, heads=2, positions=24)),
-    "diffusion": (diffusion.Diffusion(), modern.ModernBert(width=32, layers=2, heads=2, positions=24, spread=0.2)),
+    "diffusion": (
+        diffusion.Diffusion(),
+        modern.ModernBert(width=32, layers=2, heads=2, positions=24, initializer_std=0.2),
+    ),
     "hybrid": (hybrid.Hybrid(), gpt2.Gpt2(width=32, layers=2, heads=2, positions=24)),
 }
 GREEDY = SamplingOptions(temperature=0)

@@ -130,7 +130,7 @@ def test_one_line_with_key_and_remedy(words: list[str], said: str) -> None:
         ("lenght=3", "phase.length"),
         ("precison=fp16", "layout.precision"),
         ("phase.tensor=2", "layout.tensor"),
-        ("model.spread_=3", "spread"),
+        ("model.initializer_stdd=3", "initializer_std"),
         ("phase.seed=2", "seed"),
     ],
 )
@@ -476,6 +476,45 @@ def test_models_fingerprints_stay_as_they_were(kind):
     later = set(getattr(type(made), "LATER_ADDED", ()))
     assert not later & settings.plain(made, essence=True).keys()
     assert {"tied"} <= later or kind == "elmo"
+
+
+def test_a_setting_that_was_renamed_goes_on_by_its_former_name(tmp_path: Path) -> None:
+    """In a recipe, in an override of either name over a recipe of either, and in what tells runs apart."""
+    former, present = (GOOD.replace('"mini"', f'"mini"\n{name} = 0.05') for name in ("spread", "initializer_std"))
+    assert decoded(text=former) == decoded(text=present)
+    assert decoded(text=former).model.initializer_std == 0.05
+    for text in (former, present):
+        for word in ("model.spread=0.1", "model.initializer_std=0.1"):
+            assert decoded(word, text=text).model.initializer_std == 0.1, (text, word)
+    wide = settings.decode(gpt2.Gpt2, {"places_spread": 0.3}, "r.toml")
+    assert wide == gpt2.Gpt2(positions_initializer_std=0.3)
+    assert settings.plain(decoded(text=former))["model"]["initializer_std"] == 0.05
+    assert run.essence(decoded(text=present))["model"]["spread"] == 0.05
+    both = former.replace("spread = 0.05", "spread = 0.05\ninitializer_std = 0.05")
+    said = (
+        "model.spread: `initializer_std` is set too, which is its name now; wanted one of the two; leave out `spread`"
+    )
+    assert complaint(text=both).endswith(said)
+    assert complaint("model.spread=-1.0").endswith("model.initializer_std: found -1.0; wanted above 0, to 10")
+    assert settings.renamed(tomllib.loads(former)) == tomllib.loads(present)
+    assert settings.renamed(tomllib.loads(present), settings.FORMER) == tomllib.loads(former)
+
+
+def test_a_finished_folder_fits_by_either_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its fingerprint is that of a version with fewer settings, what its recipe has counts, under either name."""
+    monkeypatch.setattr(Pretraining, "stamp", lambda self: "")
+    for name in ("spread", "initializer_std"):
+        recipe = decoded(text=GOOD.replace('"mini"', f'"mini"\n{name} = 0.05'))
+        table = settings.renamed(settings.plain(recipe), settings.FORMER if name == "spread" else {})
+        del table["seed"]
+        fewer = run.essence(recipe)
+        del fewer["seed"]
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "recipe.toml").write_text("\n".join(settings.lines(table)), encoding="utf-8")
+        mark = run._mark(recipe, fewer)
+        (folder / "status.json").write_text(f'{{"verb": "pretrain", "state": "done", "fingerprint": "{mark}"}}')
+        assert run.fits(run.Run(folder), recipe), name
 
 
 def test_a_choice_that_may_be_left_out_is_taken_back_by_hand() -> None:

@@ -102,7 +102,7 @@ def test_the_network_of_a_configuration(folder: Path, theirs: str, ours: str) ->
     (folder / "bert_config.json").write_text(json.dumps(CONFIG | {"hidden_act": theirs, "pooler_fc_size": 768}))
     got = resolved(CODE, "run_pretraining.py", *BASE)
     wanted = {"kind": "bert", "width": 32, "layers": 3, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.3,
-              "attention_dropout": 0.2, "spread": 0.05, "activation": ours}  # fmt: skip
+              "attention_dropout": 0.2, "initializer_std": 0.05, "activation": ours}  # fmt: skip
     assert {key: got[f"{P}model.{key}"] for key in wanted} == wanted
 
 
@@ -152,7 +152,7 @@ def test_what_does_nothing_says_so(folder: Path, name: str) -> None:
 def test_the_network_is_that_of_the_config(folder: Path) -> None:
     got = resolved(CODE, "run_pretraining.py", *BASE)
     wanted = {"kind": "bert", "width": 32, "layers": 3, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.3,
-              "attention_dropout": 0.2, "spread": 0.05}  # fmt: skip
+              "attention_dropout": 0.2, "initializer_std": 0.05}  # fmt: skip
     assert {key: got[f"{P}model.{key}"] for key in wanted} == wanted
     assert (got[P + "objective.examples"], got[P + "optimizer.flavour"]) == ("masked", "bert")
     assert (got[P + "phase[1].schedule.since"], got[E + "tokenizer"]) == ("jump", "vocab.txt")

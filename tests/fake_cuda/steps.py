@@ -46,7 +46,7 @@ from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.mesh.precision import Scaler
 
 CUDA = torch.device("cuda:0")
-modern._fresh = lambda weight, spread: None  # it draws until all lie within bounds, and here are no numbers
+modern._fresh = lambda weight, std: None  # it draws until all lie within bounds, and here are no numbers
 PRECISIONS = ("fp32", "bf16", "fp16")
 LAYOUTS: dict[str, Any] = {how: Layout(precision=how) for how in PRECISIONS}  # type: ignore[arg-type]
 LAYOUTS["fp8"] = Layout(precision="bf16", fp8=True)

@@ -19,7 +19,7 @@ from ordsmed.data.batch import Batch
 from ordsmed.learn.objective import Objective, at_places, built, fresh, need
 from ordsmed.learn.objectives import bilm, clm, mlm, mlm_nsp, rtd
 from ordsmed.learn.task import (
-    SPREAD,
+    INITIALIZER_STD,
     Files,
     LabelWeights,
     Task,
@@ -127,7 +127,7 @@ def test_a_head_on_a_top_is_a_plain_one() -> None:
     assert name == "classify"
     weights = dict(head.named_parameters())
     assert weights["out.weight"].shape == (500, 16)
-    assert float(weights["out.weight"].detach().std()) == pytest.approx(SPREAD, rel=0.05)
+    assert float(weights["out.weight"].detach().std()) == pytest.approx(INITIALIZER_STD, rel=0.05)
     assert not weights["out.bias"].any()
     places = [m.place for m in task.modules() if isinstance(m, Dropout)]
     assert sorted(places) == list(range(len(places)))

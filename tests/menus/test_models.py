@@ -170,7 +170,9 @@ OURS = [
     megatron_bert.MegatronBert(width=32, layers=3, heads=2, inner=48, positions=40),
     electra.Electra(width=32, layers=2, heads=2, inner=48, positions=40, embedding=16),
     electra.Electra(width=16, layers=2, heads=1, positions=40, embedding=32, activation="gelu_tanh"),
-    bert.Bert(width=32, layers=2, heads=4, positions=24, types=1, activation="gelu_tanh", epsilon=1e-5, spread=0.05),
+    bert.Bert(
+        width=32, layers=2, heads=4, positions=24, types=1, activation="gelu_tanh", epsilon=1e-5, initializer_std=0.05
+    ),
     gpt2.Gpt2(width=32, layers=3, heads=2, inner=48, positions=40),
     gpt2.Gpt2(width=24, layers=2, heads=3, positions=24, epsilon=1e-3, deep=False),
 ]

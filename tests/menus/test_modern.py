@@ -124,7 +124,15 @@ OURS = {
     "plain": ModernBert(width=32, layers=5, heads=2, inner=48, positions=40),
     "narrow": ModernBert(width=32, layers=4, heads=4, inner=24, positions=40, every=2, window=6, epsilon=1e-3),
     "other": ModernBert(
-        width=24, layers=3, heads=3, inner=20, positions=24, every=1, theta=800.0, local_theta=70.0, spread=0.05
+        width=24,
+        layers=3,
+        heads=3,
+        inner=20,
+        positions=24,
+        every=1,
+        theta=800.0,
+        local_theta=70.0,
+        initializer_std=0.05,
     ),
     "beyond": ModernBert(width=24, layers=2, heads=2, positions=30, every=5, window=5, inner_dropout=0.2),
 }
@@ -298,7 +306,7 @@ def test_fresh_weights_are_spread_as_theirs():
         ({"every": 0}, "every: found 0; wanted 1 or more"),
         ({"window": 0}, "window: found 0; wanted 1 or more"),
         ({"theta": 0.0}, "theta: found 0.0; wanted 1 or more"),
-        ({"spread": 0.0}, "spread: found 0.0; wanted above 0"),
+        ({"initializer_std": 0.0}, "initializer_std: found 0.0; wanted above 0"),
         ({"inner_dropout": 1.0}, "inner_dropout: found 1.0; wanted 0 to below 1"),
     ],
 )
@@ -462,7 +470,7 @@ def test_a_decoder_of_the_narrowest_window_sees_itself():
 def test_a_network_that_reads_both_ways_can_be_told_to_go_on():
     """Rows read causally are those of a decoder with the same weights; so is what is read bit by bit."""
     ids, positions, documents = packed()
-    both = ModernBert(width=32, layers=4, heads=2, positions=40, window=6, spread=0.3)
+    both = ModernBert(width=32, layers=4, heads=2, positions=40, window=6, initializer_std=0.3)
     rows = torch.ones(len(ids), dtype=torch.bool)
     torch.manual_seed(8)
     network = shaken(both.build(WORDS))

@@ -29,7 +29,7 @@ from ordsmed.text.tokenizers import bytebpe, words
 
 RANKS = Ranks(torch.device("cpu"))
 SHAPE: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "inner": 64, "positions": 64, "dropout": 0.0,
-                         "attention_dropout": 0.0, "spread": 0.2}  # fmt: skip
+                         "attention_dropout": 0.0, "initializer_std": 0.2}  # fmt: skip
 ELMO = elmo.Elmo(width=16, cells=16, layers=1, highways=1, filters=((1, 16),), longest_word=5, dropout=0.0,
                      cell_clip=0.0, projection_clip=0.0, lstm="fast")  # fmt: skip
 TOP = Top(recurrent=16, dropout=0.0)

@@ -18,7 +18,7 @@ from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, 
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout
 
-SHAPE: dict[str, Any] = {"width": 64, "layers": 3, "heads": 4, "positions": 50, "spread": 0.05}
+SHAPE: dict[str, Any] = {"width": 64, "layers": 3, "heads": 4, "positions": 50, "initializer_std": 0.05}
 DEEP = 0.05 / math.sqrt(6)
 FRESH: list[tuple[Any, dict[str, float]]] = [  # ends of names -> spreads other than 0.05
     (bert.Bert(**SHAPE, tied=False), {}),
@@ -30,7 +30,7 @@ FRESH: list[tuple[Any, dict[str, float]]] = [  # ends of names -> spreads other 
         {"project.weight": math.sqrt(2 / (32 + 64)), "detect.out.weight": math.sqrt(2 / 65)},
     ),
     (gpt2.Gpt2(**SHAPE, tied=False), {"mix.weight": DEEP, "down.weight": DEEP, "places.weight": 0.01}),
-    (gpt2.Gpt2(**SHAPE, deep=False, places_spread=0.07), {"places.weight": 0.07}),
+    (gpt2.Gpt2(**SHAPE, deep=False, positions_initializer_std=0.07), {"places.weight": 0.07}),
     (
         modern.ModernBert(**SHAPE, norm_bias=True, attention_bias=True, inner_bias=True, head_bias=True, tied=False),
         {"mix.weight": DEEP, "down.weight": DEEP, "head.dense.weight": DEEP},
@@ -79,7 +79,7 @@ def test_fresh_elmos() -> None:
 ENCODERS = (bert, roberta, megatron_bert, electra)
 TAKEN: list[tuple[Any, dict[str, Any]]] = [
     (bert.Bert, {"types": 0}),
-    (bert.Bert, {"dropout": 0.999, "attention_dropout": 0.0, "epsilon": 0.0, "spread": 9.9}),
+    (bert.Bert, {"dropout": 0.999, "attention_dropout": 0.0, "epsilon": 0.0, "initializer_std": 9.9}),
     *((choice(m), {"width": 1, "layers": 1, "positions": 1}) for m in (*ENCODERS, gpt2)),
     (modern.ModernBert, {"width": 2, "layers": 1, "positions": 1, "inner": 1, "window": 1, "every": 1, "theta": 1.0}),
     (modern.ModernBert, {"layers": 3, "whole": (0, 2), "local_theta": 1.0}),
@@ -95,7 +95,11 @@ REFUSED: list[tuple[Any, str, Any]] = [
     *((choice(m), "heads", 7) for m in (bert, gpt2, modern)),
     *((bert.Bert, name, value) for name in ("dropout", "attention_dropout") for value in (1.0, -0.1)),
     *((bert.Bert, "epsilon", value) for value in (1.0, -1e-9)),
-    *((gpt2.Gpt2, name, value) for name in ("spread", "places_spread") for value in (0.0, 10.0, math.nan)),
+    *(
+        (gpt2.Gpt2, name, value)
+        for name in ("initializer_std", "positions_initializer_std")
+        for value in (0.0, 10.0, math.nan)
+    ),
     (bert.Bert, "types", -1),
     (electra.Electra, "embedding", -1),
     (modern.ModernBert, "heads", 256),

@@ -130,7 +130,7 @@ def test_fresh_weights_are_as_theirs(family, kind):
     import transformers as t
 
     torch.manual_seed(5)
-    settings = load("models", family)(**{**SHAPE, "width": 64, "layers": 8}, spread=0.05)
+    settings = load("models", family)(**{**SHAPE, "width": 64, "layers": 8}, initializer_std=0.05)
     outputs = 2 if kind == "span" else 60
     head = settings.task_head(kind, outputs)
     described = {**settings.hugging_face(WORDS, signs(settings)), "num_labels": outputs}

@@ -96,7 +96,7 @@ def test_what_differs_from_init_is_named(recipe: Recipe) -> None:
         pretrain(str(recipe("other")), [f"init={folder}", "model.width=64"])
     with pytest.raises(RecipeError, match=r"model: found kind gpt2; wanted kind bert, as "):
         pretrain(str(recipe("other", "gpt2", "clm")), [f"init={folder}"])
-    pretrain(str(recipe("other")), [f"init={folder}", "model.dropout=0.3", "model.spread=0.1"])
+    pretrain(str(recipe("other")), [f"init={folder}", "model.dropout=0.3", "model.initializer_std=0.1"])
 
 
 @pytest.mark.long

@@ -73,7 +73,7 @@ def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective
     """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""
     path = recipe(kind=kind, objective=objective, steps=300, validation_rows=64, save=0, validate=0)
     words = ["phase.batch=64", "phase.length=8", "phase.rate=3e-3", "phase.warmup=20", "model.width=64"]
-    words += ["model.dropout=0.0", "model.attention_dropout=0.0", "model.spread=0.1"]
+    words += ["model.dropout=0.0", "model.attention_dropout=0.0", "model.initializer_std=0.1"]
     words += ["objective.hide=0.3"] if objective == "mlm" else []
     folder = pretrain(str(path), words)
     status = run.Run(folder).status

@@ -402,7 +402,9 @@ def test_a_folder_of_the_users_is_not_taken(recipe: Recipe, tmp_path: Path) -> N
     assert (mine / "thesis.txt").exists()
 
 
-@pytest.mark.parametrize("word", ["clip=-1.0", "save=-1", "layout.micro=-1", "layout.device=foo", "model.spread=-1.0"])
+@pytest.mark.parametrize(
+    "word", ["clip=-1.0", "save=-1", "layout.micro=-1", "layout.device=foo", "model.initializer_std=-1.0"]
+)
 def test_numbers_that_cannot_be(recipe: Recipe, word: str) -> None:
     with pytest.raises(RecipeError, match="wanted"):
         pretrain(str(recipe()), [word])

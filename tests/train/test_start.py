@@ -14,7 +14,7 @@ from ordsmed.train.start import check_same
 def test_what_makes_another_network() -> None:
     """Not its dropout nor how fresh weights are spread; a row of types or none is the same."""
     one = bert.Bert(width=16, layers=2, heads=2, positions=8)
-    check_same(one, dataclasses.replace(one, dropout=0.5, spread=0.5), "a run")
+    check_same(one, dataclasses.replace(one, dropout=0.5, initializer_std=0.5), "a run")
     check_same(None, one, "a run")
     for name, value in {"width": 32, "layers": 3, "heads": 4, "positions": 16, "inner": 99, "epsilon": 0.5}.items():
         with pytest.raises(RecipeError, match=f"model: found {name} .*; wanted {name} {value}, as a run has"):

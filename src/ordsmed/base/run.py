@@ -447,7 +447,7 @@ def fits(run: Run, recipe: Recipe) -> bool:
     if mark is None or mark == fingerprint(recipe):
         return mark is not None
     try:
-        stored = settings.read(path) if path.exists() else None
+        stored = settings.renamed(settings.read(path), settings.FORMER) if path.exists() else None
         return bool(stored and essence(read_recipe(type(recipe), run.path)) == essence(recipe)) and mark == _mark(
             recipe, _within(essence(recipe), stored)
         )

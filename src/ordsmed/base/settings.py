@@ -26,6 +26,11 @@ Table = dict[str, Any]
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # as people say it
 COUNTS = {2: "two", 3: "three"}
 ELSEWHERE = "; elsewhere "  # in a setting's help: what other codes call it
+RENAMED = {  # what settings were called -> what they are called: recipes, overrides and runs from before go on
+    "spread": "initializer_std",
+    "places_spread": "positions_initializer_std",
+}
+FORMER = {name: former for former, name in RENAMED.items()}
 
 
 class _Unknown(RecipeError):
@@ -79,7 +84,7 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
     if not isinstance(table, Mapping):
         raise RecipeError(place, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
     hints = get_type_hints(cls, include_extras=True)
-    table = _named_size(cls, table, place)
+    table = _renamed(cls, _named_size(cls, table, place), place)
     for key in table:
         if key not in _names(cls):
             raise _Unknown(_at(place, key), key, _names(cls))
@@ -103,7 +108,8 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     """Settings as tables, lists and scalars: what TOML and JSON can hold. Nothing said (None) is left out.
 
     `essence` leaves out what a class names in HOW: where and by whom it is done, which changes nothing of what is made;
-    and what it names in LATER_ADDED where nothing else was asked for: folders from before go on to fit.
+    and what it names in LATER_ADDED where nothing else was asked for: folders from before go on to fit. For the same
+    reason a renamed setting stands there under its former name.
     """
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         how = getattr(type(settings), "HOW", ()) if essence else ()
@@ -114,7 +120,7 @@ def plain(settings: object, *, essence: bool = False) -> Any:
             if f.name not in how and not (f.name in newer and getattr(settings, f.name) == f.default)
         ]
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
-        fields = {k: v for k, v in fields.items() if v is not None}
+        fields = {FORMER.get(k, k) if essence else k: v for k, v in fields.items() if v is not None}
         return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields
     if isinstance(settings, Mapping):
         return {str(k): plain(v, essence=essence) for k, v in settings.items()}
@@ -240,6 +246,26 @@ def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str,
     return {**sizes[table["size"]], **{k: v for k, v in table.items() if k != "size"}}
 
 
+def _renamed(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """A table whose keys have former names, by the names they have now."""
+    for former, name in RENAMED.items():
+        if former in table and former not in _names(cls) and name in _names(cls):
+            if name in table:
+                problem = f"`{name}` is set too, which is its name now"
+                raise RecipeError(_at(place, former), problem, "one of the two", f"leave out `{former}`")
+            table = {name if key == former else key: value for key, value in table.items()}
+    return table
+
+
+def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Table:
+    """A table as a file has it, and those in it, with the present names of its keys; with FORMER, the former ones."""
+    result: Table = {}
+    for key, value in table.items():
+        below = [renamed(entry, names) for entry in value] if _is_tables(value) else value
+        result[names.get(key, key)] = renamed(value, names) if isinstance(value, Mapping) else below
+    return result
+
+
 def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
     if choices.many and isinstance(value, list):
         return tuple(_choice(choices, entry, f"{place}[{number}]") for number, entry in enumerate(value, 1))
@@ -285,6 +311,7 @@ def _put(table: Table, path: list[str], value: Any, word: str) -> None:
         else:
             _put(entries[int(number) - 1], path[1:], value, word)
     elif len(path) == 1:
+        table.pop(RENAMED.get(key, FORMER.get(key, "")), None)  # whatever name the recipe has for it
         table[key] = value
     elif entries:
         for entry in entries:

@@ -28,7 +28,7 @@ from ordsmed.nn.heads import in_turn
 from ordsmed.nn.model import PIPELINES, ModelSettings, TaskKind
 from ordsmed.text.tokenizer import Tokenizer
 
-SPREAD = 0.02  # of a fresh head's weights
+INITIALIZER_STD = 0.02  # of a fresh head's weights
 LOST = " lost"  # behind a term: its summed loss, among what is told of examples
 Arrays = dict[str, NDArray[Any]]
 ClassWeights = dict[str, float] | Literal["balanced"] | None
@@ -60,7 +60,7 @@ class Task(Objective):
         if self.top is None:
             head = self.model_settings.task_head(role, outputs)
         else:
-            head = in_turn(SPREAD, out=nn.Linear(self.top.width, outputs))
+            head = in_turn(INITIALIZER_STD, out=nn.Linear(self.top.width, outputs))
         self.add_module(role, head)
         number_layers(self)
 

@@ -34,7 +34,7 @@ SIZES = {  # ours -> the keys of their config.json
 NUMBERS = {
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
-    "spread": "initializer_range",
+    "initializer_std": "initializer_range",
     "tied": "tie_word_embeddings",
 }
 Table = dict[str, str | tuple[str, ...]]
@@ -64,7 +64,7 @@ class EncoderSettings(Family):
     """of attention weights; elsewhere attention_probs_dropout_prob"""
     epsilon: float = 1e-12
     """of layer norms; elsewhere layer_norm_eps"""
-    spread: float = 0.02
+    initializer_std: float = 0.02
     """standard deviation of fresh weights; elsewhere initializer_range"""
     tied: bool = True
     """words are scored by the table of the embeddings; false: by one of their own; elsewhere tie_word_embeddings"""
@@ -85,23 +85,23 @@ class EncoderSettings(Family):
         return self.width
 
     @property
-    def residual_spread(self) -> float:
+    def residual_std(self) -> float:
         """Standard deviation of fresh weights of what blocks add."""
-        return self.spread
+        return self.initializer_std
 
     def build(self, vocabulary: int) -> Encoder:
         return Encoder(self, vocabulary)
 
     def token_head(self, model: Model) -> MaskedHead:
         chosen = ACTIVATIONS[self.head_activation or self.activation]
-        return MaskedHead(model, self.width, self.embedded, self.epsilon, self.spread, chosen, tied=self.tied)
+        return MaskedHead(model, self.width, self.embedded, self.epsilon, self.initializer_std, chosen, tied=self.tied)
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         out = nn.Linear(self.width, outputs)
         if kind == "span":
-            return in_turn(self.spread, out=out)
+            return in_turn(self.initializer_std, out=out)
         before = self.pooled() if kind == "classify" else {}
-        return in_turn(self.spread, **before, dropout=Dropout(self.dropout), out=out)
+        return in_turn(self.initializer_std, **before, dropout=Dropout(self.dropout), out=out)
 
     def pooled(self) -> dict[str, nn.Module]:
         """What makes of the first token's state what a text's class is told from."""
@@ -129,7 +129,7 @@ class EncoderSettings(Family):
             "max_position_embeddings": self.positions + self.offset, "type_vocab_size": max(self.types, 1),
             "hidden_act": activations.theirs(self.activation), "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.attention_dropout, "layer_norm_eps": self.epsilon,
-            "initializer_range": self.spread, "pad_token_id": tokenizer.pad, "tie_word_embeddings": self.tied,
+            "initializer_range": self.initializer_std, "pad_token_id": tokenizer.pad, "tie_word_embeddings": self.tied,
         }  # fmt: skip
 
     @classmethod
@@ -150,7 +150,7 @@ class EncoderSettings(Family):
 
     def pair_head(self, model: Model) -> PairHead:
         """How two segments belong together; for families that say so in their capabilities."""
-        return PairHead(self.width, self.spread)
+        return PairHead(self.width, self.initializer_std)
 
     def bert_names(self) -> Names:
         """The names of BERT's pretraining class, which Megatron's has as well."""
@@ -231,11 +231,11 @@ class Encoder(Model):
         self.blocks = nn.ModuleList(block(settings) for _ in range(settings.layers))
         if self.pre_norm:  # behind the blocks, as where it is used: rates by layer go by this order
             self.norm = nn.LayerNorm(width, settings.epsilon)
-        self.apply(lambda module: fresh(module, settings.spread))
-        if settings.residual_spread != settings.spread:
+        self.apply(lambda module: fresh(module, settings.initializer_std))
+        if settings.residual_std != settings.initializer_std:
             for name, weight in self.named_parameters():
                 if name.endswith(("mix.weight", "down.weight")):
-                    nn.init.normal_(weight, std=settings.residual_spread)
+                    nn.init.normal_(weight, std=settings.residual_std)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None, types: Tensor | None = None
@@ -288,6 +288,6 @@ class PreNormBlock(PostNormBlock):
         return second.alone(second.product(activations.bent(self.up, self.activation, read)))
 
 
-def deep(spread: float, layers: int) -> float:
+def deep(std: float, layers: int) -> float:
     """GPT-2's and Megatron's smaller weights of what blocks add: 2 x layers of them make one sum."""
-    return spread / math.sqrt(2 * layers)
+    return std / math.sqrt(2 * layers)

@@ -145,7 +145,7 @@ class Family:
         return Tuning(rate=small_rate(self, base=3e-5))
 
     def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
-        """Fill in what is left to the width; refuse sizes, spreads and dropouts that cannot be."""
+        """Fill in what is left to the width; refuse sizes, standard deviations and dropouts that cannot be."""
         own: Any = self
         object.__setattr__(self, "heads", own.heads or max(1, own.width // 64))
         object.__setattr__(self, "inner", own.inner or inner)
@@ -158,7 +158,7 @@ class Family:
             value = getattr(self, name)
             if name == "epsilon" and not 0 <= value < 1:
                 raise ValueError(f"{name}: found {value}; wanted 0 to below 1")
-            if name.endswith("spread") and not 0 < value < 10:
+            if name.endswith(("initializer_std", "spread")) and not 0 < value < 10:
                 raise ValueError(f"{name}: found {value}; wanted above 0, to 10")
             if name.endswith("dropout") and not 0 <= value < 1:
                 raise ValueError(f"{name}: found {value}; wanted 0 to below 1")

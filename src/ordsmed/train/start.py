@@ -32,7 +32,7 @@ def _said(model: ModelSettings, name: str) -> str:
 
 def unlike(ours: ModelSettings, theirs: ModelSettings) -> list[str]:
     """In which settings two networks differ; dropout, fresh weights and what a token sees may."""
-    free = ("dropout", "spread", "deep", "lstm", "types", "causal")
+    free = ("dropout", "initializer_std", "spread", "deep", "lstm", "types", "causal")
     fields = dict.fromkeys(f.name for model in (ours, theirs) for f in dataclasses.fields(model))
     names = [name for name in fields if not name.endswith(free)]
     found = [name for name in names if getattr(ours, name, None) != getattr(theirs, name, None)]

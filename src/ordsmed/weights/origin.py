@@ -95,7 +95,7 @@ class Origin:
 
     def recipe(self) -> dict[str, Any]:
         """That of a run, as a table."""
-        return settings.read(self.folder / RECIPE)
+        return settings.renamed(settings.read(self.folder / RECIPE))
 
     def network(self) -> Any:
         """The settings of its network."""

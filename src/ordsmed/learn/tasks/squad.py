@@ -33,7 +33,7 @@ from ordsmed.learn.joint import NEVER, JointHead
 from ordsmed.learn.score import answers as decode
 from ordsmed.learn.score import squad as official
 from ordsmed.learn.score.answers import Answered, Candidates, Decoding, Passage
-from ordsmed.learn.task import SPREAD, Arrays, Files, Task, TaskSettings, by_example
+from ordsmed.learn.task import INITIALIZER_STD, Arrays, Files, Task, TaskSettings, by_example
 from ordsmed.learn.upper_layers import width
 from ordsmed.learn.usage import Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
@@ -389,7 +389,7 @@ class Joint(Task):
         self.beam, self.refuse = settings.beam, settings.refuse
         self.weights = {"span": 1.0} | ({"answerable": settings.answerable_weight} if self.refuse else {})
         self.joint = JointHead(self.top.width if self.top else width(model), settings.form, refuse=self.refuse)
-        self.joint.apply(lambda module: fresh(module, SPREAD))
+        self.joint.apply(lambda module: fresh(module, INITIALIZER_STD))
         number_layers(self)
 
     def update_settings(self, settings: TaskSettings) -> None:

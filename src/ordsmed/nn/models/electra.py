@@ -64,7 +64,7 @@ class Electra(EncoderSettings, Choice):
 
     def detect_head(self, model: Model) -> DetectHead:
         """The score's layer begins with Glorot's weights as well."""
-        head = DetectHead(self.width, self.spread, ACTIVATIONS[self.activation])
+        head = DetectHead(self.width, self.initializer_std, ACTIVATIONS[self.activation])
         nn.init.xavier_uniform_(head.out.weight)
         return head
 

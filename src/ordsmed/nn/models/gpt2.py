@@ -57,9 +57,9 @@ class Gpt2(Family, Choice):
     """of attention weights; elsewhere attn_pdrop"""
     epsilon: float = 1e-5
     """of layer norms; elsewhere layer_norm_epsilon"""
-    spread: float = 0.02
+    initializer_std: float = 0.02
     """standard deviation of fresh weights; elsewhere initializer_range"""
-    places_spread: float = 0.01
+    positions_initializer_std: float = 0.01
     """of fresh positions (Megatron's have 0.02)"""
     deep: bool = True
     """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
@@ -100,7 +100,7 @@ class Gpt2(Family, Choice):
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         before = {"dropout": Dropout(self.dropout)} if kind == "tag" else {}
-        return in_turn(self.spread, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
+        return in_turn(self.initializer_std, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
 
     def smaller(self, width: int, layers: int) -> Gpt2:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
@@ -118,7 +118,8 @@ class Gpt2(Family, Choice):
             "n_positions": self.positions, "n_ctx": self.positions,
             "activation_function": activations.theirs(self.activation),
             "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
-            "layer_norm_epsilon": self.epsilon, "initializer_range": self.spread, "tie_word_embeddings": self.tied,
+            "layer_norm_epsilon": self.epsilon, "initializer_range": self.initializer_std,
+            "tie_word_embeddings": self.tied,
             "scale_attn_weights": self.scaled, "scale_attn_by_inverse_layer_idx": self.scaled_by_layer,
             "bos_token_id": end, "eos_token_id": end,
         }  # fmt: skip
@@ -155,7 +156,7 @@ class Gpt2(Family, Choice):
         sizes |= {"inner": "n_inner"} if config.get("n_inner") is not None else {}
         numbers = {
             "dropout": "resid_pdrop", "attention_dropout": "attn_pdrop", "epsilon": "layer_norm_epsilon",
-            "spread": "initializer_range", "tied": "tie_word_embeddings", "scaled": "scale_attn_weights",
+            "initializer_std": "initializer_range", "tied": "tie_word_embeddings", "scaled": "scale_attn_weights",
             "scaled_by_layer": "scale_attn_by_inverse_layer_idx",
         }  # fmt: skip
         chosen = activations.ours(config, "activation_function", "gelu_new")
@@ -179,14 +180,20 @@ class Gpt2Model(Model):
 
     def _fresh(self, settings: Gpt2) -> None:
         """GPT-2's scheme: normal 0.02, positions 0.01, what blocks add smaller by sqrt(2 L), biases 0."""
-        residual = settings.spread / (math.sqrt(2 * settings.layers) if settings.deep else 1)
+        residual = settings.initializer_std / (math.sqrt(2 * settings.layers) if settings.deep else 1)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif "norm" not in name:
                 adds = name.endswith(("mix.weight", "down.weight"))
-                spread = settings.places_spread if name == "places.weight" else residual if adds else settings.spread
-                nn.init.normal_(parameter, std=spread)
+                std = (
+                    settings.positions_initializer_std
+                    if name == "places.weight"
+                    else residual
+                    if adds
+                    else settings.initializer_std
+                )
+                nn.init.normal_(parameter, std=std)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
@@ -239,7 +246,7 @@ class NextHead(TokenHead):
 
     def __init__(self, settings: Gpt2, model: Model) -> None:
         super().__init__()
-        self.words, self.bias = scored_words(model, settings.spread, tied=settings.tied), None
+        self.words, self.bias = scored_words(model, settings.initializer_std, tied=settings.tied), None
 
     def transform(self, hidden: Tensor) -> Tensor:
         return hidden

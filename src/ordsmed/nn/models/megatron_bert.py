@@ -36,8 +36,8 @@ class MegatronBert(EncoderSettings, Choice):
     pre_norm: ClassVar[bool] = True
 
     @property
-    def residual_spread(self) -> float:
-        return deep(self.spread, self.layers) if self.deep else self.spread
+    def residual_std(self) -> float:
+        return deep(self.initializer_std, self.layers) if self.deep else self.initializer_std
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return self.described(vocabulary, tokenizer)

@@ -84,7 +84,7 @@ class ModernBert(Family, Choice):
     """inside the feed-forward layers"""
     epsilon: float = 1e-5
     """of layer norms"""
-    spread: float = 0.02
+    initializer_std: float = 0.02
     """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers);
     elsewhere initializer_range"""
     whole: tuple[int, ...] | None = None
@@ -166,8 +166,10 @@ class ModernBert(Family, Choice):
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         dense, out = nn.Linear(self.width, self.width, bias=self.head_bias), nn.Linear(self.width, outputs)
-        made = in_turn(self.spread, dense=dense, gelu=Activated(self.head_activation), norm=_norm(self), out=out)
-        _fresh(dense.weight, deep(self.spread, self.layers))
+        made = in_turn(
+            self.initializer_std, dense=dense, gelu=Activated(self.head_activation), norm=_norm(self), out=out
+        )
+        _fresh(dense.weight, deep(self.initializer_std, self.layers))
         _fresh(out.weight, self.width**-0.5)
         return made
 
@@ -203,7 +205,7 @@ class ModernBert(Family, Choice):
             },
             "global_rope_theta": self.theta, "local_rope_theta": self.local_theta,
             "attention_dropout": self.attention_dropout, "embedding_dropout": self.embedding_dropout,
-            "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.spread,
+            "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.initializer_std,
             "initializer_cutoff_factor": 2.0, "norm_bias": self.norm_bias, "attention_bias": self.attention_bias,
             "mlp_bias": self.inner_bias, "classifier_bias": self.head_bias, "decoder_bias": self.word_bias,
             "tie_word_embeddings": self.tied,
@@ -260,7 +262,7 @@ class ModernBert(Family, Choice):
         numbers = {
             "dropout": "attention_dropout", "attention_dropout": "attention_dropout",
             "embedding_dropout": "embedding_dropout", "inner_dropout": "mlp_dropout", "epsilon": "norm_eps",
-            "spread": "initializer_range", "norm_bias": "norm_bias", "attention_bias": "attention_bias",
+            "initializer_std": "initializer_range", "norm_bias": "norm_bias", "attention_bias": "attention_bias",
             "inner_bias": "mlp_bias", "head_bias": "classifier_bias", "word_bias": "decoder_bias",
             "tied": "tie_word_embeddings", "every": "global_attn_every_n_layers", "theta": "global_rope_theta",
             "local_theta": "local_rope_theta",
@@ -324,7 +326,7 @@ class Modern(Model):
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
                 adds = name.endswith(("mix.weight", "down.weight"))
-                _fresh(weight, deep(settings.spread, settings.layers) if adds else settings.spread)
+                _fresh(weight, deep(settings.initializer_std, settings.layers) if adds else settings.initializer_std)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
@@ -398,15 +400,15 @@ class ModernHead(TokenHead):
 
     def __init__(self, settings: ModernBert, model: Model) -> None:
         super().__init__()
-        self.words = scored_words(model, settings.spread, tied=settings.tied)
+        self.words = scored_words(model, settings.initializer_std, tied=settings.tied)
         self.dense = nn.Linear(settings.width, settings.width, bias=settings.head_bias)
         self.norm, self.activation = _norm(settings), ACTIVATIONS[settings.head_activation]
         self.bias = nn.Parameter(torch.zeros(model.words.num_embeddings)) if settings.word_bias else None
         if self.dense.bias is not None:
             nn.init.zeros_(self.dense.bias)
-        _fresh(self.dense.weight, deep(settings.spread, settings.layers))
+        _fresh(self.dense.weight, deep(settings.initializer_std, settings.layers))
         if not settings.tied:
-            _fresh(self.words.weight, settings.spread)
+            _fresh(self.words.weight, settings.initializer_std)
 
     def transform(self, hidden: Tensor) -> Tensor:
         output: Tensor = self.norm(self.activation(self.dense(hidden)))
@@ -435,12 +437,12 @@ def _norm(settings: ModernBert) -> nn.LayerNorm:
     return nn.LayerNorm(settings.width, settings.epsilon, bias=settings.norm_bias)
 
 
-def _fresh(weight: Tensor, spread: float) -> None:
-    """Normal, drawn again where it lies beyond two spreads, by every torch alike: its `trunc_normal_` has changed."""
+def _fresh(weight: Tensor, std: float) -> None:
+    """Normal, drawn again beyond two standard deviations; by every torch alike: its `trunc_normal_` has changed."""
     if weight.is_meta:
         return
     with torch.no_grad():
-        edge = weight.new_tensor(2 * spread, device="cpu").item()
-        weight.normal_(0.0, spread)
+        edge = weight.new_tensor(2 * std, device="cpu").item()
+        weight.normal_(0.0, std)
         while (beyond := weight.abs() > edge).any():
-            weight.copy_(torch.where(beyond, torch.empty_like(weight).normal_(0.0, spread), weight))
+            weight.copy_(torch.where(beyond, torch.empty_like(weight).normal_(0.0, std), weight))

@@ -158,7 +158,7 @@ def pretrain_bert(values: Values, call: Call) -> None:
 def pretrain_gpt2(values: Values, call: Call) -> None:
     """GPT-2 over documents that follow each other."""
     call.put("model.kind", "gpt2")
-    call.put("model.places_spread", 0.02)
+    call.put("model.positions_initializer_std", 0.02)
     call.recipes["pretrain"]["model"]["deep"] = True
     if "deep_init" in values.given:
         call.notes.append("--deep-init: GPT-2 begins so always")

@@ -181,7 +181,7 @@ def _table(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _recipe(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        return values.table(values.clean(settings.read(path / RECIPE)))
+        return values.table(values.clean(settings.renamed(settings.read(path / RECIPE))))
     except (OrdsmedError, OSError) as error:
         result = error.found if isinstance(error, OrdsmedError) else error.strerror
         notes.append(f"{RECIPE}: {result}; what was asked for is not known")
