@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from ordsmed.measure.bench import tasks as bench_tasks
 from ordsmed.measure.bench import training
 from ordsmed.measure.bench.bench import Bench, bench
 from ordsmed.nn.models import bert
+from ordsmed.train.callbacks import Callback
 
 BERT = ["model.width=32", "model.layers=1", "model.heads=2", "vocabulary=300", "tokens=5000", "length=16", "batch=4",
         "layout.device=cpu", "layout.threads=1"]  # fmt: skip
@@ -63,13 +64,14 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
     told: list[tuple[int, float]] = []
 
     def train(
-        job: Any, folder: Path, first: int, peak: float, *, each: Callable[[int], None], watch: object = None
+        job: Any, folder: Path, first: int, peak: float, *, callbacks: Sequence[Callback], watch: object = None
     ) -> None:
         assert (folder.is_dir(), first) == (True, 0)
         steps = sum(phase.steps for phase in job.phases)
         told.append((steps, peak))
         for step in range(1, steps + 1):
-            each(step)
+            for callback in callbacks:
+                callback.after_step(SimpleNamespace(step=step))  # type: ignore[arg-type]
 
     monkeypatch.setattr("ordsmed.train.loop.train", train)
     return told

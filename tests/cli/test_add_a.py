@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -43,9 +44,11 @@ def run(*words: str) -> None:
 
 
 def test_the_page_has_a_file_of_every_kind() -> None:
-    kinds = re.findall(r'^(?:kind = |clean = \[|sentences = )"(my_lab\.\w+)', "\n".join(FILES.values()), re.M)
+    kinds = re.findall(
+        r'^(?:kind = |clean = \[|callbacks = \[|sentences = )"(my_lab\.\w+)', "\n".join(FILES.values()), re.M
+    )
     assert {f"my_lab/{kind.split('.')[1]}.py" for kind in kinds} == {name for name in FILES if name.endswith(".py")}
-    assert len(kinds) == 8
+    assert len(kinds) == 9
 
 
 @pytest.mark.long
@@ -63,6 +66,8 @@ def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
         said[command.removeprefix("ordsmed ")] = capsys.readouterr().out
     assert "          the folder\n" in said["menus corpora my_lab.poems"]
     assert "in all: 20 steps" in said["pretrain my_lab/means.toml --dry-run"]
+    lines = [json.loads(line) for line in Path("work/pretrain/means/weights.jsonl").read_text().splitlines()]
+    assert [(line["step"], len(line["counts"])) for line in lines] == [(10, 20), (20, 20)]
     assert re.search(r"validation at step 20: loss \d\.\d+\n", said["show work/pretrain/means"])
     assert "  [MASK]: " in said['fill work/pretrain/means "The [MASK] sings."']
     assert "words x 64 numbers" in said["embed work/pretrain/means poems/one.txt vectors.npz"]

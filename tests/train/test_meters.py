@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,35 +12,9 @@ import torch
 
 from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import Ranks
-from ordsmed.train import meters
 from ordsmed.train.meters import Meters, read
 
 WEIGHTS = {"a": 2.0, "b": 0.5}
-
-
-class Board:
-    """As much of TensorBoard as is written to."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, float, int]] = []
-        self.full = False
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        self.seen.append((name, value, step))
-
-    def close(self) -> None:
-        self.seen.append(("closed", 0.0, 0))
-
-
-@pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
-    made = Board()
-    monkeypatch.setattr(meters, "_tensorboard", lambda folder, start: made)
-    hook = threading.excepthook
-    yield made
-    threading.excepthook = hook
 
 
 def of(folder: Path, rank: int = 0, **how: Any) -> Meters:
@@ -56,8 +27,9 @@ def add(own: Meters, step: int, a: float, b: float, norm: float = 1.0, **more: A
     own.add(line, {"a": torch.tensor(a), "b": torch.tensor(b)})
 
 
-def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path, board: Board) -> None:
-    own = of(tmp_path, summed=True)
+def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path) -> None:
+    listened: list[dict[str, Any]] = []
+    own = of(tmp_path, summed=True, tell=listened.extend)
     assert own.flush(WEIGHTS) == {}
     add(own, 1, 1.0, 2.0, rate=0.25)
     add(own, 2, 3.0, 4.0, rate=0.5)
@@ -75,15 +47,11 @@ def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path, board:
     assert told["share_of_peak"] == pytest.approx(0.2, rel=0.1)
     assert own.flush(WEIGHTS) is told
     assert len(read(own.path)) == 2
-    assert ("training/loss", 8.0, 2) in board.seen
-    assert ("training/rate", 0.5, 2) in board.seen
-    assert ("training/norm", 1.0, 1) in board.seen
-    assert ("speed/tokens_per_second", told["tokens_per_second"], 2) in board.seen
-    own.close()
-    assert board.seen[-1][0] == "closed"
+    own.note({"step": 2, "validation": 1.5})
+    assert listened == read(own.path), "who listens gets every line once"
 
 
-def test_a_line_has_its_seconds_to_a_tenth_of_a_millisecond(tmp_path: Path, board: Board) -> None:
+def test_a_line_has_its_seconds_to_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
     own = of(tmp_path, summed=True)
     add(own, 1, 1.0, 2.0, seconds=0.123456789)
     own.flush(WEIGHTS)
@@ -91,16 +59,7 @@ def test_a_line_has_its_seconds_to_a_tenth_of_a_millisecond(tmp_path: Path, boar
     assert line["seconds"] == round(line["seconds"], 4) >= 0.1234
 
 
-@pytest.mark.parametrize(("start", "purged"), [(0, None), (4, 5)])
-def test_events_after_the_step_that_is_gone_on_from_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, purged: int | None
-) -> None:
-    writer = pytest.importorskip("torch.utils.tensorboard")
-    monkeypatch.setattr(writer, "SummaryWriter", lambda folder, purge_step: (folder, purge_step))
-    assert meters._tensorboard(tmp_path, start) == (str(tmp_path / "tensorboard"), purged)
-
-
-def test_losses_are_summed_over_ranks_once(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_summed_over_ranks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(Ranks, "total", lambda self, values: asked.append(values.shape) or values * 4)
     for summed, wanted in ((False, 12.0), (True, 3.0)):
@@ -113,14 +72,14 @@ def test_losses_are_summed_over_ranks_once(tmp_path: Path, board: Board, monkeyp
 
 
 @pytest.mark.parametrize(("a", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.nan), (1.0, math.inf)])
-def test_a_loss_or_a_norm_that_is_no_number_ends_the_run(tmp_path: Path, board: Board, a: float, norm: float) -> None:
+def test_a_loss_or_a_norm_that_is_no_number_ends_the_run(tmp_path: Path, a: float, norm: float) -> None:
     own = of(tmp_path)
     add(own, 7, a, 1.0, norm)
     with pytest.raises(RunError, match=r"step 7: loss .*wanted finite numbers"):
         own.flush(WEIGHTS)
 
 
-def test_fp16_steps_that_ran_over_have_no_norm(tmp_path: Path, board: Board) -> None:
+def test_fp16_steps_that_ran_over_have_no_norm(tmp_path: Path) -> None:
     own = of(tmp_path)
     add(own, 7, 1.0, 1.0, math.inf, scale=64.0)
     own.flush(WEIGHTS)
@@ -130,7 +89,7 @@ def test_fp16_steps_that_ran_over_have_no_norm(tmp_path: Path, board: Board) -> 
         own.flush(WEIGHTS)
 
 
-def test_lines_of_steps_that_will_be_made_again_go(tmp_path: Path, board: Board) -> None:
+def test_lines_of_steps_that_will_be_made_again_go(tmp_path: Path) -> None:
     """The first rank's alone; a last line that a kill cut off is no line."""
     lines = [{"step": 1}, {"step": 2}, {"step": 2, "validation": 1.5}, {"step": 3}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -143,24 +102,22 @@ def test_lines_of_steps_that_will_be_made_again_go(tmp_path: Path, board: Board)
     assert of(tmp_path / "nowhere", rank=1).validations() == []
 
 
-def test_only_the_first_rank_writes(tmp_path: Path, board: Board) -> None:
+def test_only_the_first_rank_writes(tmp_path: Path) -> None:
     own = of(tmp_path, rank=1, summed=True)
-    assert own.board is None
     add(own, 1, 1.0, 2.0)
     assert own.flush(WEIGHTS, final=True)["loss"] == 3.0
     own.note({"step": 1, "validation": 2.0})
     assert not own.path.exists()
 
 
-def test_a_validation_is_a_line_of_its_own(tmp_path: Path, board: Board) -> None:
+def test_a_validation_is_a_line_of_its_own(tmp_path: Path) -> None:
     own = of(tmp_path)
     own.note({"step": 4, "phase": 1, "validation": 2.5, "mlm_right": 0.5})
     assert read(own.path) == [{"step": 4, "phase": 1, "validation": 2.5, "mlm_right": 0.5}]
-    assert board.seen == [("validation/validation", 2.5, 4), ("validation/mlm_right", 0.5, 4)]
 
 
 def test_what_a_full_disk_does_not_take_waits(
-    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In its order, told once, no half line; at the end it is an error."""
     own = of(tmp_path)
@@ -194,29 +151,3 @@ def test_what_a_full_disk_does_not_take_waits(
     own.note({"step": 4})
     assert [line["step"] for line in read(own.path)] == [1, 2, 3, 4]
     assert (own.unwritten, own.full) == ("", False)
-
-
-def test_a_board_that_cannot_be_written_ends_and_the_run_goes_on(
-    tmp_path: Path, board: Board, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = of(tmp_path)
-    board.full = True
-    add(own, 1, 1.0, 2.0)
-    assert own.flush(WEIGHTS)["loss"] == 3.0
-    assert own.waiting == []
-    assert own.board is None
-    assert "no more TensorBoard events: No space left on device" in capsys.readouterr().err
-    own.note({"step": 1, "validation": 1.0})
-    assert len(read(own.path)) == 2
-
-
-def test_only_its_boards_faults_are_swallowed(tmp_path: Path, board: Board) -> None:
-    heard: list[Any] = []
-    threading.excepthook = heard.append
-    own = of(tmp_path)
-    theirs = type("Thread", (), {"__module__": "tensorboard.summary.writer"})()
-    for thread, kind in ((theirs, OSError), (theirs, ValueError), (threading.Thread(), OSError)):
-        threading.excepthook(SimpleNamespace(thread=thread, exc_type=kind))  # type: ignore[arg-type]
-    assert [fault.exc_type for fault in heard] == [ValueError, OSError]
-    own.close()
-    assert threading.excepthook == heard.append

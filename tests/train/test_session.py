@@ -20,6 +20,7 @@ from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
 from ordsmed.train import checkpoint, loop, request
 from ordsmed.train import session as deed
+from ordsmed.train.callbacks import Replanned
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import memory
 from ordsmed.train.plan import planned
@@ -28,6 +29,7 @@ from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
 from ordsmed.train.saving import Saving
+from ordsmed.train.trouble import Rewind
 from ordsmed.weights.trained import open_model
 
 Recipe = Callable[..., Path]
@@ -112,7 +114,7 @@ def test_it_rewinds_as_often_as_it_must(
     def train(job: Job, folder: Path, start: int, *_: Any, **__: Any) -> int:
         done.append(f"from {start}")
         for step, _ in back:
-            raise loop.Rewind(step, f"loss {step}")
+            raise Rewind(step, f"loss {step}")
         return 12
 
     monkeypatch.setattr(loop, "train", train)
@@ -318,7 +320,7 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
     def train(job: Job, folder: Path, start: int, peak: float, **_: Any) -> int:
         starts.append(start)
         if start == 0:
-            raise loop.Replanned(2, [[2, 0.0], [1, 0.0]])
+            raise Replanned(2, [[2, 0.0], [1, 0.0]])
         return 3
 
     monkeypatch.setattr(loop, "train", train)
@@ -339,13 +341,13 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
     monkeypatch.setattr(deed.Deadline, "of", lambda *how: given.append(how[2:]))
     monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
     for start in (3, 0):
-        deed._train(None, job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+        deed._train(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
     assert given == [(3, 6.0), (0, 0)]
 
 
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
-    how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": ""}
+    how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": "", "callbacks": ()}
     monkeypatch.setattr(deed, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
@@ -386,7 +388,7 @@ def asked_for(recipe: Any, folder: Path) -> request.Request:
 def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
     """As much of a plan as a session has to do with."""
     plan = SimpleNamespace(
-        recipe=recipe, ranks=ranks, recipes=Pretraining, network=recipe.model, lines=lambda: ["planned"],
+        recipe=recipe, ranks=ranks, recipes=Pretraining, callbacks=(), network=recipe.model, lines=lambda: ["planned"],
         fitted=fit, finish=lambda job, folder: {"finished": True}, **{"verify": lambda: None, **more},
     )  # fmt: skip
     plan.by = lambda recipe: plan_of(recipe, ranks, fit, **more)

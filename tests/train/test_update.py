@@ -20,7 +20,8 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RunError
 from ordsmed.nn import dropout
 from ordsmed.nn.shards import LocalParameter
-from ordsmed.train import average, loop
+from ordsmed.train import average, callbacks, loop, trouble
+from ordsmed.train.callbacks import AfterStep
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.meters import read
 
@@ -144,17 +145,17 @@ def test_the_guard_and_the_record_are_told_the_loss_of_all_ranks(
 def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp_path: Path) -> None:
     stopped, skipped, rewound = (small(f'trouble.action="{action}"') for action in ("stop", "skip", "rewind"))
     with pytest.raises(RunError, match="step 3: loss nan"):
-        loop.handle_trouble(stopped, tmp_path, 3, "loss nan")
-    with pytest.raises(loop.Rewind) as raised:
-        loop.handle_trouble(rewound, tmp_path, 3, "loss nan")
-    assert (raised.value.step, raised.value.why) == (3, "loss nan")
-    loop.handle_trouble(skipped, tmp_path, 3, "loss nan")
-    loop.handle_trouble(skipped, tmp_path, 3, "left out")  # known already
+        trouble.handle_trouble(stopped, tmp_path, 3, "loss nan")
+    with pytest.raises(trouble.Rewind) as raised:
+        trouble.handle_trouble(rewound, tmp_path, 3, "loss nan")
+    assert (raised.value.step, raised.value.reason) == (3, "loss nan")
+    trouble.handle_trouble(skipped, tmp_path, 3, "loss nan")
+    trouble.handle_trouble(skipped, tmp_path, 3, "left out")  # known already
     assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
     assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
     skipped.parts[0].local.data.fill_(torch.nan)
     with pytest.raises(RunError, match="step 5: loss nan; the weights are no numbers, so skipping rows does not help"):
-        loop.handle_trouble(skipped, tmp_path, 5, "loss nan")
+        trouble.handle_trouble(skipped, tmp_path, 5, "loss nan")
     assert not skipped.leaves_out(5)
 
 
@@ -221,10 +222,11 @@ class Course:
         folder.mkdir()
 
     def train(self, start: int = 0) -> int:
-        def judge(job: Job, index: int, meters: Any, step: int) -> None:
+        def judge(job: Job, index: int, meters: Any, step: int) -> str:
             lines = read(self.folder / "metrics.jsonl")
             assert lines[-1]["step"] == step or job.leaves_out(step), "written before"
             self.validations.append((index, step))
+            return ""
 
         @contextlib.contextmanager
         def asked() -> Iterator[Callable[[], int]]:
@@ -244,10 +246,11 @@ class Course:
             def save_as_it_is(writing, step: int) -> None:
                 self.saved.append((step, True))
 
-        self.monkeypatch.setattr(loop, "_validate", judge)
+        self.monkeypatch.setattr(callbacks, "note_validation", judge)
         self.monkeypatch.setattr(loop, "asked_to_stop", asked)
         self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
-        how: Any = {"saving": Writing(), "watch": Watching(), "each": self.seen.append}
+        seen = AfterStep(lambda state: self.seen.append(state.step))
+        how: Any = {"saving": Writing(), "watch": Watching(), "callbacks": [seen]}
         return loop.train(self.job, self.folder, start, 1e12, **how)
 
 
@@ -337,7 +340,8 @@ def test_a_step_that_lacks_rows_is_not_taken(course: Callable[..., Course], fini
 def test_weights_that_are_no_numbers_are_not_saved_by_who_stops(course: Callable[..., Course], action: str) -> None:
     found = course("save=0", "validate=0", f"trouble.action={action}", stop_after=1)
     found.monkeypatch.setattr(Job, "finite", property(lambda job: len(found.seen) != 2))
-    with pytest.raises(loop.Rewind if action == "rewind" else RunError, match=r"step 2.*weights that are no numbers"):
+    kind = trouble.Rewind if action == "rewind" else RunError
+    with pytest.raises(kind, match=r"step 2.*weights that are no numbers"):
         found.train()
     assert found.saved == []
 
@@ -366,9 +370,10 @@ def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable
     found = course()
     found.job.state.left_out = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
     before = weights_of(found.job)
-    found.monkeypatch.setattr(loop, "_validate", lambda *_: None)
+    found.monkeypatch.setattr(callbacks, "note_validation", lambda *_: "")
 
-    def taught(step: int) -> None:
+    def taught(state: callbacks.LoopState) -> None:
+        step = state.step
         found.seen.append(step)
         now = weights_of(found.job)
         same = all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
@@ -376,14 +381,14 @@ def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable
         before[:] = now
 
     found.stages.clear()
-    assert loop.train(found.job, found.folder, 0, 1e12, each=taught) == 5
+    assert loop.train(found.job, found.folder, 0, 1e12, callbacks=[AfterStep(taught)]) == 5
     assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [2, 4, 5]
     assert found.job.state.left_out == [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
 
 
 def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) -> None:
     """The second step's: it is left out of the record of steps, or the run rewinds or stops there."""
-    for action, wanted in (("skip", None), ("rewind", loop.Rewind), ("stop", RunError)):
+    for action, wanted in (("skip", None), ("rewind", trouble.Rewind), ("stop", RunError)):
         found = course(f'trouble.action="{action}"', "trouble.spike=9.0")
         found.monkeypatch.setattr(
             loop, "find_trouble", lambda job, *_, found=found: "loss nan" if len(found.seen) == 1 else ""

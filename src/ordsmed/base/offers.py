@@ -40,9 +40,11 @@ def imported(kind: str, place: str) -> ModuleType:
             here = Path(*kind.split(".")).with_suffix(".py")
             remedy = "`export PYTHONPATH=$PWD`" if here.exists() else "put the folder above it on PYTHONPATH"
             raise RecipeError(place, f"`{kind}`: {error}", "a module that Python finds", remedy) from None
-        raise RecipeError(place, f"`{kind}` cannot be imported: {_said(error)}", "", "mend or install that") from None
+        raise RecipeError(
+            place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend or install that"
+        ) from None
     except Exception as error:  # whatever a file of somebody's own does
-        raise RecipeError(place, f"`{kind}` cannot be imported: {_said(error)}", "", "mend that line") from None
+        raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend that line") from None
 
 
 def check(menu: str, kind: str, settings: Any, place: str) -> None:
@@ -88,7 +90,7 @@ def _uncallable(settings: type, name: str, form: str) -> str:
     return ""
 
 
-def _said(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """An error with the line it comes from."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.msg} ({error.filename}, line {error.lineno})"

@@ -10,17 +10,16 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from ordsmed.base.ending import STOP_AT, TO_STOP, Stopped
-from ordsmed.base.errors import RecipeError, RunError, Trouble
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say, unread
@@ -31,13 +30,13 @@ from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
+from ordsmed.train.callbacks import Callback, LoopState, call, in_order
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.meters import Meters
 from ordsmed.train.saving import Saving
+from ordsmed.train.trouble import handle_trouble
 from ordsmed.train.watch import Watch
-
-Each = Callable[[int], None]  # is told every step that is done
 
 
 class Unmade(Exception):
@@ -52,38 +51,40 @@ class Overfull(Exception):
         super().__init__(f"no memory is left at step {step}")
 
 
-class Replanned(Exception):
-    """From this step on the run has other numbers of steps, so that it ends in time."""
-
-    def __init__(self, step: int, plan: list[list[float]]) -> None:
-        self.step, self.plan = step, plan
-        super().__init__(f"another plan from step {step}")
-
-
-class Rewind(Exception):
-    """The run goes back to its last checkpoint; what lies between teaches nothing."""
-
-    def __init__(self, step: int, why: str) -> None:
-        self.step, self.why = step, why
-        super().__init__(f"step {step}: {why}")
-
-
 def train(
-    job: Job, folder: Path, start: int, peak: float, *, saving: Saving | None = None, watch: Watch | None = None,
-    each: Each | None = None,
-) -> int:  # fmt: skip
+    job: Job,
+    folder: Path,
+    start: int,
+    peak: float,
+    *,
+    saving: Saving | None = None,
+    watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> int:
     """Train from a step of the run to its end; returns the last step."""
     step, steps, recipe = start, total(job.phases), job.recipe
-    meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches)
-    progress = Progress(recipe.verb, steps, "steps", done=start, every=30)
+    callbacks = [callback for callback in callbacks if job.ranks.first or callback.every_rank]
+    meters = Meters(
+        folder,
+        peak,
+        start,
+        job.ranks,
+        summed=recipe.trouble.watches,
+        tell=lambda lines: call(callbacks, "metrics", lines),
+    )
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
     job.state.validations = first_alone(job.ranks, meters.validations)
     until = first_alone(job.ranks, _stop_at)  # mpirun hands no variable on to other machines by itself
-    with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
-        under_way = RunLoop(job, folder, steps, meters, shown, watch, asked, saving, each, until)
+    with contextlib.ExitStack() as stack:
+        for callback in callbacks:
+            call([callback], "begin", job, folder, start)
+            stack.callback(call, [callback], "end")
+        signal_of = stack.enter_context(asked_to_stop())
+        progress = stack.enter_context(Progress(recipe.verb, steps, "steps", done=start, every=30))
+        loop = RunLoop(job, folder, steps, meters, progress, watch, signal_of, saving, in_order(callbacks), until)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
-            step, over = under_way.go_through(index, step)
+            step, over = loop.go_through(index, step)
             if over:
                 break
     return step
@@ -97,11 +98,11 @@ class RunLoop:
     folder: Path
     steps: int
     meters: Meters
-    shown: Progress
+    progress: Progress
     watch: Watch
-    asked: Callable[[], int]  # the signal to stop by, 0: none
+    signal: Callable[[], int]  # by which the run is asked to stop; 0: none
     saving: Saving | None
-    each: Each | None
+    after_step: Sequence[Callable[[LoopState], None]]
     until: int = 0  # the step to stop at; 0: none
 
     def go_through(self, index: int, step: int) -> tuple[int, bool]:
@@ -113,7 +114,7 @@ class RunLoop:
             job.carry(index)
         length = job.data.row_length(index)
         flops, later = job.flops(index), _flops(job, index + 1)
-        ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.asked)
+        ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.signal)
         for inner in range(first, phase.steps):
             began = time.perf_counter()
             sums, norm, why = self._learn(ready, share, index, inner, step)
@@ -121,10 +122,18 @@ class RunLoop:
             if why:
                 handle_trouble(job, self.folder, step, why)
             else:
-                line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
-                        "seconds": time.perf_counter() - began, "rows": phase.batch,
-                        "tokens": phase.batch * length, "flops": flops,
-                        "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.describe()}  # fmt: skip
+                line = {
+                    "step": step,
+                    "phase": index + 1,
+                    "rate": phase.rate_at(inner),
+                    "norm": norm,
+                    "seconds": time.perf_counter() - began,
+                    "rows": phase.batch,
+                    "tokens": phase.batch * length,
+                    "flops": flops,
+                    "ahead": flops * (phase.steps - inner - 1) + later,
+                    **job.scaler.describe(),
+                }
                 self.meters.add(line, sums)
             if self._is_over(index, step, began):
                 return step, True
@@ -138,48 +147,40 @@ class RunLoop:
         self.watch.at(step + 1, "making rows")
         batches = next(ready)
         self.watch.at(step + 1, "learning")
-        job.state.vote = Vote(self.asked(), short=len(batches) < share.accumulation)
+        job.state.vote = Vote(self.signal(), short=len(batches) < share.accumulation)
         try:
             return update(job, batches, job.phases[index].rate_at(inner), index, inner, step=step + 1)
         except Unmade:
             self.meters.flush(job.objective.weights, final=True)
             if self.saving and job.finite:
                 self.saving.save_as_it_is(step)
-            raise Stopped(step, job.state.vote.result(self.asked())) from None
+            raise Stopped(step, job.state.vote.result(self.signal())) from None
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             raise overfull(job, index, step + 1, error) from None
 
     def _is_over(self, index: int, step: int, began: float) -> bool:
-        """What comes after a step: numbers, a plan, a validation, a checkpoint. Is it the run's last one?"""
-        job, recipe, meters, weights = self.job, self.job.recipe, self.meters, self.job.objective.weights
-        last, stop = step == self.steps, job.state.vote.result(self.asked())
+        """Do what comes after a step; is it the run's last one?"""
+        last, stop = step == self.steps, self.job.state.vote.result(self.signal())
         ends = bool(stop) or step == self.until
-        if step % recipe.log == 0 or last or ends:
-            _tell(self.shown, meters.flush(weights, final=last or ends), step)
-        if self.each:
-            self.each(step)
-        deadline = None if last else job.state.deadline
-        plan = deadline.replan(job, step, time.perf_counter() - began) if deadline else None
-        if recipe.validates(step) or last:
-            self.watch.at(step, "judging")
-            meters.flush(weights)
-            if why := _validate(job, index, meters, step):
-                stop_or_rewind(job, self.folder, step, why)
-            last = last or recipe.is_enough(job.state.validations)
-        if self.saving and (last or ends or recipe.is_saved(step)):
-            self.watch.at(step, "saving")
-            meters.flush(weights, final=last or ends)
-            if not job.finite:  # what cannot be gone on from must not push out what can
-                stop_or_rewind(job, self.folder, step, "weights that are no numbers")
-            self.saving.save(step, final=last or ends)
-        if ends and not last:
-            raise Stopped(step, stop)
-        if plan and not last:
-            meters.flush(weights)
-            raise Replanned(step, plan)
-        return last
+        state = LoopState(
+            self.job,
+            self.folder,
+            step,
+            index,
+            began,
+            last,
+            stop,
+            ends,
+            self.meters,
+            self.progress,
+            self.watch,
+            self.saving,
+        )
+        for act in self.after_step:
+            act(state)
+        return state.last
 
 
 def _stop_at() -> int:
@@ -286,24 +287,6 @@ def find_trouble(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
     return job.state.losses.trouble(loss, 0.0 if over else float(norm))
 
 
-def handle_trouble(job: Job, folder: Path, step: int, why: str) -> None:
-    """A step that taught nothing: in the run's record, once; or the way back to the last checkpoint."""
-    if job.leaves_out(step):
-        return
-    if job.recipe.trouble.action != "skip":
-        stop_or_rewind(job, folder, step, why)
-    if not job.finite:
-        stop_or_rewind(job, folder, step, f"{why}; the weights are no numbers, so skipping rows does not help")
-    job.leave_out(folder, step, step, why)
-
-
-def stop_or_rewind(job: Job, folder: Path, step: int, why: str) -> NoReturn:
-    """What cannot be skipped: back to the last checkpoint if the recipe says so, else the end."""
-    if job.recipe.trouble.action == "rewind":
-        raise Rewind(step, why)
-    raise Trouble(f"{folder}: step {step}", why, "finite numbers and no jump")
-
-
 def clip(parts: list[LocalParameter], norm: Tensor, limit: float, scaling: float = 1.0) -> None:
     """Scale all gradients so that their common norm is at most `limit` (0: any), and fp16's scaling is undone."""
     on_cpu = norm.device.type == "cpu"  # there a look at the norm costs nothing, and mostly saves a pass over memory
@@ -346,26 +329,3 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
     finally:
         for name, handler in before.items():
             signal.signal(name, handler)
-
-
-def _validate(job: Job, index: int, meters: Meters, step: int) -> str:
-    """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
-    found = job.data.validate(job, index)
-    if found:
-        line = {"step": step, "phase": index + 1, **found}
-        job.state.validations.append(line)
-        meters.note(line)
-        say(f"step {step}: {job.data.describe(job, found)}")
-        if not math.isfinite(found["validation"]):
-            return f"validation loss {found['validation']:g}"
-    return ""
-
-
-def _tell(shown: Progress, line: dict[str, Any], step: int) -> None:
-    if not line:
-        return
-    note = (
-        f"loss {line['mean']:.4f}  rate {line['rate']:.2e}  {line['tokens_per_second']:,.0f} tokens/s"
-        f"  {line['share_of_peak']:.0%} of peak"
-    )
-    shown.add(step - shown.done, note)

@@ -6,11 +6,10 @@ import contextlib
 import json
 import math
 import os
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,13 +26,22 @@ class Meters:
     Losses are summed over ranks when they are written, unless they are already (`summed`). The first rank writes.
     """
 
-    def __init__(self, folder: Path, peak: float, start: int, ranks: Ranks, *, summed: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        peak: float,
+        start: int,
+        ranks: Ranks,
+        *,
+        summed: bool = False,
+        tell: Callable[[Sequence[dict[str, Any]]], object] = lambda lines: None,
+    ) -> None:
+        """`tell` is called with the lines that are written, on every rank."""
         self.path, self.peak, self.ranks, self.summed = folder / "metrics.jsonl", peak, ranks, summed
+        self.tell = tell
         self.waiting: list[dict[str, Any]] = []
         self.unwritten, self.full = "", False  # what a full disk did not take, and whether that was told
-        self.board = _tensorboard(folder, start) if ranks.first else None
         self.last: dict[str, Any] = {}
-        self.hook, threading.excepthook = threading.excepthook, self._hear
         if ranks.first:
             self._cut(start)
 
@@ -46,13 +54,6 @@ class Meters:
     def validations(self) -> list[dict[str, Any]]:
         """What the validations so far found."""
         return [line for line in read(self.path) if "validation" in line] if self.path.exists() else []
-
-    def close(self) -> None:
-        """Let go of the TensorBoard file, everything written."""
-        with self._board_may_fail():
-            if self.board:
-                self.board.close()
-        threading.excepthook = self.hook
 
     def add(self, line: dict[str, Any], sums: dict[str, Tensor]) -> None:
         """One step is done; its losses may still be on the device."""
@@ -70,9 +71,10 @@ class Meters:
                 line["loss"] = sum(weight * line[term] for term, weight in weights.items())
                 _check(line, self.path)
                 line["seconds"] = round(line["seconds"], 4)
-                lines.append(json.dumps({k: v for k, v in line.items() if k not in ("flops", "ahead")}) + "\n")
-            self._write("".join(lines))
+                lines.append({k: v for k, v in line.items() if k not in ("flops", "ahead")})
+            self._write("".join(json.dumps(line) + "\n" for line in lines))
             self._sum_up()
+            self.tell(lines)
         if final:
             self._write("", final=True)
         return self.last
@@ -96,7 +98,6 @@ class Meters:
             "tokens_per_second": tokens / seconds,
             "share_of_peak": sum(line["flops"] for line in self.waiting) / seconds / self.peak,
         }
-        self._show_board()
         self.waiting = []
 
     def _write(self, text: str, *, final: bool = False) -> None:
@@ -123,33 +124,7 @@ class Meters:
     def note(self, line: dict[str, Any]) -> None:
         """A line that is no training step: a validation."""
         self._write(json.dumps(line) + "\n")
-        with self._board_may_fail():
-            for name, value in line.items():
-                if self.board and isinstance(value, float):
-                    self.board.add_scalar(f"validation/{name}", value, line["step"])
-
-    @contextlib.contextmanager
-    def _board_may_fail(self) -> Iterator[None]:
-        """TensorBoard's events are an extra: a disk that takes none of them ends them, not the run."""
-        try:
-            yield
-        except OSError as error:
-            self.board = None
-            say(f"no more TensorBoard events: {error.strerror or error}; metrics.jsonl has every number")
-
-    def _hear(self, fault: threading.ExceptHookArgs) -> None:
-        """TensorBoard writes in a thread of its own; what goes wrong there is told by the next call."""
-        if not (type(fault.thread).__module__.startswith("tensorboard") and issubclass(fault.exc_type, OSError)):
-            self.hook(fault)
-
-    def _show_board(self) -> None:
-        with self._board_may_fail():
-            if not self.board:
-                return
-            for line in self.waiting:
-                for name in [n for n in ("loss", "rate", "norm", "scale") if line.get(n) is not None]:
-                    self.board.add_scalar(f"training/{name}", line[name], line["step"])
-            self.board.add_scalar("speed/tokens_per_second", self.last["tokens_per_second"], self.last["step"])
+        self.tell([line])
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -164,27 +139,3 @@ def _check(line: dict[str, Any], path: Path) -> None:
         raise Trouble(f"{path.parent}: step {line['step']}", found, "finite numbers")
     if over:
         line["norm"] = None
-
-
-class Board(Protocol):
-    """TensorBoard's writer, as far as it is used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """A number of a step."""
-
-    def flush(self) -> None:
-        """Everything is written."""
-
-    def close(self) -> None:
-        """Nothing more comes."""
-
-
-def _tensorboard(folder: Path, start: int) -> Board | None:
-    import importlib.util
-
-    if importlib.util.find_spec("tensorboard") is None:
-        say("no TensorBoard events (`pip install tensorboard` adds them); metrics.jsonl has every number")
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1 if start else None)

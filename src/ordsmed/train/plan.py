@@ -20,6 +20,7 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import room
+from ordsmed.train.callbacks import Callback
 from ordsmed.train.job import Job, TrainingData
 from ordsmed.train.mesh.attention import way
 from ordsmed.train.mesh.layout import Layout, arithmetic
@@ -41,6 +42,7 @@ class Plan(abc.ABC):
     data: TrainingData | None = None  # what is read; None: it does not stand, or was not read
     notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
     changed: str = ""  # what of a run's own layout would be another
+    callbacks: tuple[Callback, ...] = ()  # what is done after a step of the run
 
     recipes: ClassVar[type[Training]]
 

@@ -28,8 +28,10 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say, unread
 from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
+from ordsmed.train import callbacks as hooks
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import laid_out, let_go
+from ordsmed.train.callbacks import Callback, Replanned
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.fastest import expected, settled
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
@@ -40,7 +42,9 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
 from ordsmed.train.request import Request, fitted_to, requested
 from ordsmed.train.saving import Saving, circumstances
+from ordsmed.train.tensorboard import TensorBoard
 from ordsmed.train.training import Training, named
+from ordsmed.train.trouble import Rewind
 from ordsmed.train.watch import Watch
 from ordsmed.weights import weights
 
@@ -55,22 +59,40 @@ class SessionOptions(TypedDict, total=False):
     anew: bool  # delete what stands
     layout: str  # a mesh, or auto
     site: str
+    callbacks: Sequence[Callback]  # beside those that the recipe names
 
 
 def perform(
-    kind: type[Plan], name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
-    layout: str = "", site: str = "",
-) -> Path:  # fmt: skip
+    kind: type[Plan],
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    deadline: float | None = None,
+    anew: bool = False,
+    layout: str = "",
+    site: str = "",
+    callbacks: Sequence[Callback] = (),
+) -> Path:
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
     site = absolute(site)
-    with run.at_home(name) as own:
-        return _performed(kind, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
+    with run.at_home(name) as place:
+        return _performed(
+            kind, place, overrides, deadline=deadline, anew=anew, layout=layout, site=site, callbacks=callbacks
+        )
 
 
 def rehearse(
-    kind: type[P], name: str, overrides: Sequence[str] = (), *, devices: int = 0, deadline: float | None = None,
-    anew: bool = False, layout: str = "", site: str = "",
-) -> P:  # fmt: skip
+    kind: type[P],
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    devices: int = 0,
+    deadline: float | None = None,
+    anew: bool = False,
+    layout: str = "",
+    site: str = "",
+    callbacks: Sequence[Callback] = (),
+) -> P:
     """What `perform` does up to its first step, with making switched off: the same refusals; the plan it has then.
 
     Of several processes (`devices`), and where data are not made yet, that ends before networks are built.
@@ -81,9 +103,14 @@ def rehearse(
 
 
 def rehearsed(
-    kind: type[P], request: Request, words: Sequence[str], *, deadline: float | None = None, anew: bool = False,
+    kind: type[P],
+    request: Request,
+    words: Sequence[str],
+    *,
+    deadline: float | None = None,
+    anew: bool = False,
     auto: bool = False,
-) -> P:  # fmt: skip
+) -> P:
     """The same of a request; making is switched off."""
     began, folder, layout = time.time(), request.folder, request.recipe.layout
     with named(words[0], kind.recipes):
@@ -114,7 +141,15 @@ def rehearsed(
 
 
 def _performed(
-    kind: type[Plan], name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
+    kind: type[Plan],
+    name: str,
+    overrides: Sequence[str],
+    *,
+    deadline: float | None,
+    anew: bool,
+    layout: str,
+    site: str,
+    callbacks: Sequence[Callback],
 ) -> Path:
     began = time.time()
     request = _requested(kind, name, overrides, layout, site, anew=anew)
@@ -123,13 +158,23 @@ def _performed(
         alone = _prepared(request, anew=anew)
         with remembered() as before:  # what is wrong in the data belongs in the run's log
             plan = _planned(kind, request, alone, [name, *overrides], anew=anew)
+        plan = dataclasses.replace(plan, callbacks=(*callbacks, *plan.callbacks))
         ranks = meet(alone, request.recipe.layout.patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, request.recipe.layout.patience) as watch:
             at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, Stopped)))
             try:
                 plan = plan.on(stand(connect(ranks, request.recipe.layout.patience), alone.shape))
-                _perform(plan, request, [name, *overrides], watch, began, deadline, before.getvalue(),
-                         auto=layout == "auto", anew=anew)  # fmt: skip
+                _perform(
+                    plan,
+                    request,
+                    [name, *overrides],
+                    watch,
+                    began,
+                    deadline,
+                    before.getvalue(),
+                    auto=layout == "auto",
+                    anew=anew,
+                )
             except OrdsmedError as error:
                 watch.farewell(error)
                 raise
@@ -167,7 +212,8 @@ def _planned(
 
     What is refused without it is refused before.
     """
-    plan = kind.of(request.recipe, ranks, request.folder)
+    callbacks = tuple(hooks.load(request.recipe.callbacks))
+    plan = dataclasses.replace(kind.of(request.recipe, ranks, request.folder), callbacks=callbacks)
     place = Run(request.folder)
     run.check_free(request.folder)
     run.finished(request.folder, request.recipe.verb)
@@ -178,9 +224,17 @@ def _planned(
 
 
 def _perform(
-    plan: Plan, request: Request, words: Sequence[str], watch: Watch, began: float, deadline: float | None,
-    before: str, *, auto: bool, anew: bool,
-) -> None:  # fmt: skip
+    plan: Plan,
+    request: Request,
+    words: Sequence[str],
+    watch: Watch,
+    began: float,
+    deadline: float | None,
+    before: str,
+    *,
+    auto: bool,
+    anew: bool,
+) -> None:
     folder, ranks = request.folder, plan.ranks
     with contextlib.ExitStack() as held:
         opened = first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))) and _writable(folder))
@@ -219,7 +273,7 @@ def _resumed(plan: P, request: Request, deadline: float | None, *, auto: bool) -
         layout = fitted_to(kept, folder, plan.ranks.world, set())[0].layout
         plan = _in_mesh(plan, layout)
     layout = layout.settled(kept.layout.precision)
-    return plan.by(dataclasses.replace(kept, layout=layout, trouble=trouble))
+    return plan.by(dataclasses.replace(kept, layout=layout, trouble=trouble, callbacks=recipe.callbacks))
 
 
 def _chosen(plan: P, *, auto: bool) -> P:
@@ -242,8 +296,14 @@ def _begin(plan: Plan, request: Request, began: float, deadline: float | None) -
     """Write a new run's folder; returns the recipe as resolved."""
     mark, asked = run.fingerprint(plan.recipe), [phase.steps for phase in plan.recipe.phases]
     resolved, fit = _resolved(plan, request.folder, began, deadline)
-    facts = {"fingerprint": mark, "recipe_key": run.recipe_key(request.recipe), "began": began, "deadline": deadline,
-             "steps_asked": asked, **fit}  # fmt: skip
+    facts = {
+        "fingerprint": mark,
+        "recipe_key": run.recipe_key(request.recipe),
+        "began": began,
+        "deadline": deadline,
+        "steps_asked": asked,
+        **fit,
+    }
     first_alone(plan.ranks, lambda: Run(request.folder).begin(resolved, **facts))
     return resolved
 
@@ -332,8 +392,7 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         early = f"it stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
         first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed at its last one
-        _check_learned(job, folder)
-        return first_alone(ranks, lambda: plan.finish(job, folder))
+        return _finish(plan, job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in [*plan.lines(), *_machine(job, peak)]:
         say(line)
@@ -360,8 +419,19 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     except (OrdsmedError, loop.Overfull):
         saving.let_write()
         raise
+    return _finish(plan, job, folder)
+
+
+def _finish(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
+    """What a run leaves that has learned all it will; the first process does it."""
+
+    def leave() -> dict[str, Any]:
+        facts = plan.finish(job, folder)
+        hooks.call(plan.callbacks, "finished", folder)
+        return facts
+
     _check_learned(job, folder)
-    return first_alone(ranks, lambda: plan.finish(job, folder))
+    return first_alone(job.ranks, leave)
 
 
 def _ready(
@@ -402,14 +472,15 @@ def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: 
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
     job.state.deadline = Deadline.of(folder, job.recipe, start, used)
+    callbacks = (TensorBoard(), *plan.callbacks)
     while True:
         try:
-            loop.train(job, folder, start, peak, saving=saving, watch=watch)
+            loop.train(job, folder, start, peak, saving=saving, watch=watch, callbacks=callbacks)
             return job
-        except loop.Replanned as new:
+        except Replanned as new:
             job = saving.job = _replanned(plan, job, folder, new.plan)
             start = new.step
-        except loop.Rewind as back:
+        except Rewind as back:
             saving.wait()
             found = _found(folder, job.ranks)
             assert found is not None, "a run that rewinds saves before its first step"
@@ -419,8 +490,8 @@ def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: 
                 job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
             if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
                 since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
-                raise Trouble(f"{folder}: step {back.step}", f"{back.why}; {since}") from None
-            job.leave_out(folder, start + 1, back.step, back.why)
+                raise Trouble(f"{folder}: step {back.step}", f"{back.reason}; {since}") from None
+            job.leave_out(folder, start + 1, back.step, back.reason)
 
 
 def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:

@@ -17,7 +17,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
-MAY_CHANGE = ("layout.", "trouble.")  # of a run that goes on: what changes nothing of what is learned
+MAY_CHANGE = ("layout.", "trouble.", "callbacks=")  # of a run that goes on: what changes nothing of what is learned
 
 
 def check_seed(recipe: Training, place: object) -> None:
@@ -65,12 +65,15 @@ class Training:
     """checkpoints kept; elsewhere save_total_limit"""
     log: int = 10
     """steps between lines on the screen; elsewhere logging_steps, log_interval"""
+    callbacks: tuple[str, ...] = ()
+    """what else is done after a step, by modules of your own: ["my_lab.histogram"]; may change when a run is resumed"""
     layout: Layout = field(default_factory=Layout)
     """what belongs to the machine"""
     out: str | None = None
     """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
 
     verb: ClassVar[str]
+    HOW: ClassVar[tuple[str, ...]] = ("callbacks",)
 
     @staticmethod
     def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from ordsmed.base.say import duration, many, operations, size
 from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
 from ordsmed.tell.show.show import PLANS, read
+from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.fastest import expected, settled
 from ordsmed.train.finetune import grid
 from ordsmed.train.finetune.recipe import Finetuning
@@ -287,13 +288,13 @@ def _steps_of(job: Job, start: int, most: int) -> list[float]:
 
     ends = [time.perf_counter()]
 
-    def each(step: int) -> None:
+    def after_step(state: LoopState) -> None:
         ends.append(time.perf_counter())
-        if step == start + most or (len(ends) > WARM + TIMED and ends[-1] - ends[0] >= LONG):
+        if state.step == start + most or (len(ends) > WARM + TIMED and ends[-1] - ends[0] >= LONG):
             raise _EnoughSteps
 
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughSteps):
-        loop.train(job, Path(folder), start, 1.0, each=each)
+        loop.train(job, Path(folder), start, 1.0, callbacks=[AfterStep(after_step)])
     steps = [
         later - earlier
         for number, (earlier, later) in enumerate(itertools.pairwise(ends), start)

@@ -192,6 +192,7 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
 def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
     from ordsmed.data.loader import load
     from ordsmed.train import loop
+    from ordsmed.train.callbacks import AfterStep, LoopState
 
     job, bare, ranks, phase = plan.build(), plan.build(), plan.ranks, plan.recipe.phases[0]
     bare.carry(0)
@@ -200,15 +201,15 @@ def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
     moved = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
     loops, bares, began = [], [], [0.0]
 
-    def each(step: int) -> None:
+    def after_step(state: LoopState) -> None:
         ended = now(ranks.device)
         loops.append(ended - began[0])
-        _bare_step(bare, *moved[step - 1], rates[step - 1])
+        _bare_step(bare, *moved[state.step - 1], rates[state.step - 1])
         began[0] = now(ranks.device)
         bares.append(began[0] - ended)
 
     with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, 1.0, each=each)
+        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
     spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
     return {
         "model": settings.plain(recipe.model)["kind"], "width": recipe.model.width, "layers": recipe.model.layers,
@@ -256,6 +257,7 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     from ordsmed.data.loader import load
     from ordsmed.measure.bench.plain import PlainBiLm
     from ordsmed.train import loop
+    from ordsmed.train.callbacks import AfterStep, LoopState
 
     ranks = job.ranks
     job.carry(0)
@@ -267,7 +269,7 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     carried = [job.objective.state[name].clone() for name in ("h", "c")]
     loops, plains, began = [], [], [0.0]
 
-    def each(step: int) -> None:
+    def after_step(state: LoopState) -> None:
         ended = now(ranks.device)
         loops.append(ended - began[0])
         [batch] = next(ready)
@@ -276,14 +278,14 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), job.recipe.clip)
         for group in optimizer.param_groups:
-            group["lr"] = job.phases[0].rate_at(step - 1)
+            group["lr"] = job.phases[0].rate_at(state.step - 1)
         optimizer.step()
         optimizer.zero_grad()
         plains.append(now(ranks.device) - began[0])
         began[0] = now(ranks.device)
 
     with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, 1.0, each=each)
+        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
     ours, theirs = (float(np.median(spent[WARM:])) for spent in (loops, plains))
     words = recipe.batch * recipe.length
     different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]

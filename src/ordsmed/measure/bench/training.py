@@ -26,6 +26,7 @@ from ordsmed.measure.bench.processes import met
 from ordsmed.measure.bench.profile import Profile, Wide
 from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
 from ordsmed.train import loop
+from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
 
@@ -99,7 +100,8 @@ def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[R
     last = WARM + recipe.steps
     reset_peak_memory(ranks.device)
 
-    def each(step: int) -> None:
+    def after_step(state: LoopState) -> None:
+        step = state.step
         rounds.each(step)
         if step in (WARM, last):
             waits.append(watch.waited)
@@ -109,7 +111,7 @@ def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[R
             profiled.end(watch.waited - waits[-1])
 
     with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, peak, each=each, watch=watch)
+        loop.train(job, Path(folder), 0, peak, callbacks=[AfterStep(after_step, every_rank=True)], watch=watch)
     waited = (waits[-1] - waits[0]) / (sum(rounds.seconds) / len(rounds.seconds) * recipe.steps)
     return rounds, profiled, waited
 

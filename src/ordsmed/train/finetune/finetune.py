@@ -69,7 +69,8 @@ def _meant(
     name: str, overrides: Sequence[str], how: SessionOptions, part: str | None, devices: int = 0
 ) -> tuple[tuple[Path, Finetuning] | None, tuple[int, int] | None]:
     """The trials that are meant, if it is not one run; and which part of them."""
-    several = trials.asked(name, overrides, devices=devices, **how)
+    flags = {key: value for key, value in how.items() if key != "callbacks"}
+    several = trials.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
     share = run.part(part) if part else None
     if part and not several:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")

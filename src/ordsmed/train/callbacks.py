@@ -1,0 +1,255 @@
+"""Callbacks: what is done after a step of the loop, one after the other; a recipe may name more of them.
+
+a step is done -> LoopState -> metrics, callbacks, deadline, validation, saving, the end -> is it the run's last?
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ordsmed.base import offers
+from ordsmed.base.ending import Stopped
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.say import Progress, say
+from ordsmed.learn.objective import Objective
+from ordsmed.train.job import Job
+from ordsmed.train.meters import Meters
+from ordsmed.train.saving import Saving
+from ordsmed.train.trouble import stop_or_rewind
+from ordsmed.train.watch import Watch
+
+
+class Replanned(Exception):
+    """From this step on the run has other numbers of steps, so that it ends in time."""
+
+    def __init__(self, step: int, plan: list[list[float]]) -> None:
+        self.step, self.plan = step, plan
+        super().__init__(f"another plan from step {step}")
+
+
+@dataclass
+class LoopState:
+    """Where the loop is after a step, and what is done next; callbacks that come later read what earlier ones set."""
+
+    job: Job
+    """recipe, networks (`job.objective`), optimizer and processes (`job.ranks`)"""
+    folder: Path
+    """the run's"""
+    step: int
+    """of the run; the first is 1"""
+    index: int
+    """of its phase; the first is 0"""
+    began: float
+    """when the step began, on the clock of `time.perf_counter`"""
+    last: bool
+    """nothing is left to learn"""
+    signal: int
+    """by which the run was asked to stop; 0: none"""
+    ends: bool
+    """the run is saved and stops here"""
+    meters: Meters
+    progress: Progress
+    watch: Watch
+    saving: Saving | None
+    plan: list[list[float]] | None = None
+    """steps and warm-up of every phase from here on, where a deadline wants others"""
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The last line of metrics.jsonl (a line comes every `log` steps); `mean`: the loss since the line before."""
+        return self.meters.last
+
+    @property
+    def model(self) -> Objective:
+        """The networks that learn, with their heads: a `torch.nn.Module`."""
+        return self.job.objective
+
+
+class Callback:
+    """What is done while a training goes on; each method may be left out. One is made for each process that has it."""
+
+    every_rank: bool = False
+    """true: every process calls it; otherwise the first one alone"""
+    source: str = ""
+    """the name by which a recipe asks for it"""
+
+    def begin(self, job: Job, folder: Path, start: int) -> None:
+        """The loop begins after step `start`: when a run is started or resumed, rewound or planned again."""
+
+    def after_step(self, state: LoopState) -> None:
+        """A step is done, its weights are updated."""
+
+    def metrics(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Lines were added to metrics.jsonl: of some steps, or of a validation."""
+
+    def end(self) -> None:
+        """The loop ends, for whatever reason; close what `begin` has opened."""
+
+    def finished(self, folder: Path) -> None:
+        """The run is done: weights and scores are in its folder. Only the first process calls this."""
+
+
+HOOKS = ("begin", "after_step", "metrics", "end", "finished")
+
+
+class AfterStep(Callback):
+    """A function that is called after each step."""
+
+    def __init__(self, function: Callable[[LoopState], object], *, every_rank: bool = False) -> None:
+        self.function, self.every_rank = function, every_rank
+
+    def after_step(self, state: LoopState) -> None:
+        self.function(state)
+
+
+def call(callbacks: Iterable[Callback], hook: str, *args: object) -> None:
+    """Call a hook of each; what goes wrong in one that a recipe names is one line."""
+    for callback in callbacks:
+        try:
+            getattr(callback, hook)(*args)
+        except Exception as error:
+            if not callback.source or isinstance(error, OrdsmedError):
+                raise
+            remedy = "mend it, or resume the run with `callbacks=[]`"
+            problem = f"{hook}: {offers.error_line(error)}"
+            raise RunError(f"callbacks: {callback.source}", problem, "", remedy) from error
+
+
+# --- those of a recipe
+
+
+def load(names: Sequence[str]) -> list[Callback]:
+    """The callbacks that a recipe names, `my_lab.histogram` or `my_lab.histogram:Weights`; refuses what is none."""
+    callbacks = []
+    for name in names:
+        module, _, member = name.partition(":")
+        target = _member(offers.imported(module, "callbacks"), member, name)
+        callback = _created(target, name) if isinstance(target, type) else AfterStep(target)
+        callback.source = name
+        if inspect.isfunction(target):
+            _check_call(target, "after_step", name)
+        for hook in HOOKS:
+            _check_call(getattr(callback, hook), hook, name)
+        callbacks.append(callback)
+    return callbacks
+
+
+def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Callable[[LoopState], object]:
+    """The class or function that is meant: the one that is named, else the module's callback."""
+    wanted = "a class that derives from `ordsmed.train.callbacks.Callback`, or a function `after_step(state)`"
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Callback) and value.__module__ == module.__name__
+    ]
+    if not member and len(classes) > 1:
+        problem = f"`{name}` has {' and '.join(value.__name__ for value in classes)}"
+        raise RecipeError("callbacks", problem, "one", f'name it: "{name}:{classes[0].__name__}"')
+    target = getattr(module, member, None) if member else [*classes, getattr(module, "after_step", None)][0]
+    if not callable(target) or (inspect.isclass(target) and not issubclass(target, Callback)):
+        problem = f"`{name}` is no callback" if target is not None else f"`{name}` has no {member or 'callback'}"
+        raise RecipeError("callbacks", problem, wanted, offers.PAGE)
+    callback: type[Callback] | Callable[[LoopState], object] = target
+    return callback
+
+
+def _created(target: type[Callback], name: str) -> Callback:
+    try:
+        return target()
+    except Exception as error:  # whatever a class of a user's does
+        problem = f"`{name}`: {target.__name__}() fails: {offers.error_line(error)}"
+        raise RecipeError("callbacks", problem, "a class that is made without arguments", offers.PAGE) from None
+
+
+def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
+    """Refuse what cannot be called as it will be."""
+    args = [word for word in inspect.signature(getattr(Callback, hook)).parameters if word != "self"]
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError as error:
+        form = f"`{hook}({', '.join(args)})`"
+        raise RecipeError("callbacks", f"`{name}`: {hook} cannot be called ({error})", form, offers.PAGE) from None
+
+
+# --- those of the loop
+
+
+def write_metrics(state: LoopState) -> None:
+    """Every so many steps: their lines, and one on the screen."""
+    step = state.step
+    if not (step % state.job.recipe.log == 0 or state.last or state.ends):
+        return
+    if line := state.meters.flush(state.job.objective.weights, final=state.last or state.ends):
+        note = (
+            f"loss {line['mean']:.4f}  rate {line['rate']:.2e}  {line['tokens_per_second']:,.0f} tokens/s"
+            f"  {line['share_of_peak']:.0%} of peak"
+        )
+        state.progress.add(step - state.progress.done, note)
+
+
+def look_at_deadline(state: LoopState) -> None:
+    """Plan the rest again where the run would not end in time."""
+    deadline = None if state.last else state.job.state.deadline
+    if deadline:
+        state.plan = deadline.replan(state.job, state.step, time.perf_counter() - state.began)
+
+
+def validate(state: LoopState) -> None:
+    """A validation, where the recipe wants one; it may show that nothing is left to learn."""
+    job, step = state.job, state.step
+    if not (job.recipe.validates(step) or state.last):
+        return
+    state.watch.at(step, "judging")
+    state.meters.flush(job.objective.weights)
+    if reason := note_validation(job, state.index, state.meters, step):
+        stop_or_rewind(job, state.folder, step, reason)
+    state.last = state.last or job.recipe.is_enough(job.state.validations)
+
+
+def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
+    """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
+    scores = job.data.validate(job, index)
+    if scores:
+        line = {"step": step, "phase": index + 1, **scores}
+        job.state.validations.append(line)
+        meters.note(line)
+        say(f"step {step}: {job.data.describe(job, scores)}")
+        if not math.isfinite(scores["validation"]):
+            return f"validation loss {scores['validation']:g}"
+    return ""
+
+
+def save(state: LoopState) -> None:
+    """A checkpoint, where the recipe wants one or the run ends; what cannot be resumed must not push out what can."""
+    job, step, final = state.job, state.step, state.last or state.ends
+    if not state.saving or not (final or job.recipe.is_saved(step)):
+        return
+    state.watch.at(step, "saving")
+    state.meters.flush(job.objective.weights, final=final)
+    if not job.finite:
+        stop_or_rewind(job, state.folder, step, "weights that are no numbers")
+    state.saving.save(step, final=final)
+
+
+def leave(state: LoopState) -> None:
+    """Leave the loop where the run is asked to stop, or goes on by another plan."""
+    if state.last:
+        return
+    if state.ends:
+        raise Stopped(state.step, state.signal)
+    if state.plan:
+        state.meters.flush(state.job.objective.weights)
+        raise Replanned(state.step, state.plan)
+
+
+def in_order(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
+    """What is done after each step, with the callbacks of the run."""
+    others = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
+    return (write_metrics, *others, look_at_deadline, validate, save, leave)
