@@ -18,6 +18,7 @@ from ordsmed import cli
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.objective import fresh
+from ordsmed.measure.probes.choices import Choices
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a.md").read_text(encoding="utf-8")
 BLOCK = r"(?:(?: {4}.*)?\n)+"
@@ -51,6 +52,16 @@ def test_the_page_has_a_file_of_every_kind() -> None:
     assert len(kinds) == 9
 
 
+def test_a_probe_is_asked_what_its_task_says() -> None:
+    """Titles and brackets are taken out, as lm-evaluation-harness's own HellaSwag does."""
+    probe = Choices(files=("my_lab/like_hellaswag.jsonl",), file="my_lab/hellaswag.toml")
+    questions = [(question.choices, question.about[2]) for question in probe.questions()]
+    assert questions == [
+        ([("Pond: A newt. It", " sings"), ("Pond: A newt. It", " swims")], [1]),
+        ([("Tea: The pot. A cup", " is full"), ("Tea: The pot. A cup", " sings")], [0]),
+    ]
+
+
 @pytest.mark.long
 def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command of the page, in its order: corpus to scores."""
@@ -72,6 +83,8 @@ def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
     assert "  [MASK]: " in said['fill work/pretrain/means "The [MASK] sings."']
     assert "words x 64 numbers" in said["embed work/pretrain/means poems/one.txt vectors.npz"]
     assert "accuracy" in said["evaluate work/finetune/moods"]
+    [probed] = (text for command, text in said.items() if "--probe" in command)
+    assert re.search(r"\| means.*\| choices \(masked\) +\| like_hellaswag.jsonl +\| acc_norm ", probed)
     corpus = "".join(p.read_text() for p in Path("work/corpus/corpus").rglob("*.jsonl"))
     assert "Poem" not in re.sub(r'"title": ?"[^"]*"', "", corpus)  # the title is no text
     with pytest.raises(SystemExit):

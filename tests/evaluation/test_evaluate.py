@@ -126,7 +126,7 @@ def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path
         asked(hub_folder("bert", tmp_path / "c"), pairs),
     ]  # fmt: skip
     moved = asked(model, pairs.rename(tmp_path / "other.jsonl"))
-    assert moved.probe.told(moved.records[0])["file"] == str(tmp_path / "other.jsonl"), "not where it stood before"
+    assert moved.probe.as_line(moved.records[0])["file"] == str(tmp_path / "other.jsonl"), "not where it stood before"
     assert moved.records[0][0] == "other"
     pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
     others.append(asked(model, pairs))

@@ -44,7 +44,7 @@ def test_the_likelier_one_is_right(tmp_path: Path) -> None:
     turned, back = asked(tmp_path, other)
     assert [record[2:][::-1] for record in turned] == [pytest.approx(record[2:], abs=1e-5) for record in records]
     assert back.facts["right"] == 3 - right
-    told = [MinimalPairs().told(record)["right"] for record in (*records, *turned)]
+    told = [MinimalPairs().as_line(record)["right"] for record in (*records, *turned)]
     assert told == [good > bad for _, _, good, bad in (*records, *turned)]
     assert any(told)
     _, found = asked(tmp_path, one, other)
@@ -75,8 +75,8 @@ def test_ties_are_wrong_and_told(tmp_path: Path) -> None:
     assert found.facts["ties"] == 2
     assert found.facts["right"] == sum(good - bad > 1e-6 for _, _, good, bad in records)
     probe = MinimalPairs()
-    assert [probe.told(record)["tie"] for record in records] == [True, True, False, False, False]
-    told = probe.told(records[0])
+    assert [probe.as_line(record)["tie"] for record in records] == [True, True, False, False, False]
+    told = probe.as_line(records[0])
     assert told["right"] is False
     assert told == {"file": str(path), "line": 1, "paradigm": "mine", "good": told["bad"], "bad": told["bad"],
                     "right": False, "tie": True}  # fmt: skip
@@ -95,7 +95,7 @@ def test_equal_sentences_are_ties(tmp_path: Path) -> None:
         "equal sentences, which are never right: 2 of 5 pairs of one.jsonl, 1 of 5 pairs of other.jsonl"
     )
     assert asked(tmp_path, third)[1].how == ""
-    told = MinimalPairs().told(records[3])
+    told = MinimalPairs().as_line(records[3])
     assert told["good"] == told["bad"] < 0
     assert [told[key] for key in ("line", "right", "tie")] == [4, False, True]
     scorer = ways.scorer(made("gpt2", tmp_path / "gpt2"), "")
@@ -107,7 +107,7 @@ def test_a_candidate_equal_to_the_good_one(tmp_path: Path) -> None:
     texts = sorted(["it ran", "a cat sat on the old mat", "the dog"], key=len)
     rows = [{"good": good, "bad": texts} for good in texts]
     records, found = asked(tmp_path, lines(tmp_path / "x.jsonl", *rows, {"candidates": texts}))
-    told = [MinimalPairs().told(record) for record in records[:3]]
+    told = [MinimalPairs().as_line(record) for record in records[:3]]
     scores = [one["good"] for one in told]
     for one in told:
         assert one["bad"] == pytest.approx(scores, abs=1e-5)

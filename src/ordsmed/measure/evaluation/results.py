@@ -76,7 +76,7 @@ class Result:
     def each(self, **about: str) -> Iterator[str]:
         """Every record as a line of JSON."""
         for record in self.records:
-            yield json.dumps({**about, **self.probe.told(record)}, ensure_ascii=False) + "\n"
+            yield json.dumps({**about, **self.probe.as_line(record)}, ensure_ascii=False) + "\n"
 
 
 def write_each(results: Sequence[Result], out: str) -> None:

@@ -57,7 +57,7 @@ class FillingProbe:
         for place, blocks in documents(self.files, self.key):
             yield from running.cut(scorer, lambda ids: end_to_end(ids, size), place, blocks)
 
-    def told(self, record: Record) -> dict[str, Any]:
+    def as_line(self, record: Record) -> dict[str, Any]:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 

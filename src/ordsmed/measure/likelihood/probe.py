@@ -5,11 +5,12 @@ What a probe has of its own is small: what it reads of a file, what it keeps of 
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from ordsmed.base.errors import DataError
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.text import read
+from ordsmed.text.labelled.tables import open_parquet
 
 Record = list[Any]  # numbers and short words, as JSON has them
 TOGETHER = 512  # texts that are cut at once
@@ -78,7 +80,7 @@ class Probe(Protocol):
     def finding(self, records: list[Record]) -> Finding:
         """What all of them say."""
 
-    def told(self, record: Record) -> dict[str, Any]:
+    def as_line(self, record: Record) -> dict[str, Any]:
         """A record as --each writes it."""
 
     def compared(self, records: list[Record]) -> list[Judged]:
@@ -91,32 +93,69 @@ def paths_of(files: Sequence[str]) -> list[Path]:
 
 
 def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a file of JSON lines, or the rows of a .tsv with a head; each with its place."""
-    head: list[str] | None = None
-    tabs = ".tsv" in path.suffixes
-    any_ = False
-    for number, line in enumerate(read.lines(path), 1):
-        if not line.strip():
-            continue
-        place, any_ = f"{path}:{number}", True
-        if tabs:
-            cells = line.split("\t")
-            if head is None:
-                head = cells
-                continue
-            if len(cells) != len(head):
-                raise DataError(place, f"found {len(cells)} columns", f"{len(head)}, as in the first line")
-            yield place, dict(zip(head, cells, strict=True))
-            continue
-        try:
-            result = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(place, f"not JSON: {error}", "a JSON object a line") from None
-        if not isinstance(result, dict):
-            raise DataError(place, f"found {type(result).__name__}", "a JSON object a line")
-        yield place, result
-    if not any_:
+    """The rows of a file, each with its place: objects of JSON, CSV and .tsv with a head, Parquet."""
+    reader = next((reader for ending, reader in _READERS.items() if ending in path.suffixes), _json)
+    for number, row in reader(path):
+        if not isinstance(row, dict):
+            raise DataError(f"{path}:{number}", f"found {type(row).__name__}", "a JSON object a line")
+        yield f"{path}:{number}", row
+
+
+def _json(path: Path) -> Iterator[tuple[int, Any]]:
+    """An object a line, or a list of objects."""
+    lines = ((number, line) for number, line in enumerate(read.lines(path), 1) if line.strip())
+    first = next(lines, None)
+    if first is None:
         raise DataError(path, "is empty", "a JSON object a line")
+    if first[1].strip() == "[" or first[1].lstrip().startswith("[{"):
+        rows = _decoded("".join(read.texts(path)), str(path))
+        yield from enumerate(rows if isinstance(rows, list) else [rows], 1)
+        return
+    for number, line in chain([first], lines):
+        yield number, _decoded(line, f"{path}:{number}")
+
+
+def _decoded(text: str, place: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(place, f"not JSON: {error}", "a JSON object a line") from None
+
+
+def _tabs(path: Path) -> Iterator[tuple[int, Any]]:
+    lines = ((number, line.split("\t")) for number, line in enumerate(read.lines(path), 1) if line.strip())
+    return _cells(path, lines)
+
+
+def _commas(path: Path) -> Iterator[tuple[int, Any]]:
+    reader = csv.reader((f"{line}\n" for line in read.lines(path)), strict=True)
+    try:
+        yield from _cells(path, ((reader.line_num, cells) for cells in reader if cells))
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.line_num}", f"no CSV: {error}", "quotes in pairs") from None
+
+
+def _cells(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Any]]:
+    """Rows under their head."""
+    _, head = next(rows, (0, []))
+    if not head:
+        raise DataError(path, "is empty", "a line that names the columns, and rows")
+    for number, cells in rows:
+        if len(cells) != len(head):
+            raise DataError(f"{path}:{number}", f"found {len(cells)} columns", f"{len(head)}, as in the first line")
+        yield number, dict(zip(head, cells, strict=True))
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
+    with open_parquet(path) as file:
+        yield from enumerate((row for batch in file.iter_batches() for row in batch.to_pylist()), 1)
+
+
+_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Any]]]] = {
+    ".tsv": _tabs,
+    ".csv": _commas,
+    ".parquet": _parquet,
+}
 
 
 def text_of(result: dict[str, Any], key: str, place: str) -> str:
@@ -136,20 +175,6 @@ def valid(text: str, place: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError(place, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
-
-
-def cut(
-    scorer: Scorer, placed: Iterable[tuple[str, Sequence[str], Record]], *, whole: bool = True
-) -> Iterator[tuple[str, Example]]:
-    """Texts that belong together as examples all of whose tokens are scored, in bounded memory; or parts of such."""
-    placed = iter(placed)
-    while group := list(islice(placed, TOGETHER)):
-        items = iter(scorer.cut([text for _, texts, _ in group for text in texts]))
-        for place, texts, about in group:
-            own = tuple(next(items) for _ in texts)
-            for item, text in zip(own, texts, strict=True) if whole else ():
-                fits(scorer, item, place, text)
-            yield place, Example(own, about)
 
 
 def fits(scorer: Scorer, item: Item, place: str, text: str) -> None:

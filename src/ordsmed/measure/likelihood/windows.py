@@ -100,7 +100,7 @@ class WindowedProbe:
         """What the first has that its text has, then nats and targets."""
         return [*example.about, -math.fsum(one.total for one in scores), sum(len(one.logs) for one in scores)]
 
-    def told(self, record: Record) -> dict[str, Any]:
+    def as_line(self, record: Record) -> dict[str, Any]:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 

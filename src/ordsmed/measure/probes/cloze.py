@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
-from ordsmed.base.say import many
-from ordsmed.measure.likelihood.items import Item, Scorer, Scores
+from ordsmed.measure.likelihood.choosing import cut_off, shortened
+from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
+    TOGETHER,
     Example,
     Finding,
     Judged,
     Record,
-    cut,
     fits,
     paths_of,
     perplexity,
     records,
-    room_of,
     share,
     text_of,
 )
@@ -55,34 +55,41 @@ class Cloze(Choice):
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.way not in CHOOSE:
-            why = "which tells of no word whether it is the likeliest"
+            reason = "which tells of no word whether it is the likeliest"
             if scorer.by_line:
-                why = "whose lexicon lacks words: each is `<UNK>`, and to guess `<UNK>` would count as guessing it"
-            wrong = f"is read the way `{scorer.way}`, {why}"
+                reason = "whose lexicon lacks words: each is `<UNK>`, and to guess `<UNK>` would count as guessing it"
+            wrong = f"is read the way `{scorer.way}`, {reason}"
             raise RecipeError(place, wrong, " or ".join(CHOOSE), "`minimal_pairs` asks models of every family")
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        def placed() -> Iterator[tuple[str, list[str], Record]]:
-            for path in paths_of(self.files):
-                for place, row in records(path):
-                    text = text_of(row, self.key, place)
-                    word = text.split()[-1]
-                    before = text[: text.rfind(word)].strip()
-                    if not before:
-                        raise DataError(place, "is one word", "a passage before its last word")
-                    yield place, [text, before, f" {word}"], [place]
+        passages = self._passages()
+        while group := list(islice(passages, TOGETHER)):
+            items = iter(scorer.cut([text for _, texts in group for text in texts]))
+            for place, texts in group:
+                yield self._example(scorer, place, *(next(items).pieces for _ in texts))
 
-        for place, example in cut(scorer, placed(), whole=False):
-            whole, before, word = (item.pieces for item in example.items)
-            if len(whole) < 2:
-                raise DataError(place, "is one token", "a passage before its last token")
-            strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
-            last = Item(whole, first=len(whole) - 1, sign=self.start)
-            shown = [_shortened(scorer, asked) for asked in (last, strict)]
-            for asked in shown:
-                fits(scorer, asked, place, "the passage")
-            yield Example(tuple(shown), [*example.about, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
+    def _passages(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Each whole, without its last word, and that word."""
+        for path in paths_of(self.files):
+            for place, row in records(path):
+                text = text_of(row, self.key, place)
+                word = text.split()[-1]
+                before = text[: text.rfind(word)].strip()
+                if not before:
+                    raise DataError(place, "is one word", "a passage before its last word")
+                yield place, (text, before, f" {word}")
+
+    def _example(self, scorer: Scorer, place: str, whole: Ints, before: Ints, word: Ints) -> Example:
+        """The last token behind the others of the whole, and the last word, which is cut by itself."""
+        if len(whole) < 2:
+            raise DataError(place, "is one token", "a passage before its last token")
+        last = Item(whole, first=len(whole) - 1, sign=self.start)
+        strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
+        shown = [shortened(scorer, item) for item in (last, strict)]
+        for item in shown:
+            fits(scorer, item, place, "the passage")
+        return Example(tuple(shown), [place, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         last, word = scores
@@ -94,32 +101,15 @@ class Cloze(Choice):
         (last, last_error), (word, word_error) = (share(sum(row[n] for row in records), count) for n in (1, 2))
         logs = np.asarray([row[3] for row in records])
         loss = -float(logs.mean())
-        spread = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+        error = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
         facts = {"last_token": last, "word": word, "word_perplexity": perplexity(loss), "examples": count}
-        errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * spread}
-        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=_told_cut(records))
+        errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * error}
+        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([sum(row[4:]) for row in records]))
 
     def compared(self, records: list[Record]) -> list[Judged]:
         """What two models are compared by."""
         return [Judged(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
 
-    def told(self, record: Record) -> dict[str, Any]:
+    def as_line(self, record: Record) -> dict[str, Any]:
         file, _, line = record[0].rpartition(":")
         return {"file": file, "line": int(line), "last_token": record[1], "word": record[2], "log": record[3]}
-
-
-def _shortened(scorer: Scorer, item: Item) -> Item:
-    """A passage as the model can read it: of one that is too long its end, without the sign that a text begins with."""
-    if len(item) <= room_of(scorer, sign=item.sign):
-        return item
-    drop = min(max(len(item) - room_of(scorer, sign=False), 0), item.first - 1)
-    return replace(item, pieces=item.pieces[drop:], first=item.first - drop, sign=False)
-
-
-def _told_cut(records: list[Record]) -> str:
-    """How many passages were cut, and by how much, in a line; or nothing."""
-    dropped = [row[4] for row in records if any(row[4:])]
-    if not dropped:
-        return ""
-    longer = f"{many(len(dropped), 'passage')} of {len(records):,} longer than the model's window"
-    return f"{longer}: read without what stands furthest before, {many(sum(dropped), 'token')} in all"

@@ -315,7 +315,7 @@ def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Ro
 
 def _parquet(asked: _Asked) -> Iterator[_Row]:
     path, errors = asked.path, asked.errors
-    with _opened(path) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         chosen = [names[place] for place in asked.places(names, len(names))]
         before = 0
@@ -327,7 +327,7 @@ def _parquet(asked: _Asked) -> Iterator[_Row]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[Any]:
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,0 +1,96 @@
+"""A task of lm-evaluation-harness (tasks/*.yaml) as what the probe `choices` knows of one; what cannot be is refused.
+
+doc_to_text: "Question: {{goal}}\\nAnswer:"      ->  text = ...
+doc_to_choice: "{{[sol1, sol2]}}"               ->  choices = ...
+doc_to_target: label                            ->  right = ...
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import RecipeError
+
+NAMES = {
+    "doc_to_text": "text",
+    "doc_to_choice": "choices",
+    "doc_to_target": "right",
+    "description": "description",
+    "target_delimiter": "delimiter",
+    "metric_list": "metrics",
+    "dataset_kwargs": "files",
+}
+IDLE = (  # what changes no number here
+    "dataset_name dataset_path doc_to_decontamination_query fewshot_config fewshot_delimiter fewshot_split "
+    "generation_kwargs group group_alias metadata num_fewshot output_type should_decontaminate tag task task_alias "
+    "test_split training_split validation_split"
+)
+COPY = "write what it does as TOML (docs/evaluation.md)"
+
+
+class _Function(str):
+    """A function of Python's that a task names."""
+
+
+def read(path: Path, given: set[str]) -> dict[str, Any]:
+    """Settings of the probe; of those that are given by hand nothing is read."""
+    table = _loaded(path, ())
+    if table.get("output_type") != "multiple_choice":
+        wrong = f"is a task of `{table.get('output_type', 'no output_type')}`"
+        raise RecipeError(path, wrong, "output_type: multiple_choice")
+    if table.get("num_fewshot"):
+        raise RecipeError(
+            f"{path}: num_fewshot", f"found {table['num_fewshot']}", "0: no examples are put before", COPY
+        )
+    settings: dict[str, Any] = {}
+    for key, value in table.items():
+        name = NAMES.get(key, "")
+        if name in given or key in IDLE.split():
+            continue
+        if isinstance(value, _Function):
+            raise RecipeError(f"{path}: {key}", f"is the Python function {value}", "a template", COPY)
+        if not name:
+            raise RecipeError(f"{path}: {key}", "is nothing that is done here", "a task without it", COPY)
+        if name == "metrics":
+            value = [entry.get("metric") for entry in value]
+        elif name == "files":
+            value = _files(value, table, path)
+        settings[name] = list(value.values()) if isinstance(value, dict) else value
+    if "files" not in {**settings, **dict.fromkeys(given)}:
+        wrong = f"its data are `{table.get('dataset_path')}` of the hub"
+        raise RecipeError(path, wrong, "files that are here", f"--probe choices DATA.parquet file={path}")
+    return {"metrics": ["acc"], **settings}
+
+
+def _files(keywords: dict[str, Any], table: dict[str, Any], path: Path) -> list[str]:
+    """Those of the split that is asked: the test's, else the validation's."""
+    files = keywords.get("data_files")
+    if table.get("dataset_path") not in ("json", "csv", "parquet") or not files:
+        raise RecipeError(f"{path}: dataset_kwargs", "names no local files", "data_files of json, csv or parquet")
+    if isinstance(files, dict):
+        files = files.get(table.get("test_split") or table.get("validation_split") or "", [])
+    return [files] if isinstance(files, str) else files
+
+
+def _loaded(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """A file over those that it includes."""
+    try:
+        import yaml
+    except ImportError:
+        raise RecipeError(path, "`pyyaml` is not installed", "", "pip install pyyaml") from None
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_constructor("!function", lambda loader, node: _Function(loader.construct_scalar(node)))
+    try:
+        table = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecipeError(path, f"cannot be read: {' '.join(str(error).split())}", "a task, YAML") from None
+    if not isinstance(table, dict) or path in above:
+        raise RecipeError(path, "includes itself" if path in above else "holds no keys", "a task, YAML")
+    included = table.pop("include", [])
+    for name in reversed([included] if isinstance(included, str) else included):
+        table = {**_loaded(path.parent / name, (*above, path)), **table}
+    return table
