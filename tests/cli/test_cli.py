@@ -143,6 +143,10 @@ def test_recipes(ordsmed: Any) -> None:
     assert all(len(line.split()) > 3 for line in told.out.splitlines())
     text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     assert ordsmed("recipes", "tiny/bert").out == text
+    folder = menu.HOUSE / "recipes" / "pretrain"
+    assert ordsmed("recipes", "electra-small").out == (folder / "electra-small.toml").read_text(encoding="utf-8")
+    several = ordsmed("recipes", "gpt2")
+    assert "`gpt2`: found 2 recipes of this name; wanted one of evaluate/gpt2, tiny/gpt2" in several.err
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,10 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
     ("words", "said"),
     [
         (["pretran", "x"], "`pretran`: no such verb; did you mean `pretrain`?"),
-        (["help", "pretran"], "`pretran`: no such verb; did you mean `pretrain`?"),
+        (
+            ["help", "pretran"],
+            "`pretran`: no such verb or word; wanted one of `ordsmed help words`; did you mean `pretrain`?",
+        ),
         (["--devices", "2"], "`--devices`: no such verb; wanted `ordsmed VERB`, and flags behind it; "),
         (["generate", "r", "--tokns", "3"], "generate: --tokns: no such flag; did you mean `--tokens`?"),
         (["generate", "r", "--tokns=3"], "generate: --tokns=3: no such flag; did you mean `--tokens`?"),

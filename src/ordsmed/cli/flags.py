@@ -17,7 +17,7 @@ EITHER = "a recipe (a built-in one by name, or a TOML file)"
 def recipe(parser: Parser, *, run: bool = False) -> None:
     """A recipe's name, and settings to change; or the folder of a run."""
     either, metavar = (f"{EITHER}, or a run's folder", "RECIPE|RUN") if run else (EITHER, "RECIPE")
-    parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*_recipes(parser.verb), FILES])
+    parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*recipes_for(parser.verb), FILES])
     overrides = "change a setting; phase[2].rate=... one phase"
     parser.add_argument(
         "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: settings_of(parser.verb)
@@ -32,7 +32,7 @@ def settings_of(name: str) -> list[str]:
     return [f"{key}{line.name}=\t{line.doc}" for key, *of in tables for line in menu.lines(*of)]
 
 
-def _recipes(name: str) -> list[str]:
+def recipes_for(name: str) -> list[str]:
     """The built-in recipes of a verb, and those of no verb's folder that say what it needs: tiny/bert."""
     import tomllib
 

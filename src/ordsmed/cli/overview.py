@@ -34,7 +34,10 @@ def verbs_in_groups() -> list[str]:
     lines = [TITLE]
     for group, verbs in _grouped():
         lines += ["", f"{group}:", *(lines_of[one.name] for one in verbs)]
-    return [*lines, "", "`ordsmed help VERB` tells its flags and settings; the README begins with the first steps."]
+    last = (
+        "`ordsmed help VERB` prints its flags and settings; `ordsmed help WORD` what a word of the field (EMA) is here."
+    )
+    return [*lines, "", last]
 
 
 def _grouped() -> list[tuple[str, list[verb.Verb]]]:

@@ -1,19 +1,23 @@
-"""what there is; with a verb: its words, flags and settings"""
+"""what there is; with a verb: its words, flags and settings; with a word of the field: what it is called here
+
+`ordsmed help EMA`, `ordsmed help gradient accumulation`; `ordsmed help words` lists all words.
+"""
 
 from __future__ import annotations
 
 import argparse
 
-from ordsmed.base.arguments import Parser
-from ordsmed.cli import overview, verb
+from ordsmed.base.arguments import Parser, UsageError
+from ordsmed.base.errors import nearest
+from ordsmed.cli import overview, verb, words
 from ordsmed.cli.output import print_lines
 
 PLACE = ("look", 9)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "one of them, with all it takes"
-    parser.add_argument("of", nargs="*", metavar="VERB", help=meaning, offers=words_of_verbs)
+    meaning = "a verb, for all it takes; or a word of the field, for what it is called here"
+    parser.add_argument("of", nargs="*", metavar="VERB|WORD", help=meaning, offers=words_of_verbs)
 
 
 def words_of_verbs() -> list[str]:
@@ -21,8 +25,14 @@ def words_of_verbs() -> list[str]:
     return sorted({word for name in verb.names() for word in name.split()})
 
 
-def run(asked: argparse.Namespace) -> None:
-    if asked.of:
-        verb.find(" ".join(asked.of)).parser(helped=True).print_help()
-    else:
+def run(args: argparse.Namespace) -> None:
+    text = " ".join(args.of)
+    if not text:
         print_lines(overview.verbs_in_groups())
+    elif text in verb.names():
+        verb.find(text).parser(helped=True).print_help()
+    elif rows := list(words.table().items()) if text == "words" else words.lookup(text):
+        print_lines(f"{names}: {here}" for names, here in rows)
+    else:
+        known = [*verb.names(), *words.names()]
+        raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", nearest(text, known))

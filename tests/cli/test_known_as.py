@@ -1,0 +1,101 @@
+"""You know it as: every word leads somewhere, and what is said to be here is here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ordsmed.base import menu
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import find_recipe
+from ordsmed.cli import flags, main, verb, words
+
+CODE = [(names, code) for names, here in words.table().items() for code in re.findall(r"`([^`]+)`", here)]
+MENU_OF = {"objective": "objectives", "optimizer": "optimizers", "model": "models", "task": "tasks"}
+OUTSIDE = {"torchrun", "average/", "tensorboard", "share_of_peak", "tokens_per_second", "key.path=value"}
+SETTINGS = {
+    line.partition("=")[0] for name in ("pretrain", "finetune", "corpus", "encode") for line in flags.settings_of(name)
+}
+
+
+def is_here(code: str) -> bool:
+    """Is there such a command, flag, setting or entry of a menu?"""
+    if code.startswith("ordsmed "):
+        return command(code.split()[1:])
+    if code.startswith("--"):
+        return any(code.split()[0] in one.parser().flags() for one in verb.every())
+    key, _, value = code.strip("[]").partition(" = ")
+    if key == "kind":
+        return any(value.strip('"') in menu.entries(name) for name in menu.MENUS)
+    first, _, rest = key.partition(".")
+    inner = (
+        {line.name for stem in entries(first) for line in menu.lines(f"ordsmed.{of(first)}.{stem}")} if rest else set()
+    )
+    return key in SETTINGS or rest in inner or any(name.startswith(f"{key}.") for name in SETTINGS) or key == "like"
+
+
+def of(setting: str) -> str:
+    return menu.folder_of(MENU_OF[setting]).relative_to(menu.HOUSE).as_posix().replace("/", ".")
+
+
+def entries(setting: str) -> list[str]:
+    return list(menu.entries(MENU_OF[setting])) if setting in MENU_OF else []
+
+
+def command(parts: list[str]) -> bool:
+    name = verb.named(parts)
+    if name not in verb.names() or not set(part for part in parts if part.startswith("--")) <= set(
+        verb.find(name).parser().flags()
+    ):
+        return False
+    if name == "menus" and len(parts) > 1:
+        return parts[1] in menu.MENUS
+    try:
+        return name != "finetune" or len(parts) == 1 or find_recipe(parts[1], name).is_file()
+    except RecipeError:
+        return False
+
+
+@pytest.mark.parametrize(("names", "code"), CODE)
+def test_what_is_said_to_be_here_is_here(names: str, code: str) -> None:
+    assert code in OUTSIDE or code.startswith(("{", "ordsmed.")) or is_here(code), names
+
+
+def test_what_is_nowhere_is_not_here() -> None:
+    assert not any(
+        map(is_here, ("--nowhere", "ordsmed nothing", "layout.pipeline", "objective.nothing", 'kind = "t5"'))
+    )
+    assert not any(map(is_here, ("ordsmed menus trackers", "ordsmed finetune nothing", "ordsmed embed --to x")))
+
+
+FOUND = {
+    "EMA": "`average", "lora": "`adapters", "mixtures": "`data =", "grid search": "`grid", "optuna": "missing",
+    "distillation": "missing", "packing": "`phase.pack", "mfu": "`share_of_peak", "resume": "same command",
+    "gradient accumulation": "`layout.micro", "hub": "`init", "warmup": "`phase.warmup", "FSDP": "`layout.shard",
+    "tensor parallel": "`layout.tensor", "mixed-precision": "`layout.precision", "max_grad_norm": "`clip`",
+    "early stopping": "`patience", "checkpoint averaging": "`average", "label smoothing": "missing",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "there"), FOUND.items())
+def test_a_word_is_found(capsys: pytest.CaptureFixture[str], text: str, there: str) -> None:
+    main(["help", *text.split()])
+    assert there in capsys.readouterr().out
+
+
+def test_every_word_is_found_by_its_own_name_alone() -> None:
+    assert all(text in names.split(", ") for text in words.names() for names, _ in words.lookup(text))
+    assert len(words.names()) == len(set(words.names())) > 150
+
+
+def test_all_words_are_listed_and_others_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["help", "words"])
+    printed = capsys.readouterr().out
+    assert all(names.split(", ")[0] in printed for names in words.table())
+    with pytest.raises(SystemExit):
+        main(["help", "distilation"])
+    message = " ".join(capsys.readouterr().err.split())
+    assert "`distilation`: no such verb or word; " in message
+    assert "did you mean `distillation`?" in message
+    assert words.lookup("...") == words.lookup("") == []
