@@ -143,8 +143,7 @@ def test_recipes(ordsmed: Any) -> None:
     assert all(len(line.split()) > 3 for line in told.out.splitlines())
     text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     assert ordsmed("recipes", "tiny/bert").out == text
-    folder = menu.HOUSE / "recipes" / "pretrain"
-    assert ordsmed("recipes", "electra-small").out == (folder / "electra-small.toml").read_text(encoding="utf-8")
+    assert ordsmed("recipes", "electra-small").out == ordsmed("recipes", "pretrain/electra-small").out != ""
     several = ordsmed("recipes", "gpt2")
     assert "`gpt2`: found 2 recipes of this name; wanted one of evaluate/gpt2, tiny/gpt2" in several.err
 
