@@ -27,11 +27,12 @@ FREE = """
     nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
     learn/tasks/squad: BLOCK | learn/tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
     text/web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
-    corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/signatures: BATCH | corpus/buckets: RUN PART
+    base/chart: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST PANEL PANEL_BOTTOM
+    corpus/signatures: BATCH | corpus/buckets: RUN PART
     corpus/similar: PAIRS | text/web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | tell/show/stats: BLOCK TOP
     text/markup/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
-    train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
+    train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
     train/finetune/trials: SAID | tell/show/state: LAST
     train/several: LOOK | train/finetune/compared: SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look

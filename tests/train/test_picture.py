@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from ordsmed.base import chart
 from ordsmed.corpus import histogram
 from ordsmed.learn.score.bands import bands
+from ordsmed.measure.evaluation.results import learning_curves
 from ordsmed.train import picture
 
 NAN, INF = math.nan, math.inf
@@ -117,8 +119,8 @@ def test_losses_stand_between_the_marks_of_the_axes() -> None:
     assert thin == bold
     assert [p[1] for p in bold[::2]] == pytest.approx([level["60"], level["40"], level["20"]], abs=0.2)
     across = [p[0] for p in bold]
-    assert across[0] == picture.LEFT
-    assert across[-1] == picture.WIDTH - picture.RIGHT
+    assert across[0] == chart.LEFT
+    assert across[-1] == chart.WIDTH - chart.RIGHT
     assert across == sorted(across)
     assert found.texts["3"][0] == pytest.approx(across[2], abs=0.2)
     assert found.dots == [(across[2], bold[2][1]), (across[4], bold[4][1])]
@@ -127,12 +129,12 @@ def test_losses_stand_between_the_marks_of_the_axes() -> None:
 def test_each_phase_has_its_colour_and_what_is_far_above_is_cut() -> None:
     lines = [*training(9e9, *[3.0] * 400), *training(*[2.0] * 300, phase=2, first=402)]
     found = Read(picture.svg(lines, [], "t"))
-    assert found.colours == [picture.COLOURS[0]] * 2 + [picture.COLOURS[1]] * 2
+    assert found.colours == [chart.COLORS[0]] * 2 + [chart.COLORS[1]] * 2
     assert {"phase 1", "phase 2"} <= set(found.texts)
     assert found.texts["phase 1"][0] < found.texts["phase 2"][0]
-    assert min(p[1] for p in found.curves[0]) == picture.TOP, "one spike does not flatten the rest"
-    assert found.curves[1][-1][1] == picture.TOP
-    assert found.curves[3][0][1] == picture.HEIGHT - picture.BOTTOM
+    assert min(p[1] for p in found.curves[0]) == chart.TOP, "one spike does not flatten the rest"
+    assert found.curves[1][-1][1] == chart.TOP
+    assert found.curves[3][0][1] == chart.HEIGHT - chart.BOTTOM
 
 
 def test_a_smooth_line_is_means_of_about_sixty_stretches() -> None:
@@ -149,7 +151,7 @@ def test_a_smooth_line_is_means_of_about_sixty_stretches() -> None:
      (-3, 3, [-3, -2, -1, 0, 1, 2, 3])],
 )  # fmt: skip
 def test_marks_are_round_numbers(low: float, high: float, wanted: list[float]) -> None:
-    assert picture.marks(low, high, 6) == wanted
+    assert chart.marks(low, high, 6) == wanted
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_trials_side_by_side(tmp_path: Path) -> None:
     picture.draw_trials(tmp_path, "t", compared("rate", (1e-5, 60.0, 2.0), (3e-5, 80.0, 5.0)))
     found = Read((tmp_path / "trials.svg").read_text())
     assert {"t: f1 (guessing 10.0)", "60.00 ± 2.00", "80.00 ± 5.00", "rate 1e-05"} <= set(found.texts)
-    assert found.colours == [picture.COLOURS[0], picture.COLOURS[1]]
+    assert found.colours == [chart.COLORS[0], chart.COLORS[1]]
     marks = sorted((float(text), place[0]) for text, place in found.texts.items() if text.isdigit())
     (a, left), (b, right) = marks[0], marks[-1]
     x = lambda value: left + (value - a) / (b - a) * (right - left)  # noqa: E731
@@ -210,18 +212,20 @@ def test_trials_over_steps_of_pretraining(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("models", [("a",), ("a", "b")])
 def test_scores_of_models_over_steps_or_words(tmp_path: Path, models: tuple[str, ...]) -> None:
-    """Several are named; the axis says what is counted; what is drawn so already is not drawn again."""
-    points = [{"step": step, "value": 0.5 + step / 1000, "error": 0.1, "guessing": None, "model": name}
-              for name in models for step in (10, 100)]  # fmt: skip
-    path = tmp_path / "course.svg"
-    assert picture.draw_course(path, "t", "accuracy", points, "words seen")
-    found = Read(path.read_text())
+    """Several are named; the axis says what is counted."""
+    results = [
+        {"step": 0, "seen": {"words": step}, "accuracy": 0.5 + step / 1000, "errors": {"accuracy": 0.1}, "guessing": {}}
+        | ({"name": name} if len(models) > 1 else {})
+        for name in models
+        for step in (10, 100)
+    ]
+    found = Read(learning_curves("t", "accuracy", results, "words", "words seen"))
     assert {"t: accuracy", "words seen; bars: standard error"} <= set(found.texts)
     assert len(found.curves) == len(models)
     named = {name for name in ("model a", "model b") if name in found.texts}
     assert named == ({"model a", "model b"} if len(models) > 1 else set())
-    assert not picture.draw_course(path, "t", "accuracy", points, "words seen")
-    assert picture.draw_course(path, "t", "accuracy", points, "tokens seen")
+    guessing = [{**result, "guessing": {"accuracy": 0.55}} for result in results]
+    assert "guessing 0.6" in Read(learning_curves("t", "accuracy", guessing, "words", "x")).texts
 
 
 def of_seeds(name: str, *courses: list[tuple[float, float]], broken: Any = ()) -> picture.BandGroup:
@@ -259,7 +263,7 @@ def test_two_recipes_have_a_color_each_and_their_names(tmp_path: Path) -> None:
     text = path.read_text()
     assert whole(text)
     assert "this &lt;one&gt;" in text
-    assert all(f'fill="{colour}" opacity' in text for colour in picture.COLOURS[:2])
+    assert all(f'fill="{colour}" opacity' in text for colour in chart.COLORS[:2])
     assert max(len(line) for line in re.findall(r">(words[^<]*)<", text)) <= picture.WIDEST
 
 

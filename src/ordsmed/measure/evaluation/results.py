@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, settings
+from ordsmed.base import chart, files, settings
+from ordsmed.base.chart import Mean
 from ordsmed.base.errors import DataError
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
 from ordsmed.measure.likelihood.probe import Finding, Record
-from ordsmed.train import picture
 from ordsmed.weights.probed import HEAD, SCORES, question, read, read_one, rows, said, who
 
 AWAY = Path("work/evaluate")
@@ -183,18 +183,30 @@ def _axes(ones: Sequence[dict[str, Any]]) -> dict[str, str]:
     return {unit: f"{unit} seen"} if unit else {}
 
 
-def _drawn(path: Path, title: str, ones: Sequence[dict[str, Any]], axes: dict[str, str]) -> list[tuple[Path, str]]:
+def _drawn(path: Path, title: str, results: Sequence[dict[str, Any]], axes: dict[str, str]) -> list[tuple[Path, str]]:
     """The pictures that are new or have changed."""
-    score, drawn = _score(ones[0]), []
-    for axis, over in axes.items() if score else ():
-        points = [{"step": one["step"] if axis == "step" else one["seen"][axis], "value": one[score],
-                   "error": one["errors"].get(score) or math.nan, "guessing": one["guessing"].get(score),
-                   **({"model": one["name"]} if "name" in one else {})} for one in ones]  # fmt: skip
-        own = path.with_suffix(".svg") if axis == "step" else path.with_name(f"{path.name}-{axis}.svg")
-        own.parent.mkdir(parents=True, exist_ok=True)
-        if picture.draw_course(own, title, score, points, "step of pretraining" if axis == "step" else over):
-            drawn.append((own, over))
+    score, drawn = _score(results[0]), []
+    for axis, label in axes.items() if score else ():
+        picture = path.with_suffix(".svg") if axis == "step" else path.with_name(f"{path.name}-{axis}.svg")
+        text = learning_curves(title, score, results, axis, "step of pretraining" if axis == "step" else label)
+        if not picture.exists() or picture.read_text(encoding="utf-8", errors="replace") != text:
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            files.write_text(picture, text)
+            drawn.append((picture, label))
     return drawn
+
+
+def learning_curves(title: str, score: str, results: Sequence[dict[str, Any]], axis: str, label: str) -> str:
+    """How a score changes while models learn; several have their names."""
+    lines: dict[str, list[Mean]] = {}
+    for result in results:
+        x = result["step"] if axis == "step" else result["seen"][axis]
+        mean = Mean(result[score], result["errors"].get(score) or math.nan, x=x)
+        lines.setdefault(f"model {result['name']}" if "name" in result else "", []).append(mean)
+    lines = {name: sorted(means, key=lambda mean: mean.x) for name, means in lines.items()}
+    level = results[0]["guessing"].get(score)
+    guessing = level if level is not None and math.isfinite(level) else None
+    return chart.over_log(f"{title}: {score}", lines, f"{label}; bars: standard error", guessing)
 
 
 def _score(one: dict[str, Any]) -> str:

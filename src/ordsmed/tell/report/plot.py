@@ -6,10 +6,10 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
 
+from ordsmed.base.chart import Scale, marks, path
 from ordsmed.tell.report.tables import count, cut
-from ordsmed.train.picture import marks
 
 SIDE = 1000  # of the square in which curves are drawn, whatever its shape on the page
 BUCKETS = 140  # points of a drawn curve
@@ -224,36 +224,37 @@ def _inside(value: float) -> float:
     return min(max(value, -SIDE), 2 * SIDE)
 
 
-def _line(curve: PlotCurve, axis: PlotAxis, y: Any) -> str:
-    parts, pen = [], "M"
-    for point in curve.points:
-        if point is None:
-            pen = "M"
-            continue
-        parts.append(f"{pen}{axis.place(point.x):.0f} {_inside(y(point.mean)):.0f}")
-        pen = "L"
+def _path(kind: str, curve: PlotCurve, d: str, titled: bool = False) -> str:
+    """A part of a curve, under its name."""
     name = html.escape(cut(curve.name))
-    return f'<path class="line {color(curve)}" data-name="{name}" d="{"".join(parts)}"><title>{name}</title></path>'
+    end = f"><title>{name}</title></path>" if titled else "/>"
+    return f'<path class="{kind} {color(curve)}" data-name="{name}" d="{d}"{end}'
 
 
-def _band(curve: PlotCurve, axis: PlotAxis, y: Any) -> str:
+def _stretches(curve: PlotCurve) -> list[list[PlotPoint]]:
+    """Its points between gaps."""
+    return [[p for p in points if p] for gap, points in groupby(curve.points, lambda p: p is None) if not gap]
+
+
+def _line(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
+    parts = (path([(axis.place(p.x), _inside(y(p.mean))) for p in points], 0) for points in _stretches(curve))
+    return _path("line", curve, "".join(parts), titled=True)
+
+
+def _band(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
     """A surface for each stretch without a gap."""
-    parts, own = [], list[PlotPoint]()
-    for point in [*curve.points, None]:
-        if point is not None:
-            own.append(point)
-            continue
-        if len(own) > 1:
-            edge = [(p.x, p.high) for p in own] + [(p.x, p.low) for p in reversed(own)]
-            parts.append("M" + "L".join(f"{axis.place(x):.0f} {_inside(y(v)):.0f}" for x, v in edge) + "Z")
-        own = []
-    return f'<path class="band {color(curve)}" data-name="{html.escape(cut(curve.name))}" d="{"".join(parts)}"/>'
+    edges = (
+        [*((p.x, p.high) for p in points), *((p.x, p.low) for p in reversed(points))]
+        for points in _stretches(curve)
+        if len(points) > 1
+    )
+    parts = (path([(axis.place(x), _inside(y(value))) for x, value in edge], 0) + "Z" for edge in edges)
+    return _path("band", curve, "".join(parts))
 
 
-def _dots(curve: PlotCurve, axis: PlotAxis, y: Any) -> str:
+def _dots(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
     """Lines of no length with round ends: circles that do not stretch."""
-    d = "".join(f"M{axis.place(x):.0f} {_inside(y(v)):.0f}h0" for x, v in curve.dots)
-    return f'<path class="dots {color(curve)}" data-name="{html.escape(cut(curve.name))}" d="{d}"/>'
+    return _path("dots", curve, "".join(f"M{axis.place(x):.0f} {_inside(y(v)):.0f}h0" for x, v in curve.dots))
 
 
 def legend(curves: Sequence[PlotCurve], notes: Mapping[str, str]) -> str:
