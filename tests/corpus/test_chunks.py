@@ -15,13 +15,15 @@ import pytest
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import obtain
 from ordsmed.base.workers import worker_pool
-from ordsmed.corpus import chunks
-from ordsmed.corpus.chunks import CorpusSource, Reading, Work
+from ordsmed.corpus import chunks, cleaning, sources
+from ordsmed.corpus.chunks import Reading
 from ordsmed.corpus.cleaners import length
+from ordsmed.corpus.cleaning import Work
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.held_out import grams
 from ordsmed.corpus.pipeline import Corpus, partly
 from ordsmed.corpus.signatures import Near
+from ordsmed.corpus.sources import CorpusSource
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece
@@ -57,11 +59,11 @@ class Counting:
         return 0
 
 
-def facts(folder: Path, *, shortest: int = 1) -> chunks.Facts:
+def facts(folder: Path, *, shortest: int = 1) -> cleaning.Facts:
     reading = Reading(folder, [CorpusSource(Counting(["text"] * 30))], Work(shortest=shortest))
     with worker_pool() as spread:
         reading.run(spread, 1)
-    found = chunks.Facts()
+    found = cleaning.Facts()
     for chunk in reading.chunks():
         found.add(chunk.facts)
     return found
@@ -114,7 +116,7 @@ def test_documents_without_text_fill_a_chunk_too(monkeypatch: pytest.MonkeyPatch
 def test_of_what_two_kept_the_longer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: bool) -> None:
     stem, work = str(tmp_path / "00000-00000"), Work()
     for raw in (3, 5):
-        chunks._keep(stem, chunks.CleanedBatch(chunks._nothing(work), raw), 0)
+        chunks._keep(stem, cleaning.CleanedBatch(work.nothing(), raw), 0)
     listed = sorted(chunks._beside(stem).iterdir(), reverse=turned)
     assert len(listed) == 2
     monkeypatch.setattr(Path, "iterdir", lambda self: iter(listed))
@@ -123,8 +125,8 @@ def test_of_what_two_kept_the_longer_counts(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_chunk_goes_on_behind_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(chunks, "_kept", lambda stem, work: chunks.CleanedBatch(chunks._nothing(work), 2))
-    monkeypatch.setattr(chunks, "_refined", lambda documents, *_: seen.extend(d.id for d in documents) or [])
+    monkeypatch.setattr(chunks, "_kept", lambda stem, work: cleaning.CleanedBatch(work.nothing(), 2))
+    monkeypatch.setattr(chunks, "refined", lambda documents, *_: seen.extend(d.id for d in documents) or [])
     batch = chunks.RawBatch([Document("text", id=f"{n}") for n in range(4)], 0, 0, Counter(), Counter())
     chunks._make(tmp_path, Work(), CorpusSource(Counting()), 0, 0, batch)
     assert seen == ["2", "3"]
@@ -132,7 +134,7 @@ def test_a_chunk_goes_on_behind_what_was_kept(tmp_path: Path, monkeypatch: pytes
 
 def test_an_entry_counts_words_characters_and_bytes() -> None:
     made = [Document("blåbær i 東京", id="a", ends=[5, 11]), Document("plain", id="b")]
-    index = chunks._indexed(made, [b"12345", b"67"], 3)
+    index = cleaning._indexed(made, [b"12345", b"67"], 3)
     told = [tuple(int(entry[key]) for key in ("at", "sentences", "words", "characters", "bytes")) for entry in index]
     assert told == [(0, 2, 4, 11, 17), (5, 0, 1, 5, 5)]
     assert len({int(entry[key]) for entry in index for key in ("key", "draw")}) == 4
@@ -150,20 +152,20 @@ def test_large_bundles_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
     reading.sources = [SimpleNamespace(size=lambda what: sizes[what])]  # type: ignore[list-item]
     reading.bundles = [(0, what) for what in sizes]  # type: ignore[misc]
     monkeypatch.setattr(Reading, "_large", lambda self, piece, source, what, part, shown: iter([f"large {what}"]))
-    kinds = [task if isinstance(task, str) else task.what for task in reading._tasks(800, 2, (0, 1), None)]  # type: ignore[arg-type]
+    kinds = [task if isinstance(task, str) else task.bundle for task in reading._tasks(800, 2, (0, 1), None)]  # type: ignore[arg-type]
     assert kinds == ["large a", "b", "c", "large "]
-    kinds = [task if isinstance(task, str) else task.what for task in reading._tasks(1600, 2, (1, 2), None)]  # type: ignore[arg-type]
+    kinds = [task if isinstance(task, str) else task.bundle for task in reading._tasks(1600, 2, (1, 2), None)]  # type: ignore[arg-type]
     assert kinds == ["large a", "b", "large "]
 
 
 def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> None:
     batch = chunks.RawBatch([Document("text", id="1")], 0, 0, Counter(), Counter())
     stem = str(tmp_path / "00000-00000")
-    chunks._keep(stem, chunks.CleanedBatch(chunks._nothing(Work()), 1), 7)
+    chunks._keep(stem, cleaning.CleanedBatch(Work().nothing(), 1), 7)
     assert chunks._beside(stem).is_dir()
     chunks._make(tmp_path, Work(), CorpusSource(Counting()), 0, 0, batch)
     assert not chunks._beside(stem).exists()
-    made = chunks.Chunk(stem, 0, chunks.Facts(documents=1))
+    made = chunks.Chunk(stem, 0, cleaning.Facts(documents=1))
     assert len(made.index) == 1
     made.facts.documents = 2
     with pytest.raises(DataError, match=r"00000-00000.npy: 1 entries; wanted 2; remove the folder `steps`, go on"):
@@ -193,7 +195,7 @@ def test_small_files_are_read_together_in_their_order() -> None:
     assert [source.size(bundle) for bundle in source.bundles()] == [8_000_000, 1, 8_000_000, 9_000_000, 7]
     assert CorpusSource(Counting([])).bundles() == [()]
     assert CorpusSource(Files({"a": 5})).size(()) == 5
-    assert chunks._size(Piece(Path("a"), start=30, stop=70)) == 40
+    assert sources._size(Piece(Path("a"), start=30, stop=70)) == 40
 
 
 @pytest.mark.parametrize(("less", "sizes"), [(0, [2, 1]), (1, [3, 0])])
@@ -268,9 +270,9 @@ def test_another_reading_has_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 def test_facts_of_several_chunks_add_up() -> None:
-    one = chunks.Facts(1, 2, 3, 4, Counter(a=1), [[1, 2, 3, 4, 5]], Counter(x=1), [f"a{n}" for n in range(15)])
-    whole = chunks.Facts()
-    for other in (chunks.Facts(), one, one):
+    one = cleaning.Facts(1, 2, 3, 4, Counter(a=1), [[1, 2, 3, 4, 5]], Counter(x=1), [f"a{n}" for n in range(15)])
+    whole = cleaning.Facts()
+    for other in (cleaning.Facts(), one, one):
         whole.add(other)
     assert (whole.read, whole.documents, whole.replaced, whole.cut) == (2, 4, 6, 8)
     assert (whole.left_out, whole.encodings, whole.steps) == ({"a": 2}, {"x": 2}, [[2, 4, 6, 8, 10]])
@@ -279,24 +281,24 @@ def test_facts_of_several_chunks_add_up() -> None:
 
 
 def test_a_hash_of_words_tells_texts_and_a_seed_draws_anew() -> None:
-    one = chunks.digest("One text, 東京", 3)
-    assert one == chunks.digest(" One\ntext,  東京 ", 3)
+    one = cleaning.digest("One text, 東京", 3)
+    assert one == cleaning.digest(" One\ntext,  東京 ", 3)
     assert one[2] == 4
     assert one[0] != one[1]
     for other in (
-        chunks.digest("One text 東京", 3),
-        chunks.digest("One text, 東京", 4),
-        chunks.digest("One text, 東京", -3),
+        cleaning.digest("One text 東京", 3),
+        cleaning.digest("One text, 東京", 4),
+        cleaning.digest("One text, 東京", -3),
     ):
         assert not {other[0], other[1]} & {one[0], one[1]}
-    assert chunks.digest("", 0) == (12492701897661843127, 2930596301863861566, 0)  # on every machine
+    assert cleaning.digest("", 0) == (12492701897661843127, 2930596301863861566, 0)  # on every machine
 
 
 @pytest.mark.parametrize("size", [30, 100_000])
 def test_documents_that_quote_held_out_text_are_told_and_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(chunks, "SEARCHED", size)
+    monkeypatch.setattr(cleaning, "SEARCHED", size)
     (tmp_path / "held.txt").write_text("one two three four five six seven eight")
     grams(str(tmp_path / "held.txt")).save(tmp_path / "held.npy")
     texts = [f"{n}: one two three four five six seven eight." if n % 2 else f"Other text {n}." for n in range(60)]
@@ -338,7 +340,7 @@ def test_what_a_source_gives_that_is_no_document_is_named(given: Any, said: str)
 
 @pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), DataError("a", "b", "c", "d")])
 def test_errors_that_tell_their_place_are_left_as_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, chunks._placed("x"):
+    with pytest.raises(type(error)) as caught, sources.naming("x"):
         raise error
     assert caught.value is error
 
@@ -349,6 +351,6 @@ def test_a_step_gives_a_text_or_none(tmp_path: Path) -> None:
             return len(text)
 
     with pytest.raises(DataError, match="id 1: TypeError: gives 4, a int; wanted the text as it should be, or None"):
-        chunks._clean(
-            Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], chunks.Facts(steps=[[0] * 5] * 2)
+        cleaning._clean(
+            Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], cleaning.Facts(steps=[[0] * 5] * 2)
         )

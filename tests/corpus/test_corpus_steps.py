@@ -16,7 +16,8 @@ import pytest
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run, obtain
-from ordsmed.corpus import chunks, write
+from ordsmed.corpus import chunks, cleaning, write
+from ordsmed.corpus import sources as corpus_sources
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.pipeline import Corpus, partly
 
@@ -84,7 +85,7 @@ def test_the_same_bits_whoever_works(sources: Path, tmp_path: Path, monkeypatch:
     alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
     assert Run(alone).status["duplicates"]["near"] == 38
     assert not (alone / "steps").exists()
-    monkeypatch.setattr(chunks, "BUNDLE", 1)  # every file by itself
+    monkeypatch.setattr(corpus_sources, "BUNDLE", 1)  # every file by itself
     three = recipe(tmp_path, "three", SETTINGS.format(sources))
     for part in ("3/3", "1/3", "2/3", "2/3"):
         partly(three, [], part=part, until=None)
@@ -171,23 +172,23 @@ def test_what_another_writing_left_is_no_part_of_this_one(
     part.unlink()
     folder = obtain(Corpus, name, ["processes=1"])
     assert bits(folder) == bits(obtain(Corpus, recipe(tmp_path, "two", text), ["processes=1"]))
-    assert not write._begun(folder, ["anything else"], np.zeros(0))
+    assert not write._resumes(folder, ["anything else"], np.zeros(0))
     assert not list(folder.glob("*/0*.jsonl"))
 
 
 KILLED_OFTEN = """
 import os, signal, sys
 from ordsmed.base.run import obtain
-from ordsmed.corpus import chunks, pipeline
-chunks.KEPT = 0.0
-left, inner = int(sys.argv[2]), chunks._clean
+from ordsmed.corpus import cleaning, pipeline
+cleaning.KEPT = 0.0
+left, inner = int(sys.argv[2]), cleaning._clean
 def killed(*args):
     global left
     left -= 1
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return inner(*args)
-chunks._clean = killed
+cleaning._clean = killed
 obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
 """
 
@@ -225,8 +226,8 @@ def test_what_is_kept_of_a_chunk_goes_with_it_and_damage_is_no_loss(
     assert sum(1 for _ in kept.iterdir()) == 50
     (kept / "30-31").write_bytes(b"{")
     seen = []
-    clean = chunks._clean
-    monkeypatch.setattr(chunks, "_clean", lambda *args: (seen.append(args[0].id), clean(*args))[1])
+    clean = cleaning._clean
+    monkeypatch.setattr(cleaning, "_clean", lambda *args: (seen.append(args[0].id), clean(*args))[1])
     folder = obtain(Corpus, name, ["processes=1"])
     assert len(seen) == 228 - 30
     assert not kept.exists()
@@ -429,8 +430,8 @@ def test_what_code_of_others_raises_is_one_line(tmp_path: Path, monkeypatch: pyt
 MANY = """
 import resource, sys
 from ordsmed.base.run import obtain
-from ordsmed.corpus import chunks, pipeline
-chunks.BUNDLE = 1
+from ordsmed.corpus import pipeline, sources
+sources.BUNDLE = 1
 resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
 obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
 """

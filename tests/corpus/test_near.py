@@ -456,11 +456,11 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(5)
-    judge = object.__new__(similar.PairJudge)
+    judge = object.__new__(similar.PairComparison)
     judge.work = buckets.MatchingWork(Path(), HOW, None, 0, (), False, True)
     drawn = [chance.integers(0, 256, (4000, 128), np.uint8) for _ in range(2)]
     half = np.where(np.arange(128) < 64, drawn[0], drawn[1])
-    monkeypatch.setattr(similar.PairJudge, "_bytes", lambda self, ranks: ranks)
+    monkeypatch.setattr(similar.PairComparison, "_bytes", lambda self, ranks: ranks)
     assert abs(judge._estimate(*drawn).mean()) < 0.0008  # uncorrected: 0.0039
     assert abs(judge._estimate(drawn[0], half).mean() - 0.5) < 0.0008
     assert (judge._estimate(drawn[0], drawn[0]) == 1).all()
@@ -556,13 +556,13 @@ def test_one_that_was_passed_over_for_another_that_goes_is_compared_with_all(
     c, w = derived(b, 0, 1), derived(b, 2, 4)
     d, y = derived(c, 1, 2), derived(w, 2, 0)
     np.save(tmp_path / "0.npy", np.stack([derived(d, 2, 3), d, c, b, y, w, u, v]))
-    judged = similar.PairJudge.__call__
+    judged = similar.PairComparison.__call__
 
-    def judge(self: similar.PairJudge, worse: np.ndarray, better: np.ndarray, **more: Any) -> Any:
+    def judge(self: similar.PairComparison, worse: np.ndarray, better: np.ndarray, **more: Any) -> Any:
         asked.extend(zip(worse.tolist(), better.tolist(), strict=True))
         return judged(self, worse, better, **more)
 
-    monkeypatch.setattr(similar.PairJudge, "__call__", judge)
+    monkeypatch.setattr(similar.PairComparison, "__call__", judge)
     found = near.find([tmp_path / "0.npy"], [8], None, None, HOW, tmp_path)
     assert list(zip(found.numbers.tolist(), found.kept.tolist(), strict=True)) == [(1, 0), (3, 2), (5, 4)]
     assert asked.count((7, 6)) == 1
@@ -594,13 +594,13 @@ def test_what_a_task_opens_and_compares(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(buckets, "RUNS", 6)
     monkeypatch.setattr(buckets, "PART", 16)
     opened, entries, compared = Counter[str](), list[int](), list[int]()
-    inner, judged = buckets.MatchingWork.open, similar.PairJudge.__call__
+    inner, judged = buckets.MatchingWork.open, similar.PairComparison.__call__
     monkeypatch.setattr(
         buckets.MatchingWork, "open", lambda work, name: (opened.update([name.partition("-")[0]]), inner(work, name))[1]
     )
     monkeypatch.setattr(buckets, "_entries", lambda *task, inner=buckets._entries: note(entries, inner(*task)))
     monkeypatch.setattr(
-        similar.PairJudge,
+        similar.PairComparison,
         "__call__",
         lambda judge, worse, *told, **more: (compared.append(len(worse)), judged(judge, worse, *told, **more))[1],
     )
@@ -625,17 +625,19 @@ def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
     monkeypatch: pytest.MonkeyPatch, estimate: float, close: bool, tried: int
 ) -> None:
     """Document 9 was found apart from so many others; no pair is read twice."""
-    judge, asked = object.__new__(similar.PairJudge), list[int]()
+    judge, asked = object.__new__(similar.PairComparison), list[int]()
     judge.work = buckets.MatchingWork(Path(), HOW, str, 0, (), False, True)
     judge.unlike = []
     pair = lambda worse, better: similar._joined(np.array([worse], "<u4"), np.array([better], "<u4"))  # noqa: E731
     others = [*(pair(9, n) for n in range(tried)), pair(8, 7)]
     judge.apart = np.sort(np.concatenate(others))
     monkeypatch.setattr(
-        similar.PairJudge, "_estimate", lambda self, worse, better: np.full(len(worse), estimate, "<f4")
+        similar.PairComparison, "_estimate", lambda self, worse, better: np.full(len(worse), estimate, "<f4")
     )
     monkeypatch.setattr(
-        similar.PairJudge, "_exact", lambda self, worse, better: (asked.extend(worse.tolist()), [0.69] * len(worse))[1]
+        similar.PairComparison,
+        "_exact",
+        lambda self, worse, better: (asked.extend(worse.tolist()), [0.69] * len(worse))[1],
     )
     like, similarity = judge(np.array([9, 8], "<u4"), np.array([50, 7], "<u4"), exactly=True)
     assert asked == ([9] if close and tried < 4 else [])

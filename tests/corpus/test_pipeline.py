@@ -16,8 +16,8 @@ import pytest
 from ordsmed.base import menu, run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, load, obtain
-from ordsmed.corpus import chunks, pipeline
 from ordsmed.corpus import folder as folders
+from ordsmed.corpus import pipeline, sources
 from ordsmed.corpus.corpora import text as text_files
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.held_out import Decontaminate
@@ -452,7 +452,7 @@ def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> Non
 def test_parts_are_read_side_by_side_and_other_steps_alone(
     plain_recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "BUNDLE", 1)
+    monkeypatch.setattr(sources, "BUNDLE", 1)
     free: list[bool] = []
     inner = Corpus.read
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from ordsmed.corpus import report
-from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
+from ordsmed.corpus.chunks import Chunk
+from ordsmed.corpus.cleaning import Facts, Work
 from ordsmed.corpus.dedup import Matched
 from ordsmed.corpus.folder import Count, PartWriter
 from ordsmed.corpus.signatures import Near
+from ordsmed.corpus.sources import CorpusSource
 
 
 class Kind:

@@ -212,14 +212,14 @@ def test_a_lost_document_or_a_full_disk_is_noticed(
 def test_documents_go_to_the_emptiest_shard_the_longest_first() -> None:
     """Sizes of two corpora by hand: the one with the longest document goes first."""
     sizes = [np.array([2, 1, 1, 3], np.uint32), np.array([5, 4], np.uint32)]
-    places = deed._places(sizes, [(3, 1.0), (0, 0.1)], Path("out"))
+    places = deed._assign(sizes, [(3, 1.0), (0, 0.1)], Path("out"))
     # 5 -> 0, 4 -> 1; then 3 -> 2, 2 -> 2 (5), 1 -> 1 (5), 1 -> 0
     assert [found.tolist() for found in places] == [[2, 1, 0, 2], [0, 1]]
     # by what each side may hold: two of 0.8 together, one of 0.2
-    places = deed._places([np.array([1] * 10, np.uint32)], [(2, 0.8), (1, 0.2)], Path("out"))
+    places = deed._assign([np.array([1] * 10, np.uint32)], [(2, 0.8), (1, 0.2)], Path("out"))
     assert [places[0].tolist().count(shard) for shard in range(3)] == [4, 4, 2]
     # as many documents as shards: each has one, however long they are
-    places = deed._places([np.array([9, 1, 1], np.uint32)], [(1, 0.9), (2, 0.1)], Path("out"))
+    places = deed._assign([np.array([9, 1, 1], np.uint32)], [(1, 0.9), (2, 0.1)], Path("out"))
     assert sorted(places[0].tolist()) == [0, 1, 2]
     assert list(deed._longest_first(np.array([3, 9, 3, 0], np.uint32))) == [(1, 9), (0, 3), (2, 3), (3, 0)]
 

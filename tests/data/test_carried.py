@@ -13,12 +13,12 @@ import torch
 from kit.makers import make_words
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data import carried
-from ordsmed.data.carried import CarriedRows, Signs
+from ordsmed.data.carried import CarriedRows, SpecialWords
 from ordsmed.data.encode import Encoded
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Store
 
-SIGNS = Signs(0, 1, 2, 123)
+SIGNS = SpecialWords(0, 1, 2, 123)
 
 
 @pytest.fixture(scope="module")

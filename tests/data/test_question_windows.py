@@ -50,7 +50,7 @@ def test_each_token_has_most_context_in_the_window_the_rule_names(length: int, s
     contexts = np.array([0, 1, 9, 10, 11, 12, 14, 17, 25, 400, 511, 700, 1000])
     found = windows(np.full(len(contexts), 2), contexts, Limits(length=length, stride=stride), 4)
     begins = np.arange(len(found)) % 3 + 2  # rows need not hold their questions alike
-    inside, most = found.places(np.arange(len(found)), begins, length)
+    inside, most = found.positions(np.arange(len(found)), begins, length)
     for question, context in enumerate(contexts.tolist()):
         mine = np.flatnonzero(found.question == question)
         plain = by_hand(context, length - 6, stride)
@@ -115,7 +115,7 @@ def test_long_questions_are_cut_and_counted() -> None:
 
 def test_an_empty_context_has_one_window_of_nothing() -> None:
     found = made(5, 0)
-    inside, most = found.places(np.array([0]), np.array([7]), 20)
+    inside, most = found.positions(np.array([0]), np.array([7]), 20)
     assert spans(found) == [(0, -1)]
     assert not inside.any()
     assert not most.any()
@@ -124,7 +124,7 @@ def test_an_empty_context_has_one_window_of_nothing() -> None:
 def test_a_context_of_a_hundred_thousand_tokens() -> None:
     found = made(20, 100_000)
     begins = np.full(len(found), 22)
-    _, most = found.places(np.arange(len(found)), begins, 384)
+    _, most = found.positions(np.arange(len(found)), begins, 384)
     rows, places = np.nonzero(most)
     tokens = found.first[rows] + places - begins[rows]
     assert found.last[-1] == 99_999
@@ -134,7 +134,7 @@ def test_a_context_of_a_hundred_thousand_tokens() -> None:
 def test_limits_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="stride: found 0; wanted 1 or more"):
         Limits(stride=0)
-    with pytest.raises(RecipeError, match="length: 4, of which 4 are signs; wanted 5 or more"):
+    with pytest.raises(RecipeError, match="length: 4, of which 4 are special tokens; wanted 5 or more"):
         made(1, 1, signs=4, length=4)
 
 

@@ -112,7 +112,7 @@ def test_lines(text: Text, room: int, cross: bool) -> None:
     signs = 0
     for row, (a, b) in enumerate(found):
         own = parts.row == row
-        size = int(parts.led[row] + (parts.stop - parts.start + parts.signs)[own].sum())
+        size = int(parts.led[row] + (parts.stop - parts.start + parts.stops)[own].sum())
         assert size <= room
         assert cross or not any(a < border < b for border in borders)
         for start, stop in zip(parts.start[own], parts.stop[own], strict=True):
@@ -121,10 +121,10 @@ def test_lines(text: Text, room: int, cross: bool) -> None:
         if b < text.tokens and (cross or b not in borders):
             after = next(s for s in starts if s > b)
             assert size + min(after - b, room - 1) + 1 > room, "one more sentence would have fitted"
-        signs += int(parts.led[row] + (parts.signs[own] - 1).sum())
+        signs += int(parts.led[row] + (parts.stops[own] - 1).sum())
     assert signs <= (len(text.documents) - 1 if cross else 0)
     alone = [made.parts(np.asarray([n])) for n in range(len(made))]
-    for name in ("start", "stop", "signs", "led"):
+    for name in ("start", "stop", "stops", "led"):
         assert np.concatenate([getattr(p, name) for p in alone]).tolist() == getattr(parts, name).tolist()
 
 
@@ -176,7 +176,7 @@ def test_empty_sentences_and_documents_of_a_foreign_store(text: Text, room: int,
         alike = SentenceLines.of(filled.document_starts, filled.starts, room, cross=pack)
         assert spans(lines) == spans(alike)
         rows = np.arange(len(lines))
-        assert lines.parts(rows).signs.tolist() == alike.parts(rows).signs.tolist()
+        assert lines.parts(rows).stops.tolist() == alike.parts(rows).stops.tolist()
         for made in (
             Fitted.of(text.document_starts, text.starts, room, 2, pack=pack),
             windows(text.document_starts, text.starts, room=room, joint=2, pack=pack, sentences=False),

@@ -47,21 +47,21 @@ def copy(
 
 def counted(function: Any, task: tuple[Any, ...]) -> tuple[Any, Counter[str]]:
     """What a task gives, and what it opened and compared."""
-    counts, opened, judged = Counter[str](), buckets.MatchingWork.open, similar.PairJudge.__call__
+    counts, opened, judged = Counter[str](), buckets.MatchingWork.open, similar.PairComparison.__call__
 
     def open_(work: buckets.MatchingWork, name: str) -> Any:
         counts["files opened"] += 1
         return opened(work, name)
 
-    def judge(judge: similar.PairJudge, worse: Any, better: Any, **more: Any) -> Any:
+    def judge(judge: similar.PairComparison, worse: Any, better: Any, **more: Any) -> Any:
         counts["pairs estimated"] += len(worse)
         return judged(judge, worse, better, **more)
 
-    buckets.MatchingWork.open, similar.PairJudge.__call__ = open_, judge
+    buckets.MatchingWork.open, similar.PairComparison.__call__ = open_, judge
     try:
         return function(*task), counts
     finally:
-        buckets.MatchingWork.open, similar.PairJudge.__call__ = opened, judged
+        buckets.MatchingWork.open, similar.PairComparison.__call__ = opened, judged
 
 
 def spread(pool: ProcessPoolExecutor, counts: Counter[str], function: Any, tasks: Any) -> Iterator[Any]:

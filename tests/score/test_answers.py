@@ -204,7 +204,7 @@ def test_pooling_from_overlapping_windows_is_a_search_of_the_whole_context() -> 
     cut = windows(np.full(5, 2), contexts, Limits(length=25, stride=7), 3)
     rows = chance.permutation(len(cut))
     begins = np.full(len(rows), 4)
-    inside, most = cut.places(rows, begins, 25)
+    inside, most = cut.positions(rows, begins, 25)
     shift = cut.first[rows] - begins
     start, end = np.full((2, len(rows), 25), 50.0)  # what stands outside scores high and may not be
     for row, question in enumerate(cut.question[rows].tolist()):

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -120,8 +119,8 @@ def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Ar
         raise DataError(path, f"{rows.shape} '{rows.dtype.str}'", wanted, remedy)
     if count and work.text and (signatures([work.text(first)], work.how)[0] != rows[0]).any():
         settings = f"shingle {work.how.shingle} and seed {work.how.seed}"
-        found = f"another signature than that of document {first:,} by {settings}"
-        raise DataError(path, found, "signatures of these texts", remedy)
+        problem = f"another signature than that of document {first:,} by {settings}"
+        raise DataError(path, problem, "signatures of these texts", remedy)
     for start in range(0, count, 4096):
         yield np.ascontiguousarray(rows[start : start + 4096])
 
@@ -130,17 +129,17 @@ def _lanes(rows: Array, how: Near) -> Array:
     """The hash of the whole signature, and that of each band."""
     columns = np.ascontiguousarray(rows.T).astype(np.uint64)
     bands, width = how.bands()
-    found = [_fold(columns[band * width : band * width + width]) for band in range(bands)]
-    return np.stack([_fold([*found, *columns[bands * width :]]), *found])
+    hashes = [_fold(columns[band * width : band * width + width]) for band in range(bands)]
+    return np.stack([_fold([*hashes, *columns[bands * width :]]), *hashes])
 
 
 def _fold(columns: Iterable[Array]) -> Array:
     """One hash of several columns."""
-    found: Any = np.uint64(1)
+    hashed: Array = np.ones(1, np.uint64)
     for column in columns:
-        found = (found ^ column) * ODD
-        found ^= found >> np.uint64(29)
-    return chance.mix(found)
+        hashed = (hashed ^ column) * ODD
+        hashed ^= hashed >> np.uint64(29)
+    return chance.mix(hashed)
 
 
 def twins(work: MatchingWork, total: int, map_in_order: MapInOrder) -> Array:

@@ -17,8 +17,9 @@ from ordsmed.base import files, settings
 from ordsmed.base.keys import value_key
 from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus import near
-from ordsmed.corpus.chunks import Chunk, CorpusSource, read_index
+from ordsmed.corpus.chunks import Chunk, read_index
 from ordsmed.corpus.signatures import Near
+from ordsmed.corpus.sources import CorpusSource
 from ordsmed.text.document import Document
 
 FIXED = ("validation", "test", "against")  # purposes of documents that no duplicate displaces
@@ -81,13 +82,13 @@ def match(
     signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
     counts = [chunk.facts.documents for chunk in chunks]
     text, how = (library, how) if how else (None, Near())
-    found = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
-    exact = int((keys[found.numbers] == keys[found.kept]).sum())
-    groups = [_facts_of(group, library) for group in near.groups(found, GROUPS)]
-    facts: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
+    duplicates = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
+    exact = int((keys[duplicates.numbers] == keys[duplicates.kept]).sum())
+    groups = [_facts_of(group, library) for group in near.groups(duplicates, GROUPS)]
+    facts: dict[str, Any] = {"exact": exact, "near": len(duplicates.numbers) - exact, "groups": groups}
     files.sync(scratch / "dropped.npy")
     files.write_json(scratch / "matched.json", facts)  # last: it vouches for the other
-    return Matched(np.array(found.numbers, np.int64), **facts)
+    return Matched(np.array(duplicates.numbers, np.int64), **facts)
 
 
 def _facts_of(group: near.Group, library: Library) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class PartWriter:
         """Make the part that is being written whole."""
         if not self.documents:
             return
-        part, found = self.folder / self._name, f"{self.sum:08x}"
+        part, digest = self.folder / self._name, f"{self.sum:08x}"
         if self.file:
             with survive_disk(self.folder):
                 self.file.close()
@@ -96,8 +96,8 @@ class PartWriter:
         elif part.stat().st_size != self.bytes:
             raise DataError(part, f"{part.stat().st_size:,} bytes", f"{self.bytes:,}", "remove this file, go on")
         else:
-            found = checksum(part)
-        self.parts[part.name], self.checksums[part.name] = self.documents, found
+            digest = checksum(part)
+        self.parts[part.name], self.checksums[part.name] = self.documents, digest
         self.file, self.documents, self.bytes, self.sum = None, 0, 0, 0
 
     @property
@@ -111,11 +111,11 @@ class PartWriter:
 
 def parts(folder: Path, split: str) -> list[Path]:
     """The part files of one split of a corpus folder, in order; all that its status tells of."""
-    found = sorted((folder / split).glob("[0-9]*.jsonl"), key=lambda path: (len(path.name), path.name))
+    paths = sorted((folder / split).glob("[0-9]*.jsonl"), key=lambda path: (len(path.name), path.name))
     facts = Run(folder).status.get(split) or {}
-    if missing := sorted({*facts.get("parts", ())} - {path.name for path in found}):
+    if missing := sorted({*facts.get("parts", ())} - {path.name for path in paths}):
         raise DataError(folder / split / missing[0], "no such file", "a part of a corpus", "make the corpus again")
-    return found
+    return paths
 
 
 def check(path: Path) -> None:
@@ -137,8 +137,10 @@ def documents(path: Path) -> Iterator[Document]:
                 try:
                     yield decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    found = str(error) if line.endswith(b"\n") else "the last line is cut off"
-                    raise DataError(f"{path}:{number}", found, "one document a line", "make the corpus again") from None
+                    problem = str(error) if line.endswith(b"\n") else "the last line is cut off"
+                    raise DataError(
+                        f"{path}:{number}", problem, "one document a line", "make the corpus again"
+                    ) from None
     except FileNotFoundError:
         raise DataError(path, "no such file", "a part of a corpus", "make the corpus again") from None
 
@@ -149,7 +151,7 @@ def origin(folder: Path, split: str, number: int) -> str:
         with path.open("rb") as file:
             for line, _ in enumerate(file, 1):
                 if number == 0:
-                    found = next(d for n, d in enumerate(documents(path), 1) if n == line)
-                    return f"{path}:{line}" + (f", id {found.id}" if found.id else "")
+                    document = next(d for n, d in enumerate(documents(path), 1) if n == line)
+                    return f"{path}:{line}" + (f", id {document.id}" if document.id else "")
                 number -= 1
     raise DataError(folder, f"has no {split} document of that number")

@@ -63,8 +63,8 @@ class Decontaminate:
         if not self.paths:
             raise ValueError("paths: found none; wanted evaluation files")
         if not 1 <= self.shortest <= self.words <= 255:
-            found = f"shortest {self.shortest} and words {self.words}"
-            raise ValueError(f"words: found {found}; wanted 1 <= shortest <= words <= 255")
+            problem = f"shortest {self.shortest} and words {self.words}"
+            raise ValueError(f"words: found {problem}; wanted 1 <= shortest <= words <= 255")
 
     def grams(self) -> HeldOut:
         """What the files hold out."""
@@ -102,19 +102,19 @@ class HeldOut:
 
     def search(self, texts: Sequence[str]) -> list[Hit | None]:
         """The same for many texts, which is far faster for short ones: about 100,000 characters at once are best."""
-        found: list[Hit | None] = [None] * len(texts)
+        hits: list[Hit | None] = [None] * len(texts)
         if not len(self.hashes):
-            return found
+            return hits
         text, hashed, owner, starts, ends = _joined([text.casefold() for text in texts])
         for length, runs in _runs(hashed, self.shortest, self.words):
             at = self._at(runs)
             at = at[owner[at] == owner[at + length - 1]]
             for which, first in zip(*np.unique(owner[at], return_index=True), strict=True):
-                start, before = at[first], found[which]
+                start, before = at[first], hits[which]
                 number = int(start - np.searchsorted(owner, which))
                 if before is None or number < before.number:
-                    found[which] = Hit(text[starts[start] : ends[start + length - 1]], number)
-        return found
+                    hits[which] = Hit(text[starts[start] : ends[start + length - 1]], number)
+        return hits
 
     def save(self, path: Path) -> None:
         """As .npy of '<u8': five numbers, then the hashes."""
@@ -157,40 +157,40 @@ class HeldOut:
 def grams(paths: str | Sequence[str], n: int = 13, shortest: int = SHORTEST) -> HeldOut:
     """All runs of `n` words of evaluation files, and shorter entries as a whole."""
     entries = short = waiting = 0
-    held = [np.empty(0, "<u8")]
+    hashes = [np.empty(0, "<u8")]
     for batch in _batches(entry for path in read.files(paths) for entry in _entries(path)):
-        sizes, found = _gathered(batch, n, shortest)
+        sizes, gathered = _gathered(batch, n, shortest)
         entries += int((sizes >= TOLD).sum())
         short += int(((sizes >= TOLD) & (sizes < shortest)).sum())
-        held += found
-        waiting += sum(map(len, found))
-        if waiting > max(GATHER, len(held[0])):
-            held, waiting = [np.unique(np.concatenate(held))], 0
-    return HeldOut(np.unique(np.concatenate(held)), n, shortest, entries, short)
+        hashes += gathered
+        waiting += sum(map(len, gathered))
+        if waiting > max(GATHER, len(hashes[0])):
+            hashes, waiting = [np.unique(np.concatenate(hashes))], 0
+    return HeldOut(np.unique(np.concatenate(hashes)), n, shortest, entries, short)
 
 
 def _batches(entries: Iterable[str]) -> Iterator[list[str]]:
-    held, length = list[str](), 0
+    batch, length = list[str](), 0
     for entry in entries:
-        held.append(entry.casefold())
+        batch.append(entry.casefold())
         length += len(entry)
         if length > BLOCK:
-            yield held
-            held, length = [], 0
-    yield held
+            yield batch
+            batch, length = [], 0
+    yield batch
 
 
 def _gathered(entries: list[str], longest: int, shortest: int) -> tuple[Array, list[Array]]:
     """How many words each entry has, and what is held out of them."""
     _, hashed, owner, _, _ = _joined(entries)
     sizes = np.bincount(owner, minlength=len(entries))
-    found = []
+    hashes = []
     for length, runs in _runs(hashed, shortest, longest):
         whole = owner[: len(runs)] == owner[length - 1 :]
         if length < longest:
             whole &= sizes[owner[: len(runs)]] == length
-        found.append(runs[whole])
-    return sizes, found
+        hashes.append(runs[whole])
+    return sizes, hashes
 
 
 # ---- words and runs of words
@@ -205,15 +205,15 @@ def _joined(texts: Sequence[str]) -> tuple[str, Array, Array, Array, Array]:
 
 def _words(text: str) -> tuple[Array, Array, Array]:
     """The words of a case-folded text: their hashes, where they begin, where they end."""
-    found, start = [(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))], 0
+    blocks, start = [(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))], 0
     while start < len(text):
         stop = start + BLOCK
         if stop < len(text):
             stop = max(text.rfind(" ", start, stop), text.rfind("\n", start, stop)) + 1 or stop
         hashed, starts, ends = _hash(text[start:stop])
-        found.append((hashed, starts + start, ends + start))
+        blocks.append((hashed, starts + start, ends + start))
         start = stop
-    hashed, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
+    hashed, starts, ends = (np.concatenate(part) for part in zip(*blocks, strict=True))
     return hashed, starts, ends
 
 
@@ -256,9 +256,9 @@ def _values() -> Array:
 
 @cache
 def _powers(base: np.uint64) -> Array:
-    found = np.full(BLOCK, base, np.uint64)
-    found[0] = 1
-    return np.multiply.accumulate(found)
+    powers = np.full(BLOCK, base, np.uint64)
+    powers[0] = 1
+    return np.multiply.accumulate(powers)
 
 
 def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Array]]:
@@ -304,7 +304,7 @@ def _json_lines(path: Path) -> Iterator[str]:
                 ) from None
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     try:
         return json.loads(text)
     except RecursionError:
@@ -319,9 +319,9 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: object) -> Iterator[str]:
     """All strings of a JSON value, at any depth, without a stack of generators."""
-    waiting = [value]
+    waiting: list[object] = [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):

@@ -64,20 +64,20 @@ def split(
     where = np.zeros(total, dtype=np.uint8)
     where[order[: sizes[0]]] = 1
     where[order[sizes[0] : sum(sizes)]] = 2
-    ours = {name: target / f"{name}.json" for name in NAMES}
-    for path in ours.values():
+    outputs = {name: target / f"{name}.json" for name in NAMES}
+    for path in outputs.values():
         _may_write(path, paths, anew)
     target.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as open_:
-        texts = [open_.enter_context(files.writing(path)) for path in ours.values()]
-        maps = [open_.enter_context(files.writing(path.with_name(f"{path.name}.map"))) for path in ours.values()]
+        texts = [open_.enter_context(files.writing(path)) for path in outputs.values()]
+        maps = [open_.enter_context(files.writing(path.with_name(f"{path.name}.map"))) for path in outputs.values()]
         for file in maps:
             file.write(b"file\tline #\n")
         for (number, at, line), n in zip(_numbered(paths), where.tolist(), strict=True):
             texts[n].write(line.strip().encode() + b"\n")
             maps[n].write(b"%d\t%d\n" % (number, at))
     counts = (total - sum(sizes), *sizes)
-    return [f"{path}: {many(count, 'line')}" for path, count in zip(ours.values(), counts, strict=True)]
+    return [f"{path}: {many(count, 'line')}" for path, count in zip(outputs.values(), counts, strict=True)]
 
 
 def _may_write(path: Path, sources: Sequence[Path], anew: bool) -> None:

@@ -33,6 +33,8 @@ from ordsmed.corpus.buckets import PART, RUN, RUNS, MatchingWork, Text, firsts, 
 from ordsmed.corpus.signatures import VERSION, Array, Near
 from ordsmed.corpus.similar import PIVOTS, SimilarPairs, similar_pairs, split
 
+Result = tuple[Array, ...] | None  # of a task
+
 
 @dataclass(frozen=True)
 class Duplicates:
@@ -91,9 +93,9 @@ def find(
             pass
         twin = twins(work, len(order), map_in_order)
         pairs = similar_pairs(work, twin, map_in_order) if files else SimilarPairs(len(order))
-        found = _found(folder, order, twin, pairs, against)
+        duplicates = _found(folder, order, twin, pairs, against)
         shutil.rmtree(scratch)
-    return found
+    return duplicates
 
 
 def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against: int) -> Duplicates:
@@ -116,25 +118,25 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
     return Duplicates(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in table))
 
 
-def groups(found: Duplicates, limit: int, members: int = 5) -> list[Group]:
+def groups(duplicates: Duplicates, limit: int, members: int = 5) -> list[Group]:
     """The documents for which most were dropped, at most `limit` of them."""
-    kept, sizes = np.unique(found.kept, return_counts=True)
+    kept, sizes = np.unique(duplicates.kept, return_counts=True)
     biggest = np.lexsort((kept, -sizes))[:limit]
-    return [_group(found, int(kept[n]), int(sizes[n]), members) for n in biggest]
+    return [_group(duplicates, int(kept[n]), int(sizes[n]), members) for n in biggest]
 
 
-def _group(found: Duplicates, kept: int, size: int, members: int) -> Group:
-    at = np.flatnonzero(found.kept == kept)
-    at = at[np.argsort(found.similarity[at], kind="stable")[:members]]
-    return Group(kept, size + 1, [(int(found.numbers[n]), float(found.similarity[n])) for n in at])
+def _group(duplicates: Duplicates, kept: int, size: int, members: int) -> Group:
+    at = np.flatnonzero(duplicates.kept == kept)
+    at = at[np.argsort(duplicates.similarity[at], kind="stable")[:members]]
+    return Group(kept, size + 1, [(int(duplicates.numbers[n]), float(duplicates.similarity[n])) for n in at])
 
 
 # ---- going on where a search was killed: it is gone through again, and what tasks gave is taken from their files
 
 
-def _scratch(folder: Path, what: list[Any]) -> Path:
+def _scratch(folder: Path, inputs: list[Any]) -> Path:
     """The folder of this search; what another one left goes."""
-    scratch, key = folder / "near", bytes_key(repr([VERSION, RUN, RUNS, PART, PIVOTS, *what]).encode())
+    scratch, key = folder / "near", bytes_key(repr([VERSION, RUN, RUNS, PART, PIVOTS, *inputs]).encode())
     mark = scratch / "search"
     if not mark.exists() or mark.read_text(encoding="utf-8") != key:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -164,12 +166,14 @@ def _remembering(map_in_order: MapInOrder, scratch: Path) -> MapInOrder:
     return again
 
 
-def _remembered(path: Path, function: Callable[..., tuple[Array, ...] | None], *task: Any) -> tuple[Array, ...] | None:
+def _remembered(
+    path: Path, function: Callable[..., tuple[Array, ...] | None], *task: object
+) -> tuple[Array, ...] | None:
     """What the task gives, or gave."""
     cut_off = (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile)  # then it is done again
     with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
         return tuple(kept[name] for name in kept.files) or None
-    found = function(*task)
+    result = function(*task)
     with writing(path) as stream:
-        np.savez(stream, *(found or ()))
-    return found
+        np.savez(stream, *(result or ()))
+    return result

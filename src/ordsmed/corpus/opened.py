@@ -15,7 +15,7 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.text.document import Document
 
 
-def shown(title: str, sources: Sequence[Path]) -> Iterator[Document]:
+def read_documents(title: str, sources: Sequence[Path]) -> Iterator[Document]:
     """The documents of part files, with a bar that moves."""
     sizes = [path.stat().st_size / 1e6 for path in sources]
     with Progress(title, sum(sizes), "MB") as bar:
@@ -28,28 +28,28 @@ def corpus_folder(name: str) -> Path:
     """The finished corpus that a name stands for: a folder, or a recipe, made once."""
     if "/" in name and not Path(name).exists():
         raise RecipeError(name, "no such folder", "the folder or recipe of a corpus")
-    found = run.obtain(Corpus, name)
-    if not parts(found, "train"):
-        raise DataError(found, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
-    return found
+    folder = run.obtain(Corpus, name)
+    if not parts(folder, "train"):
+        raise DataError(folder, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
+    return folder
 
 
 @contextlib.contextmanager
-def making(target: Path, sources: Sequence[Path], ours: str, *, anew: bool) -> Iterator[Path]:
+def making(target: Path, sources: Sequence[Path], pattern: str, *, anew: bool) -> Iterator[Path]:
     """A folder that takes its place when all went well; what stands is replaced if its files are named as `ours`."""
-    check(target, sources, ours, anew=anew)
-    with files.making(target) as beside:
-        yield beside
+    check(target, sources, pattern, anew=anew)
+    with files.making(target) as folder:
+        yield folder
 
 
-def check(target: Path, sources: Sequence[Path], ours: str, *, anew: bool) -> None:
+def check(target: Path, sources: Sequence[Path], pattern: str, *, anew: bool) -> None:
     """Refuse to write over anything that is not to be replaced."""
     if any(target.resolve() in (s.resolve(), *s.resolve().parents) for s in sources):
         raise RecipeError(target, "is, or holds, the corpus that is read", "another folder")
     if target.is_file():
         raise RecipeError(target, "is a file", "a folder to write")
     names = sorted(path.name for path in target.iterdir()) if target.exists() else []
-    if strange := [name for name in names if not re.fullmatch(ours, name)]:
+    if strange := [name for name in names if not re.fullmatch(pattern, name)]:
         raise RecipeError(target, f"holds {strange[0]}, which this command did not write", "a new folder")
     if names and not anew:
         raise RecipeError(target, "stands", "a new folder", "name another, or add --anew to replace it")

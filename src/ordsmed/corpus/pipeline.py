@@ -29,14 +29,17 @@ from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.base.workers import MapInOrder, worker_pool
 from ordsmed.corpus import report
-from ordsmed.corpus.chunks import Chunk, CorpusSource, Reading, Work
+from ordsmed.corpus.chunks import Chunk, Reading
+from ordsmed.corpus.cleaning import Work
 from ordsmed.corpus.dedup import Matched, match
 from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.signatures import Near
+from ordsmed.corpus.sources import CorpusSource
 from ordsmed.corpus.splits import Shares
 from ordsmed.corpus.write import write
 from ordsmed.text import read
 from ordsmed.text.clean import Form
+from ordsmed.text.source import Source
 
 SHARE = 1_000_000  # bytes of source, perhaps packed, that are worth a process of their own
 
@@ -118,9 +121,13 @@ class Corpus:
         _ = self.shares
 
     @property
-    def sources(self) -> tuple[Any, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """One or many, as a tuple; names of an alias file are what stands behind them."""
-        return tuple(inner for one in self._notes() for inner in (one.sources() if hasattr(one, "sources") else [one]))
+        return tuple(
+            inner
+            for source in self._notes()
+            for inner in (source.sources() if hasattr(source, "sources") else [source])
+        )
 
     @property
     def shares(self) -> Shares:
@@ -131,14 +138,14 @@ class Corpus:
             shares = Shares(self.validation, self.test, self.exact)
         return shares.without(validation=self.given.validation is not None, test=self.given.test is not None)
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """What the result depends on beside the recipe."""
-        found = [source.stamp() for source in self._notes()]
-        given = [source.stamp() for source in (self.given.validation, self.given.test) if source]
-        others = [run.Run(folder).status["fingerprint"] for folder in self._others()]
+        stamps = [source.stamp() for source in self._notes()]
+        splits = [source.stamp() for source in (self.given.validation, self.given.test) if source]
+        corpora = [run.Run(folder).status["fingerprint"] for folder in self._others()]
         held_out = read.stamp(read.files(self.held_out.paths)) if self.held_out else []
-        more = [part for part in (given, others, held_out) if part]
-        return [*found, *more] if more or len(found) > 1 else found[0]
+        more = [part for part in (splits, corpora, held_out) if part]
+        return [*stamps, *more] if more or len(stamps) > 1 else stamps[0]
 
     def check_inputs(self) -> None:
         """Refuse sources that are missing."""
@@ -152,20 +159,20 @@ class Corpus:
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
                 gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
-                told = ", ".join(f"{count:,} {what}" for what, count in report.most(gone))
-                found = "no documents at all" + (f"; left out: {told}" if told else "")
-                raise DataError(self._named(), found, "at least one text", "look at `source`")
+                source = ", ".join(f"{count:,} {reason}" for reason, count in report.most(gone))
+                problem = "no documents at all" + (f"; left out: {source}" if source else "")
+                raise DataError(self._named(), problem, "at least one text", "look at `source`")
             matched = self.match(reading, chunks, map_in_order)
         writers = write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if not writers["train"].count.documents:
-            found = f"none of {facts['read']:,} documents is left"
-            raise DataError(self._named(), found, "documents that no step drops", report.gone(facts))
+            problem = f"none of {facts['read']:,} documents is left"
+            raise DataError(self._named(), problem, "documents that no step drops", report.gone(facts))
         report.tell(facts)
         if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, for there is only one document")
         licences = dict.fromkeys(
-            told["licence"] for told in facts["sources"] if told["licence"] and not told["purpose"]
+            source["licence"] for source in facts["sources"] if source["licence"] and not source["purpose"]
         )
         known = {"language": self.language, "licence": self.licence or "; ".join(licences) or None, "title": self.title}
         report.write(run.path, self.title or run.path.name, {**facts, **known})
@@ -208,11 +215,11 @@ class Corpus:
 
     def _sources(self) -> list[CorpusSource]:
         """All of them; what no duplicate displaces stands first: given texts, and other corpora."""
-        given = {"validation": self.given.validation, "test": self.given.test}
-        first = [CorpusSource(settings, purpose) for purpose, settings in given.items() if settings]
+        splits = {"validation": self.given.validation, "test": self.given.test}
+        first = [CorpusSource(settings, purpose) for purpose, settings in splits.items() if settings]
         corpora = menu.load("corpora", "corpus")
-        others = [CorpusSource(corpora(str(folder)), "against") for folder in self._others()]
-        return [*first, *others, *map(CorpusSource, self.sources)]
+        against = [CorpusSource(corpora(str(folder)), "against") for folder in self._others()]
+        return [*first, *against, *map(CorpusSource, self.sources)]
 
     def _others(self) -> list[Path]:
         return [run.obtain(Corpus, name) for name in self.against]
@@ -230,9 +237,9 @@ class Corpus:
         return ", ".join(f"{menu.kind_of(source)} {_place(source)}".strip() for source in self.sources)
 
 
-def _place(source: Any) -> Any:
+def _place(source: Source) -> object:
     """What a source reads."""
-    return next((found for name in ("path", "urls", "name") if (found := getattr(source, name, None))), "")
+    return next((place for name in ("path", "urls", "name") if (place := getattr(source, name, None))), "")
 
 
 def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str | None) -> list[str]:

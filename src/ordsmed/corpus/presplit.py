@@ -16,7 +16,7 @@ from pathlib import Path
 from ordsmed.base import files
 from ordsmed.base.say import many
 from ordsmed.corpus.folder import SPLITS, parts
-from ordsmed.corpus.opened import corpus_folder, making, shown
+from ordsmed.corpus.opened import corpus_folder, making, read_documents
 from ordsmed.text.sentences import record
 
 
@@ -24,7 +24,11 @@ def presplit(folder: str, out: str, *, anew: bool = False) -> list[str]:
     """Write OUT/train.jsonl, validation.jsonl and test.jsonl, as far as the corpus has them; lines that tell of it."""
     source, target = corpus_folder(folder), Path(out)
     with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as place:
-        counts = {split: _write(place / f"{split}.jsonl", found) for split in SPLITS if (found := parts(source, split))}
+        counts = {
+            split: _write(place / f"{split}.jsonl", part_files)
+            for split in SPLITS
+            if (part_files := parts(source, split))
+        }
     lines = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
     if lacking := [split for split in SPLITS if split not in counts]:
         lines.append(f"no documents in the corpus's {' and '.join(lacking)}")
@@ -38,7 +42,7 @@ def _write(path: Path, sources: Sequence[Path]) -> int:
     with files.survive_disk(path):
         file = path.open("wb", buffering=1 << 20)
     with file:
-        for document in shown(path.stem, sources):
+        for document in read_documents(path.stem, sources):
             line = encode(record(document)) + b"\n"
             with files.survive_disk(path):
                 file.write(line)

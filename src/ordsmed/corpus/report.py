@@ -11,9 +11,11 @@ from ordsmed.base import files
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many, say, size
 from ordsmed.base.screen import markdown
-from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
+from ordsmed.corpus.chunks import Chunk
+from ordsmed.corpus.cleaning import Facts, Work
 from ordsmed.corpus.dedup import Matched
 from ordsmed.corpus.folder import PartWriter
+from ordsmed.corpus.sources import CorpusSource
 
 PUBLISHED = {"English Wikipedia": 2_500_000_000, "BookCorpus": 800_000_000}  # words, as BERT's paper counts them
 
@@ -28,13 +30,13 @@ def facts(
     """What `status.json` keeps."""
     entries, whole = [], Facts()
     for number, source in enumerate(sources):
-        own = Facts()
+        of_source = Facts()
         for chunk in chunks:
             if chunk.source == number:
-                own.add(chunk.facts)
-        entries.append(_source(source, own))
+                of_source.add(chunk.facts)
+        entries.append(_source(source, of_source))
         if source.purpose != "against":
-            whole.add(own)
+            whole.add(of_source)
     names = ("documents", "changed", "dropped", "characters_before", "characters_after")
     steps = [
         {"name": name, **dict(zip(names, counts, strict=True)), "reasons": _reasons(whole, name)}
@@ -58,12 +60,14 @@ def most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _why(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{why} {count:,}" for why, count in reasons.items())
+    return ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
 
 
 def gone(facts: Mapping[str, Any]) -> str:
     """What became of the documents that are not there, in a phrase; empty if all are."""
-    return ", ".join(f"{count:,} {what}" for t in ("dropped", "left_out") for what, count in facts[t].items() if count)
+    return ", ".join(
+        f"{count:,} {reason}" for t in ("dropped", "left_out") for reason, count in facts[t].items() if count
+    )
 
 
 def _counted(encodings: Mapping[str, int]) -> str:
@@ -76,8 +80,8 @@ def tell(facts: Mapping[str, Any]) -> None:
         count = facts[name]
         if count["documents"]:
             say(f"{name}: {', '.join(many(count[f'{noun}s'], noun) for noun in ('document', 'sentence', 'word'))}")
-    if found := gone(facts):
-        say(f"left out: {found}")
+    if phrase := gone(facts):
+        say(f"left out: {phrase}")
     if facts["replaced"]:
         say(f"invalid UTF-8: {many(facts['replaced'], 'place')} replaced by U+FFFD")
     if encodings := facts.get("encodings"):
@@ -111,15 +115,17 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
         for s in facts["steps"]
     ]
     words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
-    beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
-    whole = f"All splits: {many(words, 'word')}: {beside}."
+    shares = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
+    whole = f"All splits: {many(words, 'word')}: {shares}."
     lines = ["## What there is", "", *markdown(["split", *COUNTED], splits), "", whole]
     lines += ["", f"Language: {facts.get('language') or 'not said'}. License: {facts.get('licence') or 'not said'}."]
     head = ["kind", "for", "license", "size", "documents", "published size"]
     lines += ["", "## Sources", "", *markdown(head, sources)]
     head = ["step", "documents", "changed", "dropped", "characters lost", "why dropped"]
     lines += ["", "## Cleaning", "", *markdown(head, steps)]
-    gone = [[what, f"{count:,}"] for what, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count]
+    gone = [
+        [reason, f"{count:,}"] for reason, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count
+    ]
     gone += [["places of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
     gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
     if encodings := facts.get("encodings"):
@@ -130,21 +136,21 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
         for group in groups:
             members = ", ".join(f"{name} ({share:.2f})" for name, share in group["members"])
             lines += [f"- {group['size']:,} like {group['kept']}: {members}", f"  > {group['excerpt']}"]
-    if found := facts["held_out"]:
-        lines += ["", "## Documents that hold evaluation data", "", *(f"- {line}" for line in found)]
+    if examples := facts["held_out"]:
+        lines += ["", "## Documents that hold evaluation data", "", *(f"- {line}" for line in examples)]
     return lines
 
 
 COUNTED = ("documents", "sentences", "words", "characters", "bytes")
 
 
-def _source(source: CorpusSource, own: Facts) -> dict[str, Any]:
+def _source(source: CorpusSource, facts: Facts) -> dict[str, Any]:
     settings = source.settings
     return {
         "kind": kind_of(settings), "purpose": source.purpose, "licence": getattr(settings, "LICENCE", "") or None,
         "bytes": settings.size(),
-        "published": getattr(settings, "WORDS", 0), "read": own.read, "documents": own.documents,
-        "left_out": dict(most(own.left_out)),
+        "published": getattr(settings, "WORDS", 0), "read": facts.read, "documents": facts.documents,
+        "left_out": dict(most(facts.left_out)),
     }  # fmt: skip
 
 
@@ -154,10 +160,10 @@ def _published(source: Mapping[str, Any]) -> str:
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:
     """Why a step dropped documents, where it told: "language: sv" is no other document than the step's own."""
-    reasons = [(what, count) for what, count in most(whole.left_out) if what.startswith(f"{name}: ")]
-    for what, _ in reasons:
-        del whole.left_out[what]
-    return {what.removeprefix(f"{name}: "): count for what, count in reasons}
+    reasons = [(reason, count) for reason, count in most(whole.left_out) if reason.startswith(f"{name}: ")]
+    for reason, _ in reasons:
+        del whole.left_out[reason]
+    return {reason.removeprefix(f"{name}: "): count for reason, count in reasons}
 
 
 def _lost(step: Mapping[str, Any]) -> float:

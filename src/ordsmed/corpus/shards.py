@@ -25,7 +25,7 @@ from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.corpus.folder import SPLITS, documents, parts
-from ordsmed.corpus.opened import corpus_folder, making, shown
+from ordsmed.corpus.opened import corpus_folder, making, read_documents
 
 HELD = 64 << 20  # bytes of text that wait for their files; these are opened one at a time, however many there are
 OURS = r"(train|test)-\d+-of-\d+\.txt|manifest\.json"
@@ -44,7 +44,7 @@ class Shard:
 
 
 Sizes = NDArray[np.uint32]  # sentences of every document of a corpus
-Places = NDArray[np.uint16]  # the shard of every document
+Assignment = NDArray[np.uint16]  # the shard of every document
 
 
 def shards(
@@ -57,14 +57,14 @@ def shards(
     sources, target = [corpus_folder(folder) for folder in folders], Path(out)
     with making(target, sources, OURS, anew=anew) as place:
         sizes = [np.fromiter(map(len, _texts(source, chosen, "count")), np.uint32) for source in sources]
-        places = _places(sizes, [(train, 1 - fraction if test else 1.0), (test, fraction)], target)
-        found = [
+        assignment = _assign(sizes, [(train, 1 - fraction if test else 1.0), (test, fraction)], target)
+        files_to_write = [
             Shard(f"{kind}-{i:05d}-of-{n:05d}.txt") for kind, n in (("train", train), ("test", test)) for i in range(n)
         ]
-        _write(place, sources, chosen, places, found)
-        _compare(place, sizes, found)
-        files.write_json(place / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, found)})
-    lines = [_describe(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
+        _write(place, sources, chosen, assignment, files_to_write)
+        _compare(place, sizes, files_to_write)
+        files.write_json(place / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, files_to_write)})
+    lines = [_describe(target, kind, some) for kind in ("train", "test") if (some := _of(files_to_write, kind))]
     return [*lines, _spoken_of(sources, chosen)]
 
 
@@ -78,8 +78,8 @@ def _splits(text: str) -> list[str]:
 
 def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
     """Which splits the documents are of, and what the others hold."""
-    held = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
-    out = ", ".join(f"{split} ({count:,} documents)" for split, count in held.items() if count)
+    counts = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
+    out = ", ".join(f"{split} ({count:,} documents)" for split, count in counts.items() if count)
     return f"of the corpora's splits: {', '.join(chosen)}" + (
         f"; left out: {out}; --splits all takes them" if out else ""
     )
@@ -99,8 +99,10 @@ def _check(train: int, test: int, fraction: float) -> None:
 
 def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str]]:
     """The sentences of every document of some splits of a corpus."""
-    for document in shown(f"{doing} {source.name}", [part for split in splits for part in parts(source, split)]):
-        if sentences := [found for sentence in document.sentences() if (found := sentence.strip())]:
+    for document in read_documents(
+        f"{doing} {source.name}", [part for split in splits for part in parts(source, split)]
+    ):
+        if sentences := [stripped for sentence in document.sentences() if (stripped := sentence.strip())]:
             yield sentences
 
 
@@ -112,7 +114,7 @@ def _lines(sentences: list[str]) -> str:
     return text + "\n"
 
 
-def _places(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path) -> list[Places]:
+def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path) -> list[Assignment]:
     """The shard of every document: the one it leaves emptiest, measured by what each may hold.
 
     The corpus with the longest document goes first, so that the short ones of the others even out what it leaves.
@@ -126,16 +128,16 @@ def _places(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
         if number:
             heaps.append(([(0, first + n) for n in range(number)], share / number))
         first += number
-    places = [np.zeros(len(of_one), np.uint16) for of_one in sizes]
+    assignment = [np.zeros(len(of_one), np.uint16) for of_one in sizes]
     for corpus in sorted(range(len(sizes)), key=lambda n: -int(sizes[n].max(initial=0))):
         for number, size in _longest_first(sizes[corpus]):
             fit = [heap for heap in heaps if not heap[0][0][0]] if left == empty else heaps
             heap, _ = min(fit, key=lambda h: (h[0][0][0] + size) / h[1])
             load, shard = heap[0]
             heapq.heapreplace(heap, (load + size, shard))
-            places[corpus][number] = shard
+            assignment[corpus][number] = shard
             left, empty = left - 1, empty - (not load)
-    return places
+    return assignment
 
 
 def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
@@ -148,30 +150,34 @@ def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
         yield from zip(numbers.tolist(), sizes[numbers].tolist(), strict=True)
 
 
-def _write(made: Path, sources: list[Path], splits: list[str], places: list[Places], found: list[Shard]) -> None:
+def _write(
+    folder: Path, sources: list[Path], splits: list[str], assignment: list[Assignment], shards: list[Shard]
+) -> None:
     """Every document to its shard, the corpora side by side."""
-    held, waiting = [bytearray() for _ in found], 0
-    for corpus, number, sentences in _side_by_side(sources, splits, places):
-        place = int(places[corpus][number])
-        shard, text = found[place], _lines(sentences).encode()
-        held[place] += b"\n" + text if shard.documents else text
+    waiting, size = [bytearray() for _ in shards], 0
+    for corpus, number, sentences in _side_by_side(sources, splits, assignment):
+        place = int(assignment[corpus][number])
+        shard, text = shards[place], _lines(sentences).encode()
+        waiting[place] += b"\n" + text if shard.documents else text
         shard.documents += 1
         shard.sentences += len(sentences)
-        waiting += len(text)
-        if waiting > HELD:
-            _empty(made, held, found)
-            waiting = 0
-    _empty(made, held, found)
-    with files.survive_disk(made):
-        for shard in found:
-            files.sync(made / shard.name)
+        size += len(text)
+        if size > HELD:
+            _empty(folder, waiting, shards)
+            size = 0
+    _empty(folder, waiting, shards)
+    with files.survive_disk(folder):
+        for shard in shards:
+            files.sync(folder / shard.name)
 
 
-def _side_by_side(sources: list[Path], splits: list[str], places: list[Places]) -> Iterator[tuple[int, int, list[str]]]:
+def _side_by_side(
+    sources: list[Path], splits: list[str], assignment: list[Assignment]
+) -> Iterator[tuple[int, int, list[str]]]:
     """Corpus, number and sentences of every document: the corpora are walked so that all end together."""
 
     def walked(corpus: int) -> Iterator[tuple[float, int, int, list[str]]]:
-        count = len(places[corpus])
+        count = len(assignment[corpus])
         for number, sentences in enumerate(_texts(sources[corpus], splits, "write")):
             if number == count:
                 raise _changed(sources[corpus])
@@ -180,44 +186,44 @@ def _side_by_side(sources: list[Path], splits: list[str], places: list[Places]) 
     yield from (rest for _, *rest in heapq.merge(*map(walked, range(len(sources)))))  # type: ignore[misc]
 
 
-def _empty(made: Path, held: list[bytearray], found: list[Shard]) -> None:
+def _empty(folder: Path, waiting: list[bytearray], shards: list[Shard]) -> None:
     """What waits goes to its files."""
-    for shard, text in zip(found, held, strict=True):
+    for shard, text in zip(shards, waiting, strict=True):
         if text:
-            with files.survive_disk(made), (made / shard.name).open("ab") as file:
+            with files.survive_disk(folder), (folder / shard.name).open("ab") as file:
                 file.write(text)
             shard.bytes += len(text)
             text.clear()
 
 
-def _compare(made: Path, sizes: list[Sizes], found: list[Shard]) -> None:
+def _compare(folder: Path, sizes: list[Sizes], shards: list[Shard]) -> None:
     """Everything that was counted stands in the files."""
     counted = (sum(map(len, sizes)), sum(int(of_one.sum()) for of_one in sizes))
-    if counted != (sum(s.documents for s in found), sum(s.sentences for s in found)):
-        raise _changed(made)
-    if short := [s.name for s in found if (made / s.name).stat().st_size != s.bytes]:
-        raise RunError(made / short[0], "is shorter than what was written to it", "", "look at the disk; begin again")
+    if counted != (sum(s.documents for s in shards), sum(s.sentences for s in shards)):
+        raise _changed(folder)
+    if short := [s.name for s in shards if (folder / s.name).stat().st_size != s.bytes]:
+        raise RunError(folder / short[0], "is shorter than what was written to it", "", "look at the disk; begin again")
 
 
 def _changed(path: Path) -> RunError:
     return RunError(path, "its documents changed while they were read", "a finished corpus", "begin again")
 
 
-def _manifest(sources: list[Path], sizes: list[Sizes], found: list[Shard]) -> dict[str, Any]:
+def _manifest(sources: list[Path], sizes: list[Sizes], shards: list[Shard]) -> dict[str, Any]:
     read = [
         {"folder": str(source), "fingerprint": Run(source).status["fingerprint"],
          "documents": len(of_one), "sentences": int(of_one.sum())}
         for source, of_one in zip(sources, sizes, strict=True)
     ]  # fmt: skip
-    return {"sources": read, "shards": {s.name: {k: v for k, v in asdict(s).items() if k != "name"} for s in found}}
+    return {"sources": read, "shards": {s.name: {k: v for k, v in asdict(s).items() if k != "name"} for s in shards}}
 
 
-def _of(found: list[Shard], kind: str) -> list[Shard]:
-    return [shard for shard in found if shard.name.startswith(kind)]
+def _of(shards: list[Shard], kind: str) -> list[Shard]:
+    return [shard for shard in shards if shard.name.startswith(kind)]
 
 
-def _describe(target: Path, kind: str, found: list[Shard]) -> str:
-    documents, sentences = sum(s.documents for s in found), [s.sentences for s in found]
-    each = f"{min(sentences):,} to {max(sentences):,} sentences each"
-    held = f"{many(documents, 'document')}, {many(sum(sentences), 'sentence')}"
-    return f"{target}/{kind}-*.txt: {many(len(found), 'file')}, {held}, {each}"
+def _describe(target: Path, kind: str, shards: list[Shard]) -> str:
+    documents, sentences = sum(s.documents for s in shards), [s.sentences for s in shards]
+    lengths = f"{min(sentences):,} to {max(sentences):,} sentences each"
+    contents = f"{many(documents, 'document')}, {many(sum(sentences), 'sentence')}"
+    return f"{target}/{kind}-*.txt: {many(len(shards), 'file')}, {contents}, {lengths}"

@@ -75,35 +75,35 @@ def signatures(texts: Sequence[str], how: Near) -> Array:
     for rows, hashes in _hashed(texts, how):
         place = rows * how.permutations + ((hashes >> np.uint64(32)) * bins >> np.uint64(32)).view(np.int64)
         np.minimum.at(least, place, hashes.astype("<u4"))
-    found = least.reshape(len(texts), how.permutations)
-    for start in range(0, len(found), 8192):
-        _fill(found[start : start + 8192])
-    return found
+    rows_of_bins = least.reshape(len(texts), how.permutations)
+    for start in range(0, len(rows_of_bins), 8192):
+        _fill(rows_of_bins[start : start + 8192])
+    return rows_of_bins
 
 
-def jaccard(one: str, other: str, how: Near) -> float:
+def jaccard(first: str, second: str, how: Near) -> float:
     """The similarity of two texts, exactly."""
-    return overlap(shingles(one, how), shingles(other, how))
+    return overlap(shingles(first, how), shingles(second, how))
 
 
 def _hashed(texts: Iterable[str], how: Near) -> Iterator[tuple[Array, Array]]:
     """The shingles of many texts in batches: whose they are, and their hashes."""
-    rows, held, length = list[int](), list[Array](), 0
+    rows, pieces, length = list[int](), list[Array](), 0
     for row, piece in _pieces(texts, how.shingle):
         rows.append(row)
-        held.append(piece)
+        pieces.append(piece)
         length += len(piece)
         if length >= BATCH:
-            yield _hash(rows, held, how)
-            rows, held, length = [], [], 0
-    if held:
-        yield _hash(rows, held, how)
+            yield _hash(rows, pieces, how)
+            rows, pieces, length = [], [], 0
+    if pieces:
+        yield _hash(rows, pieces, how)
 
 
 def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, Array]]:
     """Codes of letters: a long text in pieces that overlap by a shingle, a short one filled up to a shingle."""
     for row, text in enumerate(texts):
-        codes = _letters(text)
+        codes = _units(text)
         if len(codes) < shingle:
             units = len(codes) + 2 * int((codes >= WIDE).sum())
             codes = np.append(codes, np.zeros(max(shingle - units, 0), "<u4"))
@@ -111,23 +111,23 @@ def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, Array]]:
             yield row, codes[start : start + BATCH + shingle - 1]
 
 
-def _letters(text: str) -> Array:
+def _units(text: str) -> Array:
     """What counts of a text."""
     codes = np.frombuffer(text.casefold().encode("utf-32-le", "surrogatepass"), "<u4")
     kinds = _kinds()[codes]
-    found = codes[kinds == LETTER]
-    return found if len(found) else codes[kinds == SIGN]
+    units = codes[kinds == LETTER]
+    return units if len(units) else codes[kinds == SIGN]
 
 
 @cache
 def _kinds() -> Array:
     """For every code: white space and controls, punctuation and symbols, or all others, which count as letters."""
-    found = np.full(0x110000, LETTER, np.uint8)
+    kinds = np.full(0x110000, LETTER, np.uint8)
     for code in (*range(0x20000), *range(0xE0000, 0xE0100)):  # ideographs and private ones lie between and behind
         kind = unicodedata.category(chr(code))
         if kind[0] in "PZS" or kind in ("Cc", "Cf"):
-            found[code] = SIGN if kind[0] in "PS" else BLANK
-    return found
+            kinds[code] = SIGN if kind[0] in "PS" else BLANK
+    return kinds
 
 
 def _hash(rows: list[int], pieces: list[Array], how: Near) -> tuple[Array, Array]:
@@ -148,17 +148,17 @@ def _hash(rows: list[int], pieces: list[Array], how: Near) -> tuple[Array, Array
     return np.repeat(np.array(rows), lengths)[:count][valid], chance.mix(hashes[valid] + chance.bits(how.seed))
 
 
-def _fill(found: Array) -> None:
+def _fill(rows: Array) -> None:
     """Give every empty bin the number of the first bin, in its own order, that is not empty."""
-    empty = found == EMPTY
+    empty = rows == EMPTY
     row, column = np.nonzero(empty)
-    order = _orders(found.shape[1])
-    for n in range(found.shape[1]):
+    order = _orders(rows.shape[1])
+    for n in range(rows.shape[1]):
         if not len(row):
             return
         source = order[column, n]
         there = ~empty[row, source]
-        found[row[there], column[there]] = found[row[there], source[there]]
+        rows[row[there], column[there]] = rows[row[there], source[there]]
         row, column = row[~there], column[~there]
 
 
@@ -173,6 +173,6 @@ def shingles(text: str, how: Near) -> Array:
     return np.unique(np.concatenate([hashes for _, hashes in _hashed([text], how)]))
 
 
-def overlap(one: Array, other: Array) -> float:
-    shared = len(np.intersect1d(one, other, assume_unique=True))
-    return shared / (len(one) + len(other) - shared)
+def overlap(first: Array, second: Array) -> float:
+    shared = len(np.intersect1d(first, second, assume_unique=True))
+    return shared / (len(first) + len(second) - shared)

@@ -96,31 +96,31 @@ def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> 
     """All similar pairs that matter: among those kept in the end there is none."""
     total = len(twin)
     alone = twin == np.arange(total, dtype="<u4")
-    found, apart = SimilarPairs(total), np.empty(0, "<u8")
+    pairs_so_far, apart = SimilarPairs(total), np.empty(0, "<u8")
     fresh = alone  # not yet compared with all that are kept now
     while fresh.any():
         again = np.zeros(total, bool)
         with Progress("match", work.lanes - work.exact, "bands") as shown:
             for lane in range(work.exact, work.lanes):
-                kept = alone & ~found.dropped
+                kept = alone & ~pairs_so_far.dropped
                 np.save(work.folder / "state.npy", kept.astype(np.uint8) + (kept & fresh))  # 0, KEPT or FRESH
                 np.save(work.folder / "apart.npy", apart)
                 new = list(map_in_order(_compare, ((work, lane, *part) for part in parts_of_keys(total))))
-                found.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
+                pairs_so_far.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
                 apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
-                again |= found.dropped
+                again |= pairs_so_far.dropped
                 for pairs, _, _ in new:
                     again[split(pairs)[0]] = True
                 shown.add(1, "(kept as it goes)")
-        fresh = again & alone & ~found.dropped
-    return found
+        fresh = again & alone & ~pairs_so_far.dropped
+    return pairs_so_far
 
 
 def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array, Array]:
     """Similar pairs of a band's buckets with their similarity, and pairs whose texts were found not to be similar."""
     state = work.open("state")
     group, rank = buckets(work, lane, part, parts, state)
-    judge = PairJudge(work)
+    compare = PairComparison(work)
     pairs, similarity = [np.empty(0, "<u8")], [np.empty(0, "<f4")]
     for turn in range(PIVOTS):
         group, rank = _worth(group, rank, state)
@@ -129,14 +129,14 @@ def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Arra
         first = firsts(group)
         pivot = rank[first][np.cumsum(first) - 1][~first]
         group, rank = group[~first], rank[~first]
-        asked = ((state[rank] == FRESH) | (state[pivot] == FRESH)) & (rank >= work.against)
-        like, how_like = judge(rank[asked], pivot[asked], exactly=turn < EXACT)
+        compared = ((state[rank] == FRESH) | (state[pivot] == FRESH)) & (rank >= work.against)
+        like, how_like = compare(rank[compared], pivot[compared], exactly=turn < EXACT)
         gone = np.zeros(len(rank), bool)
-        gone[np.flatnonzero(asked)[like]] = True
+        gone[np.flatnonzero(compared)[like]] = True
         pairs.append(_joined(rank[gone], pivot[gone]))
         similarity.append(how_like[like])
         group, rank = group[~gone], rank[~gone]
-    return np.concatenate(pairs), np.concatenate(similarity), np.array(sorted(judge.unlike), "<u8")
+    return np.concatenate(pairs), np.concatenate(similarity), np.array(sorted(compare.unlike), "<u8")
 
 
 def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
@@ -150,7 +150,7 @@ def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
     return group[worth], rank[worth]
 
 
-class PairJudge:
+class PairComparison:
     """Which pairs of ranks are similar: by their signatures, or by their texts where these settle nothing."""
 
     def __init__(self, work: MatchingWork) -> None:
@@ -198,17 +198,17 @@ class PairJudge:
     def _bytes(self, ranks: Array) -> Array:
         numbers = self.order[ranks]
         run = np.searchsorted(self.starts, numbers, "right") - 1
-        found = np.empty((len(ranks), self.work.how.permutations), np.uint8)
+        rows = np.empty((len(ranks), self.work.how.permutations), np.uint8)
         for n in np.unique(run).tolist():
-            found[run == n] = self.bytes[n][numbers[run == n] - self.starts[n]]
-        return found
+            rows[run == n] = self.bytes[n][numbers[run == n] - self.starts[n]]
+        return rows
 
     def _exact(self, worse: Array, better: Array) -> list[float]:
         """SimilarPairs come sorted by bucket, so that the better one is the same for many in a row."""
         assert self.work.text
-        found, last, held = list[float](), -1, np.empty(0)
+        similarities, last, shingles_of_better = list[float](), -1, np.empty(0)
         for w, b in zip(self.order[worse].tolist(), self.order[better].tolist(), strict=True):
             if b != last:
-                last, held = b, shingles(self.work.text(b), self.work.how)
-            found.append(overlap(held, shingles(self.work.text(w), self.work.how)))
-        return found
+                last, shingles_of_better = b, shingles(self.work.text(b), self.work.how)
+            similarities.append(overlap(shingles_of_better, shingles(self.work.text(w), self.work.how)))
+        return similarities

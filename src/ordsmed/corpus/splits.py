@@ -24,8 +24,8 @@ class Shares:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share from 0 up to below 1")
         if self.validation + self.test >= 1:
-            found = f"{self.validation} and test {self.test}"
-            raise ValueError(f"validation: found {found}; wanted less than 1 together: the rest is trained on")
+            problem = f"{self.validation} and test {self.test}"
+            raise ValueError(f"validation: found {problem}; wanted less than 1 together: the rest is trained on")
 
     @classmethod
     def read(cls, text: str, exact: bool) -> Shares:

@@ -19,9 +19,10 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.run import STEPS
 from ordsmed.base.say import Progress
-from ordsmed.corpus.chunks import Chunk, CorpusSource
+from ordsmed.corpus.chunks import Chunk
 from ordsmed.corpus.dedup import FIXED
 from ordsmed.corpus.folder import SPLITS, PartWriter
+from ordsmed.corpus.sources import CorpusSource
 from ordsmed.corpus.splits import Shares
 
 SIDES = ("validation", "test", "train")
@@ -41,7 +42,7 @@ def write(
         if sources[chunk.source].purpose not in FIXED
     ]
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
-    again = _begun(out, [_named(chunks), borders.tolist(), shard], dropped)
+    again = _resumes(out, [_named(chunks), borders.tolist(), shard], dropped)
     writers = {name: PartWriter(out / name, shard, again=again) for name in SPLITS}
     total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
     with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
@@ -69,10 +70,10 @@ def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
     return kept
 
 
-def _begun(out: Path, what: list[Any], dropped: np.ndarray) -> bool:
+def _resumes(out: Path, inputs: list[Any], dropped: np.ndarray) -> bool:
     """Was the same being written here before? If not, what stands is no part of it."""
     mark = out / STEPS / "write.json"
-    key = bytes_key(json.dumps(what).encode() + np.ascontiguousarray(dropped, "<i8").tobytes())
+    key = bytes_key(json.dumps(inputs).encode() + np.ascontiguousarray(dropped, "<i8").tobytes())
     if mark.exists() and files.read_json(mark) == key:
         return True
     for name in SPLITS:

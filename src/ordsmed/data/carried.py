@@ -3,10 +3,10 @@
     stream 0:  <S> the newts ran </S>|<S> away </S>|...        batch 0 holds the first window of every stream,
     stream 1:  <S> a pond </S>|<S> is full of them </S>|...    batch 1 the second, and so on
 
-The row with the number n is window n // batch of stream n % batch. Every word but a sentence's last sign is read, and
-the next one asked for. Both directions stand in one row, forward and then backward; the second reads sentences from
-their ends. Sentences are shuffled anew each epoch, blocks of neighbors and inside the blocks, so any window is found
-at once.
+The row with the number n is window n // batch of stream n % batch. Every word but a sentence's last special one is
+read, and the next one predicted. Both directions are in one row, forward and then backward; the second reads sentences
+from their ends. Sentences are shuffled again each epoch, blocks of neighbors and inside the blocks, so any window is
+found at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WordSource(TokenSource, Protocol):
 
 
 @dataclass(frozen=True)
-class Signs:
+class SpecialWords:
     """The special words of a word store."""
 
     start: int
@@ -52,27 +52,33 @@ class StreamOrder:
     """The sentences of one store in the order of one epoch, in one direction, as a line of words to be read."""
 
     def __init__(
-        self, source: TokenSource, signs: Signs, *, backward: bool, held: int, key: tuple[object, ...]
+        self, source: TokenSource, special: SpecialWords, *, backward: bool, kept: int, key: tuple[object, ...]
     ) -> None:
-        self.source, self.signs, self.backward, self.held, self.key = source, signs, backward, held, key
+        self.source, self.special, self.backward, self.kept, self.key = source, special, backward, kept, key
         starts = source.starts
         wanted = np.searchsorted(starts, np.arange(0, int(starts[-1]), BLOCK))
         self.firsts = np.unique(np.append(wanted, len(starts) - 1))  # the sentence each block begins with
-        self.sizes = np.diff(starts[self.firsts]) + np.diff(self.firsts)  # what is read of a sentence: words and a sign
+        self.sizes = np.diff(starts[self.firsts]) + np.diff(
+            self.firsts
+        )  # what is read of a sentence: words and a special one
         self.words = int(self.sizes.sum())
-        self._blocks: OrderedDict[tuple[int, int], NDArray[np.int32]] = OrderedDict()  # the last `held` that were read
+        self._blocks: OrderedDict[tuple[int, int], NDArray[np.int32]] = OrderedDict()  # the last `kept` that were read
         self._order: tuple[int, Ints, Ints] | None = None  # of the epoch that was read last
 
-    def read(self, epoch: int, place: int, count: int) -> tuple[Ints, Ints]:
+    def read(self, epoch: int, position: int, count: int) -> tuple[Ints, Ints]:
         """So many words from a place of the line, and those that follow each; fewer where the line ends."""
-        first, last = (self.signs.stop, self.signs.start) if self.backward else (self.signs.start, self.signs.stop)
-        read, asked = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for block, inside, size in self._stretch(epoch, place, count):
+        first, last = (
+            (self.special.stop, self.special.start) if self.backward else (self.special.start, self.special.stop)
+        )
+        read, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for block, inside, size in self._stretch(epoch, position, count):
             line = self._laid(epoch, block)[inside : inside + size + 1].astype(np.int64)
             following = np.append(line[1:], first)[:size]
             read.append(line[:size])
-            asked.append(np.where(following == first, last, following))  # a sign is read at a sentence's start alone
-        return np.concatenate(read), np.concatenate(asked)
+            targets.append(
+                np.where(following == first, last, following)
+            )  # a special word is read at a sentence's start alone
+        return np.concatenate(read), np.concatenate(targets)
 
     def sentences(self, epoch: int, place: int, count: int) -> list[int]:
         """The sentences that these words are from."""
@@ -102,10 +108,10 @@ class StreamOrder:
         return first + permute(np.arange(last - first), last - first, chance.key("sentences", *self.key, epoch, block))
 
     def _laid(self, epoch: int, block: int) -> NDArray[np.int32]:
-        """The words of a block as they are read, each sentence behind its sign."""
+        """The words of a block as they are read, each sentence behind its <S> or </S>."""
         if (epoch, block) not in self._blocks:
             self._blocks[epoch, block] = self._lay(self._shuffled(epoch, block))
-            if len(self._blocks) > self.held:
+            if len(self._blocks) > self.kept:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end((epoch, block))
         return self._blocks[epoch, block]
@@ -119,7 +125,7 @@ class StreamOrder:
         ends = np.cumsum(lengths + 1)
         text = np.ones(ends[-1], np.bool_)
         text[ends - lengths - 1] = False
-        line = np.full(len(text), self.signs.stop if self.backward else self.signs.start, np.int32)
+        line = np.full(len(text), self.special.stop if self.backward else self.special.start, np.int32)
         line[text] = self.source.tokens[np.repeat(starts, lengths) + within]
         return line
 
@@ -128,16 +134,16 @@ class CarriedRows:
     """Windows of streams, both directions, with the characters of the words they hold."""
 
     def __init__(
-        self, sources: Sequence[WordSource], weights: Sequence[float], signs: Signs, *key: object, length: int,
+        self, sources: Sequence[WordSource], weights: Sequence[float], special: SpecialWords, *key: object, length: int,
         batch: int, together: bool, whole: bool,
     ) -> None:  # fmt: skip
         """`together`: both directions read the same sentences at a time; `whole`: every word comes, in rows that need
         not be full, as a validation wants it."""
-        self.sources, self.signs, self.length, self.count = sources, signs, length, batch
+        self.sources, self.special, self.length, self.count = sources, special, length, batch
         self.source_of = _shared(weights, batch)  # of each stream
         streams = np.bincount(self.source_of, minlength=len(sources))
         self.ways = [
-            [StreamOrder(source, signs, backward=backward, held=2 * int(streams[k]),
+            [StreamOrder(source, special, backward=backward, kept=2 * int(streams[k]),
                     key=(*key, k, "backward" if backward and not together else "")) for backward in (False, True)]
             for k, source in enumerate(sources)
         ]  # fmt: skip
@@ -158,20 +164,20 @@ class CarriedRows:
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers."""
         shape = (len(numbers), 2 * self.length)
-        read, asked = np.full(shape, self.signs.start, np.int64), np.zeros(shape, np.int64)
+        read, following = np.full(shape, self.special.start, np.int64), np.zeros(shape, np.int64)
         weights = np.zeros(shape, np.float32)
         streams, windows = numbers % self.count, numbers // self.count
         sources = self.source_of[streams]
         for row in range(len(numbers)):
             if self.whole and windows[row] >= self.windows[sources[row]]:
                 continue
-            for way, course in enumerate(self.ways[sources[row]]):
-                words, following = course.read(*self._place(streams[row], windows[row]), self.length)
+            for way, order in enumerate(self.ways[sources[row]]):
+                words, after = order.read(*self._place(streams[row], windows[row]), self.length)
                 at = slice(way * self.length, way * self.length + len(words))
-                read[row, at], asked[row, at], weights[row, at] = words, following, 1
+                read[row, at], following[row, at], weights[row, at] = words, after, 1
         steps = windows[:, None] * self.length + np.tile(np.arange(self.length), 2)
         tokens, characters, words = self._spelled(read, sources)
-        targets = np.where(asked < self.signs.vocabulary, asked, self.signs.unknown)
+        targets = np.where(following < self.special.vocabulary, following, self.special.unknown)
         return batch_of(numbers=numbers, tokens=tokens, positions=steps, targets=targets, weights=weights,
                         streams=streams, characters=characters, words=words)  # fmt: skip
 
@@ -182,8 +188,8 @@ class CarriedRows:
             stream, window = number % self.count, number // self.count
             k = int(self.source_of[stream])
             starts, documents = self.sources[k].starts, self.sources[k].document_starts
-            for course in self.ways[k]:
-                for sentence in course.sentences(*self._place(stream, window), self.length):
+            for order in self.ways[k]:
+                for sentence in order.sentences(*self._place(stream, window), self.length):
                     document = int(np.searchsorted(documents, starts[sentence], "right")) - 1
                     span = Span(int(number), k, document, int(starts[sentence]), int(starts[sentence + 1]))
                     if span not in spans:
@@ -197,12 +203,12 @@ class CarriedRows:
         return epoch, (int(self.within[stream]) * windows + inside) * self.length
 
     def _spelled(self, words: Ints, sources: Ints) -> tuple[Ints, NDArray[np.uint8], Ints]:
-        """Words as places in a list of the different ones: the two signs, then by length; and the list's characters."""
+        """Words as indexes in a list of the different ones: <S> and </S>, then by length; and the list's characters."""
         marked = words + (sources.astype(np.int64) << 32)[:, None]
-        marked[words == self.signs.start], marked[words == self.signs.stop] = -2, -1
-        different, places = np.unique(marked, return_inverse=True)
-        signs = int(np.searchsorted(different, 0))
-        source, number = different[signs:] >> 32, different[signs:] & 0xFFFFFFFF
+        marked[words == self.special.start], marked[words == self.special.stop] = -2, -1
+        different, indexes = np.unique(marked, return_inverse=True)
+        specials = int(np.searchsorted(different, 0))
+        source, number = different[specials:] >> 32, different[specials:] & 0xFFFFFFFF
         begin, size = np.empty_like(number), np.empty_like(number)
         for k in range(len(self.sources)):
             of = source == k
@@ -218,9 +224,9 @@ class CarriedRows:
         for k in range(len(self.sources)):
             characters[source_of_character == k] = self._lexicon(k).characters[at[source_of_character == k]]
         rank = np.empty(len(different), np.int64)
-        rank[:signs] = different[:signs] + 2
-        rank[signs:][order] = np.arange(len(order)) + 2
-        return rank[places.reshape(words.shape)], characters, np.concatenate([[0, 0, 0], np.cumsum(size[order])])
+        rank[:specials] = different[:specials] + 2
+        rank[specials:][order] = np.arange(len(order)) + 2
+        return rank[indexes.reshape(words.shape)], characters, np.concatenate([[0, 0, 0], np.cumsum(size[order])])
 
     def _lexicon(self, k: int) -> Lexicon:
         lexicon = self.sources[k].lexicon

@@ -69,12 +69,12 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if bool(self.corpus) == bool(self.records):
-            found = f"found {self.corpus} beside records" if self.corpus else "missing"
-            raise ValueError(f"corpus: {found}; wanted a corpus, or `records` of examples")
+            problem = f"found {self.corpus} beside records" if self.corpus else "missing"
+            raise ValueError(f"corpus: {problem}; wanted a corpus, or `records` of examples")
         if self.processes is not None and self.processes < 1:
             raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """Fingerprints of corpus and tokenizer; of records their files."""
         if self.records:
             return [
@@ -272,8 +272,8 @@ class Encoded:
     def _open(self, split: str) -> Store:
         prefix = self.folder / split
         store = Store.open(prefix, vocabulary=self.facts["vocabulary"], fingerprint=self.facts["tokenizer"])
-        if given := self.facts.get(split, {}).get("given"):
-            store.row_length, store.given = given[1], beside(prefix, given[0], store.document_count)
+        if shape := self.facts.get(split, {}).get("given"):
+            store.row_length, store.given = shape[1], beside(prefix, shape[0], store.document_count)
         return store
 
 

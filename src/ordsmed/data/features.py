@@ -38,7 +38,7 @@ class Features:
     """Examples, laid end to end."""
 
     starts: Ints  # [E + 1]
-    ids: NDArray[np.int32]  # [N], signs included
+    ids: NDArray[np.int32]  # [N], special tokens included
     types: NDArray[np.uint8] | None = None  # [N]
     marks: NDArray[np.int32] | None = None  # [N]  what is right for each token, -1 where nothing is asked
     labels: NDArray[Any] | None = None  # [E] or [E, K]
@@ -56,9 +56,9 @@ class Features:
 
     def save(self, folder: Path) -> None:
         """One .npy file a column, whole or absent."""
-        with files.making(folder) as beside:
+        with files.making(folder) as part:
             for name, values in self._columns().items():
-                np.save(beside / f"{name}.npy", values, allow_pickle=False)
+                np.save(part / f"{name}.npy", values, allow_pickle=False)
 
     @staticmethod
     def open(folder: Path) -> Features:
@@ -67,9 +67,9 @@ class Features:
         columns = {FORMER.get(name, name): values for name, values in columns.items()}
         if "starts" not in columns or "ids" not in columns:
             raise DataError(folder, "lacks starts.npy or ids.npy", "features", "delete the folder")
-        own = {f.name for f in dataclasses.fields(Features)} - {"more"}
-        more = {name.removeprefix("more."): values for name, values in columns.items() if name not in own}
-        return Features(**{name: values for name, values in columns.items() if name in own}, more=more)
+        names = {f.name for f in dataclasses.fields(Features)} - {"more"}
+        more = {name.removeprefix("more."): values for name, values in columns.items() if name not in names}
+        return Features(**{name: values for name, values in columns.items() if name in names}, more=more)
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         named = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
@@ -86,27 +86,29 @@ class Text:
     last: Ints  # [E]
 
 
-def framed(frame: TextFrame, one: Text, two: Text | None = None) -> tuple[Ints, Ints, NDArray[np.uint8], list[Ints]]:
-    """Examples with their signs: where each begins, ids, types, and where each part's first token stands, [E] each."""
-    count = len(one.first)
-    signs = [frame.before, frame.after] if two is None else [frame.before, frame.between, frame.after]
-    parts = [one] if two is None else [one, two]
+def framed(
+    frame: TextFrame, first_text: Text, second_text: Text | None = None
+) -> tuple[Ints, Ints, NDArray[np.uint8], list[Ints]]:
+    """Examples with special tokens: where each begins, ids, types, the position of each part's first token, [E] each"""
+    count = len(first_text.first)
+    specials = [frame.before, frame.after] if second_text is None else [frame.before, frame.between, frame.after]
+    parts = [first_text] if second_text is None else [first_text, second_text]
     sizes = [part.last - part.first for part in parts]
-    starts = np.concatenate([[0], np.cumsum(sum(sizes) + sum(map(len, signs)))])
+    starts = np.concatenate([[0], np.cumsum(sum(sizes) + sum(map(len, specials)))])
     ids = np.empty(int(starts[-1]), np.int64)
     kinds = np.zeros(len(ids), np.uint8)
     at, begun = starts[:-1].copy(), []
-    for number, put in enumerate(signs):
-        for sign in put:
-            ids[at] = sign
+    for number, put in enumerate(specials):
+        for special in put:
+            ids[at] = special
             kinds[at] = max(number - 1, 0)
             at += 1
         if number == len(parts):
             break
         inside, size = run(sizes[number]), sizes[number]
-        places = np.repeat(at, size) + inside
-        ids[places] = parts[number].ids[np.repeat(parts[number].first, size) + inside]
-        kinds[places] = number
+        positions = np.repeat(at, size) + inside
+        ids[positions] = parts[number].ids[np.repeat(parts[number].first, size) + inside]
+        kinds[positions] = number
         begun.append(at - starts[:-1])
         at = at + size
     assert count == len(begun[0])
@@ -131,7 +133,7 @@ class Packing:
         place = (row * length + column)[example] + inside
         source = features.starts[chosen][example] + inside
 
-        def laid(values: NDArray[Any] | None, fill: int, dtype: Any) -> NDArray[Any]:
+        def laid(values: NDArray[Any] | None, fill: int, dtype: type[np.generic]) -> NDArray[Any]:
             filled = np.full(rows * length, fill, dtype)
             if values is not None:
                 filled[place] = values[source]
@@ -226,11 +228,11 @@ def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
         size = int(sizes[e])
         at = bisect.bisect_left(rooms, (size, 0))
         if at < len(rooms):
-            room, own = rooms.pop(at)
+            room, index = rooms.pop(at)
         else:
-            room, own, rows = length, rows, rows + 1
-        row[e], column[e] = own, length - room
-        bisect.insort(rooms, (room - size, own))
+            room, index, rows = length, rows, rows + 1
+        row[e], column[e] = index, length - room
+        bisect.insort(rooms, (room - size, index))
     return row, column
 
 

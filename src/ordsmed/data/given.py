@@ -63,12 +63,12 @@ class GivenRows(PairRows):
         source, row = self.blend.place(numbers)
         for k in np.unique(source).tolist():
             at = np.flatnonzero(source == k)
-            own, starts = self.tables[k][row[at]], self.sources[k].document_starts
+            rows, starts = self.tables[k][row[at]], self.sources[k].document_starts
             begin, end = starts[row[at]], starts[row[at] + 1]
-            middle = begin + own[:, 0]
-            yield k, at, Pairs(np.stack([begin, middle], 1), np.stack([middle, end], 1), own[:, 1].astype(np.int64))
+            middle = begin + rows[:, 0]
+            yield k, at, Pairs(np.stack([begin, middle], 1), np.stack([middle, end], 1), rows[:, 1].astype(np.int64))
 
-    def _pieces(self, source: int, found: Pairs, numbers: Ints) -> TokenRanges:
-        full = (found.stop > found.start).ravel()
-        row, side = np.repeat(np.arange(len(found)), 2), np.tile([0, 1], len(found))
-        return TokenRanges(row[full], side[full], found.start.ravel()[full], found.stop.ravel()[full])
+    def _pieces(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
+        full = (examples.stop > examples.start).ravel()
+        row, side = np.repeat(np.arange(len(examples)), 2), np.tile([0, 1], len(examples))
+        return TokenRanges(row[full], side[full], examples.start.ravel()[full], examples.stop.ravel()[full])

@@ -3,8 +3,8 @@
     lexicon.bin   UTF-8 bytes of all words, one after the other
     lexicon.idx   "ORDLEXI1" K U | where each word begins in them int64[N + 1]
 
-Words 0 to K - 1 are the tokenizer's in its order (its signs too, U is the unknown one's); then come those that the
-vocabulary lacks, in the order in which they first stand in the training split, then in the validation split.
+Words 0 to K - 1 are the tokenizer's in its order (its special ones too, U is the unknown one's); then come those
+outside the vocabulary, in the order in which they first appear in the training split, then in the validation split.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class LexiconWriter:
         """Ids whose strangers are numbered by their place in a list -> by their place in the lexicon."""
         first = len(self.known)
         numbers = [self.strangers.setdefault(word, first + len(self.strangers)) for word in strangers]
-        places = np.flatnonzero(ids >= first)
-        ids[places] = np.asarray(numbers, ids.dtype)[ids[places] - first]
+        positions = np.flatnonzero(ids >= first)
+        ids[positions] = np.asarray(numbers, ids.dtype)[ids[positions] - first]
         return ids
 
     def close(self) -> None:

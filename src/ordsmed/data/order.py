@@ -17,22 +17,22 @@ ROUNDS = 6
 def permute(numbers: Numbers, size: int, key: int) -> Numbers:
     """Where the permutation of 0..size-1 that belongs to this key sends each number."""
     bits = max((size - 1).bit_length(), 2)
-    place = _scramble(numbers.astype(np.uint64), bits, key)
-    outside = place >= size
+    image = _scramble(numbers.astype(np.uint64), bits, key)
+    outside = image >= size
     while outside.any():
-        place[outside] = _scramble(place[outside], bits, key)
-        outside = place >= size
-    return place.astype(np.int64)
+        image[outside] = _scramble(image[outside], bits, key)
+        outside = image >= size
+    return image.astype(np.int64)
 
 
 def draw(numbers: Numbers, size: int, *parts: object) -> Numbers:
     """Running numbers -> rows: each epoch of `size` numbers is a permutation of its own."""
     epochs = numbers // size
-    places = np.empty_like(numbers)
+    rows = np.empty_like(numbers)
     for epoch in np.unique(epochs):
         inside = epochs == epoch
-        places[inside] = permute(numbers[inside] % size, size, chance.key("order", *parts, int(epoch)))
-    return places
+        rows[inside] = permute(numbers[inside] % size, size, chance.key("order", *parts, int(epoch)))
+    return rows
 
 
 def _scramble(numbers: NDArray[np.uint64], bits: int, key: int) -> NDArray[np.uint64]:

@@ -48,14 +48,14 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.mark)
 
-    def take(self, places: Ints) -> Pairs:
+    def take(self, indexes: Ints) -> Pairs:
         """Those at these places, in this order."""
-        return Pairs(self.start[places], self.stop[places], self.mark[places])
+        return Pairs(self.start[indexes], self.stop[indexes], self.mark[indexes])
 
     @staticmethod
-    def join(found: Sequence[Pairs]) -> Pairs:
+    def join(parts: Sequence[Pairs]) -> Pairs:
         """All of them, one after the other."""
-        return Pairs(*(np.concatenate([getattr(p, name) for p in found]) for name in ("start", "stop", "mark")))
+        return Pairs(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "stop", "mark")))
 
 
 NONE = Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
@@ -160,57 +160,61 @@ class PairRows:
             at = np.flatnonzero(source == k)
             yield k, at, self.examples[k].take(count[at])
 
-    def _pieces(self, source: int, found: Pairs, numbers: Ints) -> TokenRanges:
+    def _pieces(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
         if self.style == "electra":
-            return self._dealt(source, found, numbers)
-        start, stop = shorten(found.start, found.stop, self.length - SPECIAL, self.key, numbers)
+            return self._dealt(source, examples, numbers)
+        start, stop = shorten(examples.start, examples.stop, self.length - SPECIAL, self.key, numbers)
         return TokenRanges(
-            np.repeat(np.arange(len(found)), 2), np.tile([0, 1], len(found)), start.ravel(), stop.ravel()
+            np.repeat(np.arange(len(examples)), 2), np.tile([0, 1], len(examples)), start.ravel(), stop.ravel()
         )
 
-    def _dealt(self, source: int, found: Pairs, numbers: Ints) -> TokenRanges:
+    def _dealt(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
         """ELECTRA's segments: the sentences of each chunk dealt out, what does not fit cut off."""
-        starts, begin, end = self.sources[source].starts, found.start[:, 0], found.stop[:, 0]
+        starts, begin, end = self.sources[source].starts, examples.start[:, 0], examples.stop[:, 0]
         low = np.searchsorted(starts, begin, "right") - 1
         counts = np.searchsorted(starts, end, "left") - low
-        row, sentence = np.repeat(np.arange(len(found)), counts), run(counts)
+        row, sentence = np.repeat(np.arange(len(examples)), counts), run(counts)
         start = starts[np.repeat(low, counts) + sentence]
         size = starts[np.repeat(low, counts) + sentence + 1] - start
-        sizes = np.zeros((len(found), int(counts.max(initial=1))), np.int64)
+        sizes = np.zeros((len(examples), int(counts.max(initial=1))), np.int64)
         sizes[row, sentence] = size
-        side = deal(sizes, found.mark, self.key, numbers)[row, sentence]
+        side = deal(sizes, examples.mark, self.key, numbers)[row, sentence]
         order = np.argsort(row * 2 + side, kind="stable")
         row, side, start, size = row[order], side[order], start[order], size[order]
         before = _within(row * 2 + side, size)
-        first = np.bincount(row[side == 0], size[side == 0], len(found)).astype(np.int64)
+        first = np.bincount(row[side == 0], size[side == 0], len(examples)).astype(np.int64)
         first = np.minimum(first, self.length - 2)
         room = np.where(side == 0, self.length - 2, self.length - SPECIAL - first[row])
         size = np.minimum(size, room - before)
         full = size > 0
         return TokenRanges(row[full], side[full], start[full], (start + size)[full])
 
-    def _lay(self, source: NDArray[np.integer], pieces: TokenRanges, found: Pairs) -> Assembled:
+    def _lay(self, source: NDArray[np.integer], pieces: TokenRanges, examples: Pairs) -> Assembled:
         """Rows of both segments between special tokens; a segment without tokens has no [SEP]."""
-        rows, length, size = len(found), self.length, pieces.stop - pieces.start
+        rows, length, size = len(examples), self.length, pieces.stop - pieces.start
         slot = pieces.row * 2 + pieces.side
         sums = np.bincount(slot, size, 2 * rows).astype(np.int64).reshape(rows, 2)
         second = 2 + sums[:, 0]  # where the second segment begins
         begin = np.where(pieces.side == 0, 1, second[pieces.row]) + _within(slot, size)
-        each = run(size)
-        place = np.repeat(pieces.row * length + begin, size) + each
+        within = run(size)
+        index = np.repeat(pieces.row * length + begin, size) + within
         tokens, inner = np.full((rows, length), self.pad, np.int64), np.zeros((rows, length), np.bool_)
-        tokens.flat[place], inner.flat[place] = source[np.repeat(pieces.start, size) + each], True
+        tokens.flat[index], inner.flat[index] = source[np.repeat(pieces.start, size) + within], True
         two = np.flatnonzero(sums[:, 1])
         tokens[:, 0] = self.start
         tokens[np.arange(rows), second - 1] = self.stop
         tokens[two, (second + sums[:, 1])[two]] = self.stop
         used = second + np.where(sums[:, 1] > 0, sums[:, 1] + 1, 0)
-        places = np.arange(length)
-        real = places < used[:, None]
+        positions = np.arange(length)
+        real = positions < used[:, None]
         return Assembled(
-            tokens, real.astype(np.int32), np.where(real, places, 0), inner,
-            (real & (places >= second[:, None])).astype(np.int64), None if self.style == "electra" else found.mark,
-        )  # fmt: skip
+            tokens,
+            real.astype(np.int32),
+            np.where(real, positions, 0),
+            inner,
+            types=(real & (positions >= second[:, None])).astype(np.int64),
+            pairs=None if self.style == "electra" else examples.mark,
+        )
 
 
 class PairExamples:
@@ -234,17 +238,17 @@ class PairExamples:
 
     def take(self, counts: Ints) -> Pairs:
         """The examples with these running counts."""
-        groups, places = counts // self.share, counts % self.share
-        asked = np.unique(groups).tolist()
-        order = np.concatenate([np.flatnonzero(groups == group) for group in asked])
-        pairs = Pairs.join([self._ahead(group).take(places[groups == group]) for group in asked])
+        groups, indexes = counts // self.share, counts % self.share
+        wanted = np.unique(groups).tolist()
+        order = np.concatenate([np.flatnonzero(groups == group) for group in wanted])
+        pairs = Pairs.join([self._ahead(group).take(indexes[groups == group]) for group in wanted])
         return pairs.take(np.argsort(order))
 
     def group(self, number: int) -> Pairs:
         """The examples of a group, counted over all epochs, in their order."""
         epoch, group = divmod(number, self.groups)
-        places = np.arange(group * self.blocks // self.groups, (group + 1) * self.blocks // self.groups)
-        blocks = permute(places, self.blocks, chance.key("blocks", *self.key, epoch))
+        numbers = np.arange(group * self.blocks // self.groups, (group + 1) * self.blocks // self.groups)
+        blocks = permute(numbers, self.blocks, chance.key("blocks", *self.key, epoch))
         pairs, again = self.walk(blocks, "walk", epoch, group, 0), 0
         while (lack := self.share - len(pairs)) > 0:
             again += 1
@@ -302,37 +306,37 @@ class PairExamples:
         aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
         end = sentences.reach(aim)
         middle = place + 1 + _draw(key, SPLIT, starts[:-1], np.maximum(end - place - 1, 1))
-        other = (end - place == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
-        at = follow(np.where(other, middle, end))
+        elsewhere = (end - place == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
+        at = follow(np.where(elsewhere, middle, end))
         begin, stop = np.stack([starts[at], starts[middle[at]]], 1), np.stack([starts[middle[at]], starts[end[at]]], 1)
-        return Pairs(begin, stop, other[at].astype(np.int64))
+        return Pairs(begin, stop, elsewhere[at].astype(np.int64))
 
-    def _elsewhere(self, found: Pairs, key: int) -> Pairs:
+    def _elsewhere(self, examples: Pairs, key: int) -> Pairs:
         """Where the label is 1, B from another document: from a random sentence on until the aim is reached."""
         starts, borders = self.source.starts, self.source.document_starts
-        far = np.flatnonzero(found.mark)
-        counter = found.start[far, 0]
-        own = np.searchsorted(borders, counter, "right") - 1
-        drawn, left = self._other_documents(own, counter, key), self._aims(own, 2, self.length - SPECIAL, key)
-        left = np.maximum(left - (found.stop[far, 0] - counter), 1)  # at least one sentence
+        far = np.flatnonzero(examples.mark)
+        counter = examples.start[far, 0]
+        document = np.searchsorted(borders, counter, "right") - 1
+        drawn, left = self._other_documents(document, counter, key), self._aims(document, 2, self.length - SPECIAL, key)
+        left = np.maximum(left - (examples.stop[far, 0] - counter), 1)  # at least one sentence
         order = np.argsort(drawn)  # neighbors are found much faster
         far, drawn, left, counter = far[order], drawn[order], left[order], counter[order]
         end = borders[drawn + 1]
         low, high = np.searchsorted(starts, borders[drawn], "right") - 1, np.searchsorted(starts, end)
         begin = starts[low + _draw(key, SENTENCE, counter, high - low)]
         begin = np.where(begin < end, begin, borders[drawn])  # only empty sentences are left
-        found.start[far, 1] = begin
-        found.stop[far, 1] = starts[np.searchsorted(starts, np.minimum(begin + left, end))]
-        return found
+        examples.start[far, 1] = begin
+        examples.stop[far, 1] = starts[np.searchsorted(starts, np.minimum(begin + left, end))]
+        return examples
 
-    def _other_documents(self, own: Ints, counter: Ints, key: int) -> Ints:
+    def _other_documents(self, document: Ints, counter: Ints, key: int) -> Ints:
         """Any document that holds text, but not the own one, unless there is hardly another."""
-        borders, drawn = self.source.document_starts, own.copy()
-        others = len(borders) - 2
-        left = np.arange(len(own) if others > 0 else 0)
+        borders, drawn = self.source.document_starts, document.copy()
+        count = len(borders) - 2
+        left = np.arange(len(document) if count > 0 else 0)
         for attempt in range(TRIES):
-            number = _draw(key, DOCUMENT, counter[left], others, attempt)
-            number += number >= own[left]
+            number = _draw(key, DOCUMENT, counter[left], count, attempt)
+            number += number >= document[left]
             filled = borders[number] < borders[number + 1]
             drawn[left[filled]] = number[filled]
             left = left[~filled]
@@ -385,7 +389,7 @@ class Ahead:
         if number not in self._made:
             self._made[number] = Future()
             _fulfil(self._made[number], self.make, number)
-        self._made = {n: made for n, made in self._made.items() if abs(n - number) <= 1}
+        self._made = {n: future for n, future in self._made.items() if abs(n - number) <= 1}
         pairs = self._made[number].result()
         if number + 1 not in self._made:
             after = self._made[number + 1] = Future()
@@ -395,10 +399,10 @@ class Ahead:
 
 def follow(after: Ints) -> Ints:
     """The sentences that chunks begin with, where `after` says which comes after a chunk from each."""
-    places, place, visited = after.tolist(), 0, []
-    while place < len(places):
+    successors, place, visited = after.tolist(), 0, []
+    while place < len(successors):
         visited.append(place)
-        place = places[place]
+        place = successors[place]
     return np.asarray(visited, np.int64)
 
 

@@ -1,9 +1,9 @@
-"""Pieces: texts of a task as a network reads them, each piece with the characters that it covers, and framed by signs.
+"""Pieces: texts of a task as a network reads them, each piece with the characters that it covers, and framed.
 
     "Newts swim"  ->  new ##ts swim  left 0 3 5  right 3 5 10  ->  [CLS] new ##ts swim [SEP]
 
-The signs are those with which the tokenizer frames one text, or two. Of a tokenizer of whole words the pieces are
-words, numbered in a list of their own: a character network needs to know how they are spelled.
+A frame is the special tokens that the tokenizer puts around one text, or two. Of a tokenizer of whole words the pieces
+are words, numbered in a list of their own: a character network needs to know how they are spelled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.text.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
-SIGNS = ("<S>", "</S>")  # the first two words of a list
+SPECIAL_WORDS = ("<S>", "</S>")  # the first two words of a list
 AT_ONCE = 1_000  # texts
 
 
@@ -39,7 +39,7 @@ class TextPieces:
 
 @dataclass(frozen=True)
 class TextFrame:
-    """The signs around a text, or two."""
+    """The special tokens around a text, or two."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -51,19 +51,19 @@ class TextFrame:
         """As the tokenizer frames: what it puts around two texts, whatever those are."""
         if tokenizer.whole_words:
             return TextFrame((0,), (1,), (1,), types=False)
-        one, two = tokenizer.pipeline.encode("a"), tokenizer.pipeline.encode("a", "a")
-        single, double = np.asarray(one.ids), np.asarray(two.ids)
-        inside = [k for k, which in enumerate(one.sequence_ids) if which is not None]
-        first = [k for k, which in enumerate(two.sequence_ids) if which == 0]
-        second = [k for k, which in enumerate(two.sequence_ids) if which == 1]
+        single, pair = tokenizer.pipeline.encode("a"), tokenizer.pipeline.encode("a", "a")
+        single_ids, pair_ids = np.asarray(single.ids), np.asarray(pair.ids)
+        inside = [k for k, which in enumerate(single.sequence_ids) if which is not None]
+        first = [k for k, which in enumerate(pair.sequence_ids) if which == 0]
+        second = [k for k, which in enumerate(pair.sequence_ids) if which == 1]
         if not inside or not first or not second:
             raise RecipeError("tokenizer", "makes nothing of the letter a", "one that encodes text")
-        before, after = single[: inside[0]].tolist(), single[inside[-1] + 1 :].tolist()
-        between = double[first[-1] + 1 : second[0]].tolist()
+        before, after = single_ids[: inside[0]].tolist(), single_ids[inside[-1] + 1 :].tolist()
+        between = pair_ids[first[-1] + 1 : second[0]].tolist()
         return TextFrame(tuple(before), tuple(after), tuple(between), types)
 
     def joint(self, *, two: bool) -> int:
-        """Places that signs take."""
+        """Positions that special tokens take."""
         return len(self.before) + len(self.after) + (len(self.between) if two else 0)
 
 
@@ -80,32 +80,32 @@ class TextReader:
         self.frame = TextFrame.of(self.tokenizer, types=self.types)
 
     def pieces(self, texts: Sequence[str]) -> TextPieces:
-        """The texts without signs; names of special tokens in them are mere text."""
+        """The texts without special tokens; names of special tokens in them are mere text."""
         parts = [self._cut(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
         sizes = [size for part, _, _ in parts for size in part]
-        places = _ints(itertools.chain.from_iterable(part for _, _, part in parts), 2 * sum(sizes)).reshape(-1, 2)
+        offsets = _ints(itertools.chain.from_iterable(part for _, _, part in parts), 2 * sum(sizes)).reshape(-1, 2)
         ids = np.concatenate([part for _, part, _ in parts]) if parts else np.zeros(0, np.int64)
-        return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, places[:, 0], places[:, 1])
+        return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, offsets[:, 0], offsets[:, 1])
 
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
         """How many pieces each text has, their ids, and their places: left, right, left, right..."""
         encoded = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
-        sizes = [len(one) for one in encoded]
+        sizes = [len(encoding) for encoding in encoded]
         if self.tokenizer.whole_words:
-            spelled = (text[a:b] for text, one in zip(texts, encoded, strict=True) for a, b in one.offsets)
+            spelled = (text[a:b] for text, encoding in zip(texts, encoded, strict=True) for a, b in encoding.offsets)
             ids = _ints(map(self._number, spelled), sum(sizes))
         else:
-            ids = _ints(itertools.chain.from_iterable(one.ids for one in encoded), sum(sizes))
-        return sizes, ids, [end for one in encoded for place in one.offsets for end in place]
+            ids = _ints(itertools.chain.from_iterable(encoding.ids for encoding in encoded), sum(sizes))
+        return sizes, ids, [end for encoding in encoded for place in encoding.offsets for end in place]
 
     def _number(self, word: str) -> int:
-        """A word's place in the list, behind the two signs; spelled as the network learned it."""
+        """A word's place in the list, behind <S> and </S>; spelled as the network learned it."""
         normalizer = self.tokenizer.pipeline.normalizer
         characters = (normalizer.normalize_str(word) if normalizer else word).encode()
-        return self.words.setdefault(characters, len(SIGNS) + len(self.words))
+        return self.words.setdefault(characters, len(SPECIAL_WORDS) + len(self.words))
 
     def listed(self) -> tuple[NDArray[np.uint8], Ints] | None:
-        """The characters of all words met, the two signs before them, end to end, and where each begins."""
+        """The characters of all words met, <S> and </S> before them, end to end, and where each begins."""
         if not self.tokenizer.whole_words:
             return None
         sizes = [0, 0, *map(len, self.words)]

@@ -27,7 +27,7 @@ class Limits:
     """How questions and their contexts are cut."""
 
     length: int = 384
-    """tokens of a row: signs, question and window"""
+    """tokens of a row: special tokens, question and window"""
     stride: int = 128
     """how many tokens behind the one before each window begins; less where windows are shorter than that"""
     longest_question: int = 64
@@ -69,13 +69,13 @@ class QuestionWindows:
         inside = (start >= self.first) & (end <= self.last)
         return np.where(inside, start - self.first, -1), np.where(inside, end - self.first, -1)
 
-    def places(self, windows: Ints, begins: Ints, width: int) -> tuple[Flags, Flags]:
-        """Which places of rows so wide hold the context, and which of those a token that has most context there.
+    def positions(self, windows: Ints, begins: Ints, width: int) -> tuple[Flags, Flags]:
+        """Which positions of rows so wide hold the context, and which of those a token that has most context there.
 
-        `begins` is the place of each window's first token. Both [len(windows), width].
+        `begins` is the position of each window's first token. Both [len(windows), width].
         """
-        places, first = np.arange(width), self.first[windows, None]
-        tokens = first + places - begins[:, None]
+        positions, first = np.arange(width), self.first[windows, None]
+        tokens = first + positions - begins[:, None]
         inside = (tokens >= first) & (tokens <= self.last[windows, None])
         question = self.question[windows, None]
         return inside, inside & (self._best(tokens, question) == first // self.steps[question])
@@ -96,13 +96,15 @@ class QuestionWindows:
         return np.where(in_last, last, nearest)
 
 
-def windows(questions: Ints, contexts: Ints, limits: Limits, signs: int) -> QuestionWindows:
-    """The windows for questions and contexts of so many tokens, [Q] each, in rows with so many signs."""
-    if limits.length <= signs:
-        raise RecipeError("length", f"{limits.length}, of which {signs} are signs", f"{signs + 1} or more")
+def windows(questions: Ints, contexts: Ints, limits: Limits, specials: int) -> QuestionWindows:
+    """The windows for questions and contexts of so many tokens, [Q] each, in rows with so many special tokens."""
+    if limits.length <= specials:
+        raise RecipeError(
+            "length", f"{limits.length}, of which {specials} are special tokens", f"{specials + 1} or more"
+        )
     wanted = np.minimum(questions, limits.longest_question)
-    kept = np.minimum(wanted, limits.length - signs - 1)
-    rooms = limits.length - signs - kept
+    kept = np.minimum(wanted, limits.length - specials - 1)
+    rooms = limits.length - specials - kept
     narrow = (rooms <= limits.stride) & (contexts > rooms) & limits.overlap
     steps = np.minimum(rooms, limits.stride)
     if limits.overlap:

@@ -44,8 +44,8 @@ class Examples:
     ids: Table  # [N, T], what was masked put back
     real: NDArray[np.bool_]
     second: NDArray[np.bool_]  # of the second segment
-    places: Table  # [N, P], 0: unused
-    shown: Table  # [N, P], what stands there instead
+    masked: Table  # [N, P], 0: unused
+    shown: Table  # [N, P], what stands at those positions instead
     labels: Table  # [N]
 
 
@@ -86,18 +86,18 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
     width, length = 0, 0
     with (
         StoreWriter(prefix, tokenizer.vocabulary) as store,
-        prefix.with_name(prefix.name + GIVEN).open("wb") as given,
+        prefix.with_name(prefix.name + GIVEN).open("wb") as rows_file,
         Progress(prefix.name, sum(path.stat().st_size for path in paths) / 1e6, "MB") as shown,
     ):
         for path in paths:
-            for one in read(path):
-                rows, size = _stored(one, store, tokenizer)
+            for batch in read(path):
+                rows, size = _stored(batch, store, tokenizer)
                 if width and (width, length) != (rows.shape[1], size):
                     wrong = f"rows of {size} tokens and {(rows.shape[1] - 2) // 2} predictions"
                     raise DataError(path, wrong, f"{length} and {(width - 2) // 2}, as in the files before")
                 width, length = rows.shape[1], size
                 with files.survive_disk(prefix):
-                    given.write(np.ascontiguousarray(rows, "<i4").data)
+                    rows_file.write(np.ascontiguousarray(rows, "<i4").data)
             shown.add(path.stat().st_size / 1e6)
     if not store.document_count:
         raise DataError(paths[0], "holds no record", "examples of pretraining")
@@ -125,26 +125,26 @@ def read(path: Path) -> Iterator[Examples]:
         if {real.shape[1], second.shape[1]} != {ids.shape[1]}:
             wrong = f"{ids.shape[1]} ids, {real.shape[1]} of a mask, {second.shape[1]} of segments"
             raise DataError(block.place(0), wrong, "as many of each")
-        places: Table = np.zeros((len(block), 0), np.int64)
-        targets: NDArray[Any] = places
+        masked: Table = np.zeros((len(block), 0), np.int64)
+        targets: NDArray[Any] = masked
         labels: Table = np.full(len(block), NO_LABEL)
         if MASKS.keys() <= wanted.keys():
             at, targets = columns.table("masked_lm_positions", block), columns.table("masked_lm_ids", block)
-            places = np.where(columns.table("masked_lm_weights", block, at.shape[1]) > 0, at, 0).astype(np.int64)
+            masked = np.where(columns.table("masked_lm_weights", block, at.shape[1]) > 0, at, 0).astype(np.int64)
             labels = columns.table("next_sentence_labels", block, 1)[:, 0].astype(np.int64)
-        _inside(block, places, ids.shape[1], "masked_lm_positions")
-        ids, shown = ids.astype(np.int64), np.take_along_axis(ids, places, 1).astype(np.int64)
-        row, slot = np.nonzero(places)
-        ids[row, places[row, slot]] = targets[row, slot]
-        yield Examples(block, ids, real > 0, (second > 0) & (real > 0), places.astype(np.int64), shown, labels)
+        _inside(block, masked, ids.shape[1], "masked_lm_positions")
+        ids, shown = ids.astype(np.int64), np.take_along_axis(ids, masked, 1).astype(np.int64)
+        row, slot = np.nonzero(masked)
+        ids[row, masked[row, slot]] = targets[row, slot]
+        yield Examples(block, ids, real > 0, (second > 0) & (real > 0), masked.astype(np.int64), shown, labels)
 
 
 def _features(block: RecordBlock) -> dict[str, int]:
     """Those of BERT's examples, or of ELECTRA's, by what the first one has."""
-    own = examples.features(block.record(0))
-    features = {**TEXT, **MASKS} if "masked_lm_positions" in own else TEXT
-    if lacks := [name for name in features if name not in own]:
-        names = ", ".join(sorted(own)) or "no feature"
+    present = examples.features(block.record(0))
+    features = {**TEXT, **MASKS} if "masked_lm_positions" in present else TEXT
+    if lacks := [name for name in features if name not in present]:
+        names = ", ".join(sorted(present)) or "no feature"
         wanted = "BERT's (create_pretraining_data) or ELECTRA's (build_pretraining_dataset)"
         raise DataError(block.place(0), f"holds {names}; lacks {', '.join(lacks)}", wanted)
     return features
@@ -156,22 +156,24 @@ def _inside(block: RecordBlock, table: NDArray[Any], limit: int, name: str) -> N
         raise DataError(block.place(int(number)), f"{name}: found {worst}", f"0 to {limit - 1}")
 
 
-def _stored(one: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[Table, int]:
+def _stored(batch: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[Table, int]:
     """Put examples into the store; their rows, and how long those are."""
-    _inside(one.block, one.ids, tokenizer.vocabulary, "input_ids")
-    rows, sizes, after = np.arange(len(one.ids)), one.real.sum(1), one.second.sum(1)
+    _inside(batch.block, batch.ids, tokenizer.vocabulary, "input_ids")
+    rows, sizes, after = np.arange(len(batch.ids)), batch.real.sum(1), batch.second.sum(1)
     first = sizes - after  # [CLS] A [SEP]
     ends = np.where(after > 0, sizes, first) - 1
-    framed = (one.ids[:, 0] == tokenizer.start) & (one.ids[rows, first - 1] == tokenizer.stop)
-    framed &= (one.ids[rows, ends] == tokenizer.stop) & (sizes > 2 + (after > 0))
-    framed &= (one.real == (np.arange(one.ids.shape[1]) < sizes[:, None])).all(1)
-    framed &= (one.second == (one.real & (np.arange(one.ids.shape[1]) >= first[:, None]))).all(1)
+    framed = (batch.ids[:, 0] == tokenizer.start) & (batch.ids[rows, first - 1] == tokenizer.stop)
+    framed &= (batch.ids[rows, ends] == tokenizer.stop) & (sizes > 2 + (after > 0))
+    framed &= (batch.real == (np.arange(batch.ids.shape[1]) < sizes[:, None])).all(1)
+    framed &= (batch.second == (batch.real & (np.arange(batch.ids.shape[1]) >= first[:, None]))).all(1)
     for number in np.flatnonzero(~framed)[:1]:
-        wrong = f"its ids {' '.join(map(str, one.ids[number, :4]))} ... are not framed as this tokenizer frames text"
+        wrong = f"its ids {' '.join(map(str, batch.ids[number, :4]))} ... are not framed as this tokenizer frames text"
         wanted = f"{tokenizer.start} A {tokenizer.stop} B {tokenizer.stop}"
-        raise DataError(one.block.place(int(number)), wrong, wanted, "name the tokenizer they were made with")
-    inner = one.real.copy()
+        raise DataError(batch.block.place(int(number)), wrong, wanted, "name the tokenizer they were made with")
+    inner = batch.real.copy()
     inner[:, 0] = inner[rows, first - 1] = inner[rows, ends] = False
     lengths = np.stack([first - 2, np.maximum(after - 1, 0)], 1)
-    store.extend(one.ids[inner], lengths.ravel(), np.full(len(rows), 2))
-    return np.concatenate([(first - 2)[:, None], one.labels[:, None], one.places, one.shown], 1), one.ids.shape[1]
+    store.extend(batch.ids[inner], lengths.ravel(), np.full(len(rows), 2))
+    return np.concatenate([(first - 2)[:, None], batch.labels[:, None], batch.masked, batch.shown], 1), batch.ids.shape[
+        1
+    ]

@@ -72,7 +72,7 @@ class Frame:
 
     @property
     def joint(self) -> int:
-        """Places a piece takes beside its tokens."""
+        """Positions a piece takes beside its tokens."""
         return (self.before is not None) + (self.after is not None)
 
 
@@ -232,8 +232,8 @@ class Stream:
             return int(self.first_rows[-1])
         return int(-(-(self.document_starts[-1] + len(self.document_starts) - 1) // self.length))
 
-    def places(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Document and offset in it of every token of the rows, [B, T + 1]; offset 0 is the end sign before it."""
+    def positions(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Document and offset in it of every token of the rows, [B, T + 1]; offset 0 is the end token before it."""
         starts, steps = self.document_starts, np.arange(self.length + 1)
         if self.first_rows is None:
             place = rows[:, None] * self.length + steps
@@ -243,12 +243,12 @@ class Stream:
         offset = (rows - self.first_rows[document])[:, None] * self.length + steps
         document = np.broadcast_to(document[:, None], offset.shape)
         size = starts[document + 1] - starts[document]
-        over = offset > size  # behind the end sign (offset 0 of the next) nothing is left: 0, -1, -2, ...
+        over = offset > size  # behind the end token (offset 0 of the next) nothing is left: 0, -1, -2, ...
         return document + over, np.where(over, size + 1 - offset, offset)
 
 
 class StreamRows:
-    """Rows of running text with end signs: what causal prediction starts from."""
+    """Rows of running text with end tokens: what causal prediction starts from."""
 
     def __init__(
         self, sources: Sequence[TokenSource], weights: Sequence[float], length: int, end: int, *key: object, pack: bool
@@ -268,7 +268,7 @@ class StreamRows:
         documents, positions = np.zeros(shape, np.int32), np.zeros(shape, np.int64)
         for k in np.unique(source):
             at = source == k
-            document, offset = self.streams[k].places(rows[at])
+            document, offset = self.streams[k].positions(rows[at])
             starts, last = self.sources[k].document_starts, document[:, :1]
             text = (offset > 0) & (document < len(starts) - 1)
             filled = tokens[at]
@@ -286,7 +286,7 @@ class StreamRows:
         spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             starts = self.sources[source].document_starts
-            document, offset = (x[0] for x in self.streams[source].places(np.asarray([row])))
+            document, offset = (x[0] for x in self.streams[source].positions(np.asarray([row])))
             for d in np.unique(document[document < len(starts) - 1]):
                 token = (starts[document] + offset - 1)[(document == d) & (offset > 0)]
                 if len(token):

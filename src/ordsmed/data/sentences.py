@@ -1,8 +1,8 @@
-"""Rows of sentences with signs between them, RoBERTa's; all tokens of a row see each other.
+"""Rows of sentences with stop tokens between them, RoBERTa's; all tokens of a row see each other.
 
     <s> a sentence </s> the next one </s> the last of its document </s> </s> one of the next </s> <pad> <pad>
 
-FULL-SENTENCES goes over the ends of documents, with one stop sign more between two; DOC-SENTENCES stops there.
+FULL-SENTENCES goes over the ends of documents, with one stop token more between two; DOC-SENTENCES stops there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ordsmed.data.windows import Ints, SentenceLines, SentenceParts, run, split
 
 
 class LineRows:
-    """Rows of whole sentences, each with its stop sign; `alone`: of one sentence, as if it were a document."""
+    """Rows of whole sentences, each with its stop token; `alone`: of one sentence, as if it were a document."""
 
     def __init__(
         self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool,
@@ -56,15 +56,15 @@ class LineRows:
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             start, stop = self.lines[source].spans(np.asarray([row]))
             p = split(self.sources[source].document_starts, start, stop)
-            places = zip(p.document, p.start, p.stop, strict=True)
-            spans += [Span(int(number), int(source), int(d), int(a), int(b)) for d, a, b in places if a < b]
+            pieces = zip(p.document, p.start, p.stop, strict=True)
+            spans += [Span(int(number), int(source), int(d), int(a), int(b)) for d, a, b in pieces if a < b]
         return spans
 
 
 def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Assembled:
-    """Lay sentences and their signs side by side; what is neither a sentence nor padding is a sign."""
+    """Lay sentences and their stop tokens side by side; what is neither a sentence nor padding is a special token."""
     rows, row, lengths = len(parts.led), parts.row, parts.stop - parts.start
-    sizes = lengths + parts.signs
+    sizes = lengths + parts.stops
     begun = np.cumsum(sizes) - sizes
     first = 1 + parts.led
     inside = begun - begun[np.searchsorted(row, np.arange(rows))][row] + first[row]
@@ -72,7 +72,7 @@ def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Asse
     real = steps < (first + np.bincount(row, sizes, rows).astype(np.int64))[:, None]
     inner = real & (steps >= first[:, None])
     inner[row, inside + lengths] = False
-    doubled = parts.signs > 1
+    doubled = parts.stops > 1
     inner[row[doubled], (inside + lengths)[doubled] + 1] = False
     tokens = np.where(real, frame.after or 0, frame.pad)
     tokens[:, 0] = frame.before or 0

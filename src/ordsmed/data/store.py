@@ -110,10 +110,10 @@ class Store:
     @functools.cached_property
     def counts(self) -> Ints:
         """How often each id stands in the store, [vocabulary]; kept beside it."""
-        beside = self.prefix.with_name(self.prefix.name + ".counts.npy")
-        if beside.is_file():
+        path = self.prefix.with_name(self.prefix.name + ".counts.npy")
+        if path.is_file():
             with contextlib.suppress(ValueError, EOFError):  # a damaged file is made again
-                counts = np.load(beside, allow_pickle=False)
+                counts = np.load(path, allow_pickle=False)
                 if int(counts.sum()) == self.token_count:
                     return self._widened(counts)
         counts = np.zeros(self.vocabulary or 1, np.int64)
@@ -121,7 +121,7 @@ class Store:
             counts = _add(counts, np.bincount(self._known(block)))
         counts = self._widened(counts)
         with contextlib.suppress(RunError):  # a store that may only be read is counted each time
-            _save_counts(beside, counts)
+            _save_counts(path, counts)
         return counts
 
     def document(self, number: int) -> Ids:
@@ -157,10 +157,12 @@ class Store:
 
     def _check(self, index: Path, tokens: Path) -> None:
         """Do the two files belong together? Whatever was cut off, mixed up or turned round shows here."""
-        size, held = self.tokens.dtype.itemsize, tokens.stat().st_size
+        size, on_disk = self.tokens.dtype.itemsize, tokens.stat().st_size
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
-        if held != wanted:
-            raise DataError(tokens, f"{held} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again")
+        if on_disk != wanted:
+            raise DataError(
+                tokens, f"{on_disk} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again"
+            )
         limit = len(self.lexicon) if self.lexicon else self.vocabulary
         if limit and self.token_count and (highest := int(self.tokens[:FIRST].max())) >= limit:
             raise DataError(
@@ -246,7 +248,7 @@ class StoreWriter:
         self.sequence_count += int(full.sum())
         self.document_count += len(ends)
 
-    def keep(self, **note: Any) -> None:
+    def keep(self, **note: object) -> None:
         """Push what is written to the disk; a writer of the same key goes on from here."""
         state = {"key": self.key, "counts": self._counted(), "note": note}
         part = self._path(".kept.part")
@@ -254,8 +256,8 @@ class StoreWriter:
             for file in self._files.values():
                 file.flush()
                 os.fsync(file.fileno())
-            with part.open("wb") as made:
-                np.savez(made, told=np.array(json.dumps(state)), counts=self.counts)
+            with part.open("wb") as archive:
+                np.savez(archive, told=np.array(json.dumps(state)), counts=self.counts)
             files.sync(part)
             part.replace(self._path(".kept"))
 
@@ -347,9 +349,9 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
         raise DataError(
             path, f"version {version}, type code {code}", f"version 1, integers: {sorted(CODES)}", "encode again"
         )
-    wanted, held = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
-    if held not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
-        raise DataError(path, f"{held} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
+    wanted, size = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
+    if size not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
+        raise DataError(path, f"{size} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
     at = HEADER.size
     lengths = _mapped(path, np.dtype("<i4"), at, sequences)
     offsets = _mapped(path, np.dtype("<i8"), at + 4 * sequences, sequences)
@@ -372,7 +374,7 @@ def _read_old(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
     return dtype, body[2 * (items + 1) :][:sizes].astype(np.int32), offsets, ends
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> Any:
+def _mapped(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
     if not count:  # nothing cannot be mapped
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, "r", offset, (count,)).view(np.ndarray)

@@ -51,11 +51,11 @@ class TokenizerTraining:
                 "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"
             )
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """The corpus by its fingerprint, vocabulary files by their contents."""
         corpus = run.Run(run.obtain(Corpus, self.corpus)).status["fingerprint"] if self.corpus else None
-        own = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
-        return [corpus, _contents(getattr(self.tokenizer, "file", None)), *own]
+        settings = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
+        return [corpus, _contents(getattr(self.tokenizer, "file", None)), *settings]
 
     def check_inputs(self) -> None:
         """Refuse a corpus or a vocabulary's file that is missing and cannot be made."""

@@ -4,9 +4,9 @@
     rows:   [......][......][......][....|....][..|......][......]        pack, cut anywhere: arithmetic alone
     rows:   [....]  [......][...]  [....|....]    [......][....]          pack, cut at sentences: one int64 a row
     rows:   [......][......][....]   [.....]      [......][......][.]     pack = false: no row holds two documents
-    rows:   [..|..|.|][..|...|][.|||...|.|]       [...|.||..|][....|]     lines: each sentence and its sign
+    rows:   [..|..|.|][..|...|][.|||...|.|]       [...|.||..|][....|]     lines: each sentence and its stop
 
-Each document in a row costs `joint` places beside its tokens ([CLS] and [SEP]); `room` does not count the first one's.
+Each document in a row costs `joint` positions more than its tokens ([CLS] and [SEP]); `room` is without the first's.
 """
 
 from __future__ import annotations
@@ -102,21 +102,21 @@ class Fitted:
 
 @dataclass(frozen=True)
 class SentenceLines:
-    """Rows of whole sentences with a sign after each, RoBERTa's; where rows cross documents, a sign more between two.
+    """Rows of whole sentences with a stop token after each, RoBERTa's; across documents one more between two.
 
-    fairseq encodes the empty line there as a sentence of nothing but its sign. So that sign ends a row or, where it no
+    fairseq encodes the empty line there as a sentence of nothing but its stop. So that stop ends a row or, where it no
     longer fits, begins the next; a row of it alone, which fairseq would make, is left out.
     """
 
     document_starts: Ints
     sentence_starts: Ints
-    bounds: Ints  # twice the token each row begins with, 1 more where the sign between documents comes first; last: end
+    bounds: Ints  # twice the token each row begins with, 1 more where the stop between documents is first; last: end
     room: int
     cross: bool
 
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, *, cross: bool) -> SentenceLines:
-        """Fill each row with as many sentences as fit; one longer than a row is cut, with a sign after each part."""
+        """Fill each row with as many sentences as fit; one longer than a row is cut, with a stop after each part."""
         edges, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
             end = min(first + block, last)
@@ -132,16 +132,16 @@ class SentenceLines:
         return self.bounds[rows] >> 1, self.bounds[rows + 1] >> 1
 
     def parts(self, rows: Ints) -> SentenceParts:
-        """The sentences of rows and their signs."""
+        """The sentences of rows and their stop tokens."""
         cut = split(self.sentence_starts, *self.spans(rows))
         full = cut.stop > cut.start
         row, start, stop = cut.row[full], cut.start[full], cut.stop[full]
-        led, signs = self.bounds[rows] & 1, np.ones_like(row)
+        led, stops = self.bounds[rows] & 1, np.ones_like(row)
         if self.cross:
-            signs += _begins(self.document_starts, stop) & (stop < self.document_starts[-1])
-            over = led + np.bincount(row, stop - start + signs, len(rows)).astype(np.int64) - self.room
-            signs -= (over[row] > 0) & (np.diff(row, append=len(rows)) > 0)  # the last sign stands in the next row
-        return SentenceParts(row, start, stop, signs, led)
+            stops += _begins(self.document_starts, stop) & (stop < self.document_starts[-1])
+            over = led + np.bincount(row, stop - start + stops, len(rows)).astype(np.int64) - self.room
+            stops -= (over[row] > 0) & (np.diff(row, append=len(rows)) > 0)  # the last one is in the next row
+        return SentenceParts(row, start, stop, stops, led)
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class SentenceParts:
     row: Ints  # which of the asked rows
     start: Ints
     stop: Ints
-    signs: Ints  # how many come after it: its own, and the one between documents
-    led: Ints  # of each row: signs that come before its first sentence
+    stops: Ints  # how many come after it: its own, and the one between documents
+    led: Ints  # of each row: stop tokens that come before its first sentence
 
 
 def windows(
@@ -206,8 +206,8 @@ def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int
     units = _units(np.asarray(starts, np.int64)[filled], room)
     units = units[np.searchsorted(units, bound) :]
     document = np.searchsorted(document_starts, units[:-1], "right") - 1
-    places, ends = units[:-1] + joint * document, units[1:] + joint * document
-    after = np.searchsorted(ends, places + room, "right")
+    starts_in_rows, ends = units[:-1] + joint * document, units[1:] + joint * document
+    after = np.searchsorted(ends, starts_in_rows + room, "right")
     if not pack:
         after = np.minimum(after, np.searchsorted(units, document_starts[document + 1]))
     follow, unit, visited = after.tolist(), 0, []
@@ -218,7 +218,7 @@ def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int
 
 
 def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cross: bool) -> list[int]:
-    """The same for sentences with signs: what is laid in rows are sentences and, each by itself, signs between them."""
+    """The same for sentences with stop tokens: in rows lie sentences and, each by itself, stop tokens between them."""
     filled = np.append(np.diff(starts) > 0, True)
     units = _units(np.asarray(starts, np.int64)[filled], room - 1)
     units = units[np.searchsorted(units, bound // 2) :]
@@ -227,20 +227,20 @@ def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cros
     new = _begins(document_starts, units[:-1])
     new[0] = bound % 2
     between = new & cross
-    item = np.arange(len(new)) + np.cumsum(between)  # of each unit; that of the sign before it is one less
+    item = np.arange(len(new)) + np.cumsum(between)  # of each unit; that of the stop before it is one less
     sizes = np.ones(item[-1] + 1, np.int64)
     sizes[item] += np.diff(units)
-    ends, sign = np.cumsum(sizes), sizes == 1
+    ends, is_stop = np.cumsum(sizes), sizes == 1
     after = np.searchsorted(ends, ends - sizes + room, "right")
     if not cross:
         borders = np.append(np.flatnonzero(new), len(new))
         after = np.minimum(after, borders[np.searchsorted(borders, np.arange(len(new)), "right")])
-    alone = np.append(sign & (after == np.arange(len(sign)) + 1), False)
+    alone = np.append(is_stop & (after == np.arange(len(is_stop)) + 1), False)
     follow, at, visited = (after + alone[after]).tolist(), 0, []
     while at < len(follow):
         at = follow[at]
         visited.append(at)
-    bounds = np.append(2 * np.repeat(units[:-1], 1 + between) + sign, 2 * units[-1])
+    bounds = np.append(2 * np.repeat(units[:-1], 1 + between) + is_stop, 2 * units[-1])
     return [int(b) for b in bounds[visited]]
 
 

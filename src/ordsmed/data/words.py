@@ -111,10 +111,10 @@ class WholeWords(Words):
     def strangers(self, ids: Ids) -> tuple[Ids, list[str]]:
         """The words beyond the vocabulary in order of first appearance here; ids give their place in that list."""
         first = self.tokenizer.vocabulary
-        places = np.flatnonzero(ids >= first)
-        numbers, appeared, which = np.unique(ids[places], return_index=True, return_inverse=True)
+        positions = np.flatnonzero(ids >= first)
+        numbers, appeared, which = np.unique(ids[positions], return_index=True, return_inverse=True)
         order = np.argsort(appeared)
-        ids[places] = first + np.argsort(order)[which]
+        ids[positions] = first + np.argsort(order)[which]
         return ids, [self.names[n - first] for n in numbers[order].tolist()]
 
     def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
@@ -153,9 +153,9 @@ def _at_spaces(text: str) -> list[str]:
 def _forgets_blanks(tokenizer: Tokenizer) -> bool:
     """Does a text get one blank before it and between words, wherever its words stand and however it is broken?"""
     steps, normalizer = tokenizer.about["pre_tokenizer"], tokenizer.pipeline.normalizer
-    first, *others = steps.get("pretokenizers", [steps])
+    first, *rest = steps.get("pretokenizers", [steps])
     apart = first["type"] == "Metaspace" and first["split"] and first["prepend_scheme"] == "first"
-    if normalizer is None or not apart or any(step["type"] != "Split" for step in others):
+    if normalizer is None or not apart or any(step["type"] != "Split" for step in rest):
         return False
     return bool(normalizer.normalize_str(" a \n b ").strip(" ") == "a b" == normalizer.normalize_str("a  \nb  "))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
@@ -29,6 +29,19 @@ class Piece:
     "byte behind its last; None: the end of the file"
     bytes: int | None = None
     "how much there is to read, where start and stop count something else"
+
+
+class Source(Protocol):
+    """What every corpus of the menu has."""
+
+    def documents(self) -> Iterator[Document]:
+        """All documents, in order."""
+
+    def stamp(self) -> object:
+        """What the documents depend on, as JSON can hold it."""
+
+    def size(self) -> int:
+        """Bytes to read."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class FileSource:
         """The slow work on one document: markup to text. None: it is left out (counted in the tally)."""
         return document
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """Paths, sizes and times of the files."""
         return read.stamp(read.files(self.path))
 

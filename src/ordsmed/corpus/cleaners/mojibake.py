@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
@@ -43,8 +44,8 @@ class Mojibake(Choice):
         """The text with its damaged stretches repaired."""
         if text.isascii() or not _suspicious().search(text):
             return text
-        many = _is_damaged_twice(text)
-        return _STRETCH.sub(lambda stretch: _repaired(stretch[0], many), text)
+        several = _is_damaged_twice(text)
+        return _STRETCH.sub(lambda stretch: _repaired(stretch[0], several), text)
 
 
 _STRETCH = re.compile(r"[^\n]{1,1000}+[^ \n]{0,100}+")  # to the end of a line, or a blank behind a thousand characters
@@ -107,11 +108,13 @@ def _suspicious() -> re.Pattern[str]:
     """What the bytes of one character of UTF-8 look like in any of the tables, or a control that Windows prints."""
     shapes = [(0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3)]  # first bytes, and how many follow
     pairs = [
-        f"[{_shown(first, last, table)}][{_shown(0x80, 0xBF, table)}\ufffd]{{{following}}}"
+        f"[{_characters(first, last, table)}][{_characters(0x80, 0xBF, table)}\ufffd]{{{following}}}"
         for table in _TABLES
         for first, last, following in shapes
     ]
-    leads, follows = ("".join(_shown(*bounds, table) for table in _TABLES) for bounds in ((0xC2, 0xF4), (0x80, 0xBF)))
+    leads, follows = (
+        "".join(_characters(*bounds, table) for table in _TABLES) for bounds in ((0xC2, 0xF4), (0x80, 0xBF))
+    )
     old = "|".join(pattern.pattern for pattern in _OLD_TABLES.values())
     first = f"\x80-\x84\x86-\x9f{_OLD_LEADS}{leads}"
     return re.compile(
@@ -119,12 +122,12 @@ def _suspicious() -> re.Pattern[str]:
     )
 
 
-def _shown(first: int, last: int, table: str) -> str:
+def _characters(first: int, last: int, table: str) -> str:
     """Bytes as a table shows them, for a set of a regular expression."""
     return re.escape(bytes(range(first, last + 1)).decode(table, "ignore"))
 
 
-def _ftfy() -> Any:
+def _ftfy() -> ModuleType:
     try:
         import ftfy
     except ImportError:

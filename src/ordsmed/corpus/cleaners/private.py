@@ -83,8 +83,8 @@ def _parses(address: str) -> bool:
 
 
 def _is_iban(match: re.Match[str]) -> bool:
-    signs = match[0].replace(" ", "")
-    return int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
+    characters = match[0].replace(" ", "")
+    return int("".join(str(int(character, 36)) for character in characters[4:] + characters[:4])) % 97 == 1
 
 
 def _is_norwegian_account(match: re.Match[str]) -> bool:

@@ -104,21 +104,21 @@ class Ratios(Choice):
             yield from (name for name in limits if name in shares and _breaks(name, shares[name], limits[name]))
 
 
-def _breaks(name: str, found: float, limit: float) -> bool:
-    return found < limit if name in _LEAST else found > limit
+def _breaks(name: str, value: float, limit: float) -> bool:
+    return value < limit if name in _LEAST else value > limit
 
 
 def _characters(text: str) -> dict[str, float]:
     count = _classes(text)
-    letters = count[_LETTER] + count[_UPPER] + count[_LOWER] + count[_UNSPACED]
+    alphabetic = count[_LETTER] + count[_UPPER] + count[_LOWER] + count[_UNSPACED]
     printed = max(sum(count) - count[_BLANK], 1)
     return {
         **_lengths(text, count),
-        "letters": letters / printed,
+        "letters": alphabetic / printed,
         "digits": count[_DIGIT] / printed,
         "signs": count[_SIGN] / printed,
         "lost": count[_LOST] / printed,
-        "capitals": count[_UPPER] / max(letters, 1),
+        "capitals": count[_UPPER] / max(alphabetic, 1),
     }
 
 

@@ -117,16 +117,16 @@ def _whole(path: Path) -> bytes:
 
 def _bounded(paragraphs: list[str]) -> Iterator[str]:
     """One text of all paragraphs, or several that are not too long."""
-    held, length = list[str](), 0
+    pieces, length = list[str](), 0
     for piece in (piece for paragraph in paragraphs for piece in _cut(paragraph)):
-        if held and length + len(piece) > LONGEST:
+        if pieces and length + len(piece) > LONGEST:
             read.tally().cut += 1
-            yield "\n".join(held)
-            held, length = [], 0
-        held.append(piece)
+            yield "\n".join(pieces)
+            pieces, length = [], 0
+        pieces.append(piece)
         length += len(piece) + 1
-    if held:
-        yield "\n".join(held)
+    if pieces:
+        yield "\n".join(pieces)
 
 
 def _cut(paragraph: str) -> Iterator[str]:

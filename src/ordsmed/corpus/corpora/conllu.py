@@ -39,18 +39,18 @@ class Conllu(TextSource, Choice):
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""
-        held, marked = _Joined(), False
+        joined, marked = _Joined(), False
         for sentence in _sentences(piece.path, self.lines(piece.path)):
             marked = marked or sentence.document is not None
-            full = self.every and not marked and len(held.ends) >= self.every
-            if too_long := held.length + len(sentence.text) > LONGEST:
+            full = self.every and not marked and len(joined.ends) >= self.every
+            if too_long := joined.length + len(sentence.text) > LONGEST:
                 read.tally().cut += 1
-            if held.ends and (sentence.document is not None or full or too_long):
-                yield held.document()
-                held = _Joined()
-            held.add(sentence, f"{piece.path}:{sentence.line}")
-        if held.ends:
-            yield held.document()
+            if joined.ends and (sentence.document is not None or full or too_long):
+                yield joined.document()
+                joined = _Joined()
+            joined.add(sentence, f"{piece.path}:{sentence.line}")
+        if joined.ends:
+            yield joined.document()
 
 
 @dataclass
@@ -88,45 +88,45 @@ class _Joined:
 
 def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
     """The sentences that hold text; the marks of one without text pass to the next."""
-    held = _Sentence(1)
+    sentence = _Sentence(1)
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
-            _comment(held, line[1:].strip())
+            _comment(sentence, line[1:].strip())
         elif line and not line.isspace():
-            _word(held, line, f"{path}:{number}")
-        elif _finish(held):
-            yield held
-            held = _Sentence(number + 1)
-    if _finish(held):
-        yield held
+            _word(sentence, line, f"{path}:{number}")
+        elif _finish(sentence):
+            yield sentence
+            sentence = _Sentence(number + 1)
+    if _finish(sentence):
+        yield sentence
 
 
-def _comment(held: _Sentence, comment: str) -> None:
+def _comment(sentence: _Sentence, comment: str) -> None:
     key, _, value = (part.strip() for part in comment.partition("="))
     if key in ("newdoc", "newdoc id"):
-        held.document = value
+        sentence.document = value
     elif key in ("newpar", "newpar id"):
-        held.paragraph = True
+        sentence.paragraph = True
     elif key == "text":
-        held.text = value
+        sentence.text = value
 
 
-def _word(held: _Sentence, line: str, place: str) -> None:
+def _word(sentence: _Sentence, line: str, place: str) -> None:
     columns, number = conll.cells(line, place)
     if "." in columns[0]:
         return  # an empty node: a word that is understood and not said
     if last := number[2]:
-        held.covered = int(last)
-    elif int(columns[0]) <= held.covered:
+        sentence.covered = int(last)
+    elif int(columns[0]) <= sentence.covered:
         return
-    held.words.append((columns[1], "SpaceAfter=No" not in columns[9].split("|")))
+    sentence.words.append((columns[1], "SpaceAfter=No" not in columns[9].split("|")))
 
 
-def _finish(held: _Sentence) -> bool:
+def _finish(sentence: _Sentence) -> bool:
     """Settle the text of a sentence; whether it has any. White space is made tidy here, so that its end stays one."""
-    if not held.text:
-        held.text = "".join(form + " " * space for form, space in held.words)
-    held.text = tidy(held.text, "none")
-    held.glued = bool(held.words) and not held.words[-1][1]
-    held.words, held.covered = [], 0
-    return bool(held.text)
+    if not sentence.text:
+        sentence.text = "".join(form + " " * space for form, space in sentence.words)
+    sentence.text = tidy(sentence.text, "none")
+    sentence.glued = bool(sentence.words) and not sentence.words[-1][1]
+    sentence.words, sentence.covered = [], 0
+    return bool(sentence.text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import run
 from ordsmed.base.menu import Choice
@@ -48,7 +47,7 @@ class MadeCorpus(Choice):
         yield from folder.documents(piece.path)
         read.tally().bytes += piece.path.stat().st_size
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """The fingerprints of the folders."""
         return [run.Run(corpus).status["fingerprint"] for corpus in self._folders()]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
@@ -50,7 +49,7 @@ class Jsonl(TextSource, Choice):
         return Document(text, id=place if name is None else str(name), meta=record)
 
 
-def _decode(line: str, place: str, errors: read.Errors) -> Any:
+def _decode(line: str, place: str, errors: read.Errors) -> object:
     import msgspec
 
     try:
@@ -59,7 +58,7 @@ def _decode(line: str, place: str, errors: read.Errors) -> Any:
         return _decode_slowly(line, place, errors, str(error))
 
 
-def _decode_slowly(line: str, place: str, errors: read.Errors, said: str) -> Any:
+def _decode_slowly(line: str, place: str, errors: read.Errors, reason: str) -> object:
     """What msgspec refuses may still be JSON as Python writes it: NaN, and halves of a surrogate pair."""
     import json
     import re
@@ -67,8 +66,8 @@ def _decode_slowly(line: str, place: str, errors: read.Errors, said: str) -> Any
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        said = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), said)
-        raise DataError(place, f"bad JSON: {said}", "one JSON object a line", "mend or remove the line") from None
+        reason = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), reason)
+        raise DataError(place, f"bad JSON: {reason}", "one JSON object a line", "mend or remove the line") from None
     lone = re.compile("[\ud800-\udfff]")
     count = len(lone.findall(repr_free := json.dumps(record, ensure_ascii=False)))
     if not count:

@@ -51,8 +51,10 @@ class Mds(FileSource, Choice):
         shard = _shards(piece.path.parent / INDEX)[piece.path.name]
         columns = dict(zip(shard["column_names"], shard["column_encodings"], strict=True))
         if columns.get(self.text_key) != "str":
-            held = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
-            raise DataError(piece.path, f"has no text in `{self.text_key}`", f"one of {held}", "set `text_key`")
+            columns_there = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+            raise DataError(
+                piece.path, f"has no text in `{self.text_key}`", f"one of {columns_there}", "set `text_key`"
+            )
         data = _unpacked(piece.path)
         for number, row in enumerate(_samples(data, shard, piece.path), 1):
             text, place = row.pop(self.text_key), f"{piece.path}:{number}"
@@ -126,7 +128,7 @@ def _columns(sample: bytes, shard: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _value(kind: str, raw: bytes) -> Any:
+def _value(kind: str, raw: bytes) -> object:
     if kind in NUMBERS:
         return struct.unpack(NUMBERS[kind], raw)[0]
     text = raw.decode()

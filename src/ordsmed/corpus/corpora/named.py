@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import Choice
 from ordsmed.text.document import Document
+from ordsmed.text.source import Source
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Named(Choice):
     file: str = "corpora.toml"
     "where the names are told"
 
-    def sources(self) -> list[Any]:
+    def sources(self) -> list[Source]:
         """The settings that stand behind the names."""
         table = settings.read(Path(self.file))
         return [self._source(table, name) for name in ([self.names] if isinstance(self.names, str) else self.names)]
@@ -42,7 +42,7 @@ class Named(Choice):
         for source in self.sources():
             yield from source.documents()
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """What stands behind the names, and their stamps."""
         return [[settings.plain(source), source.stamp()] for source in self.sources()]
 
@@ -50,7 +50,7 @@ class Named(Choice):
         """Bytes to read."""
         return sum(source.size() for source in self.sources())
 
-    def _source(self, table: settings.Table, name: str) -> Any:
+    def _source(self, table: settings.Table, name: str) -> Source:
         place = f"{self.file}: {name}"
         if name not in table:
             raise RecipeError(place, "no such name", "", nearest(name, table))

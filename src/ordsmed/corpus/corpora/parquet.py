@@ -14,13 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
+
+if TYPE_CHECKING:
+    from pyarrow import Array as ArrowArray
+    from pyarrow import RecordBatch
+    from pyarrow.parquet import ParquetFile
 
 PART = 256 << 20  # bytes of a file that are worth a piece of their own
 SLICE = 4096  # rows of an Arrow file at a time
@@ -71,9 +77,9 @@ class Parquet(FileSource, Choice):
         with _batches(path) as batches:
             for batch in batches:
                 for first in range(0, batch.num_rows, SLICE):
-                    own = batch.slice(first, SLICE)
-                    yield from self._documents(own.select(self._columns(path, own.schema.names)), path, row)
-                    row += own.num_rows
+                    part = batch.slice(first, SLICE)
+                    yield from self._documents(part.select(self._columns(path, part.schema.names)), path, row)
+                    row += part.num_rows
 
     def _columns(self, path: Path, there: list[str]) -> list[str]:
         wanted = [self.text_key, *([self.id_key] if self.id_key else []), *(there if self.keep is None else self.keep)]
@@ -84,18 +90,18 @@ class Parquet(FileSource, Choice):
                 )
         return list(dict.fromkeys(wanted))
 
-    def _documents(self, batch: Any, path: Path, before: int) -> Iterator[Document]:
+    def _documents(self, batch: RecordBatch, path: Path, before: int) -> Iterator[Document]:
         texts = _texts(batch.column(self.text_key), path, self.text_key)
-        others = {
+        kept = {
             name: _values(batch.column(name), f"{path}: column `{name}`")
             for name in batch.schema.names
             if name != self.text_key
         }
-        for number, (raw, *values) in enumerate(zip(texts, *others.values(), strict=True), before + 1):
+        for number, (raw, *values) in enumerate(zip(texts, *kept.values(), strict=True), before + 1):
             if not raw:
                 read.tally().left_out["empty"] += 1
                 continue
-            meta = dict(zip(others, values, strict=True))
+            meta = dict(zip(kept, values, strict=True))
             name = meta.pop(self.id_key, None) if self.id_key else None
             place = f"{path}:{number}"
             yield Document(self._decode(raw, place), id=place if name is None else str(name), meta=meta)
@@ -148,7 +154,7 @@ def _line(error: Exception) -> str:
     return str(error).split("\n")[0].rstrip(".")
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> ModuleType:
     """The package, or how to get it."""
     try:
         import pyarrow
@@ -182,13 +188,13 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DataError(path, f"cannot be read: {_line(error)}", "a whole Parquet file", "copy it again") from None
 
 
-def _batch(file: Any) -> int:
+def _batch(file: ParquetFile) -> int:
     """Rows that make up about as many bytes as shall be unpacked at a time."""
     unpacked = sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
     return max(1, min(4096, BATCH * file.metadata.num_rows // max(unpacked, 1)))
 
 
-def _texts(column: Any, path: Path, name: str) -> list[bytes | None]:
+def _texts(column: ArrowArray, path: Path, name: str) -> list[bytes | None]:
     """As bytes: Parquet promises UTF-8 and nobody checks it."""
     import pyarrow
 
@@ -198,7 +204,7 @@ def _texts(column: Any, path: Path, name: str) -> list[bytes | None]:
     return column.cast(kind).cast(pyarrow.large_binary()).to_pylist()
 
 
-def _values(column: Any, place: str) -> list[Any]:
+def _values(column: ArrowArray, place: str) -> list[Any]:
     """What JSON can hold."""
     import msgspec
     import pyarrow

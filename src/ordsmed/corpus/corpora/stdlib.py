@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
@@ -62,7 +61,7 @@ class Stdlib(Choice):
             if prose:
                 yield Document("\n".join(prose), id=name)
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """The Python whose documentation it is."""
         return sys.version
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
@@ -31,7 +31,11 @@ from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line's end, or at a blank
+Member = tuple[str, int, IO[bytes]]  # its name, its bytes, and what it holds
 NO_FILES = "links and devices in archives"
 _TAR = re.compile(r"\.(?:tar(?:\.gz|\.bz2|\.xz|\.zst)?|tgz|tbz2|txz)\Z", re.IGNORECASE)
 _PACKED = re.compile(r"\.t?(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
@@ -77,7 +81,7 @@ class Tar(TextSource, Choice):
         else:
             read.tally().left_out["files other than archives"] += 1
 
-    def _tar_members(self, unpacked: Any, place: object, outer: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+    def _tar_members(self, unpacked: io.BufferedIOBase, place: object, outer: IO[bytes]) -> Iterator[Member]:
         """Those of a tar, in which what is passed over is looked at too."""
         density = read.Density(place, self.densest, outer.tell())
 
@@ -88,11 +92,9 @@ class Tar(TextSource, Choice):
 
         return _tar_members(next_block)
 
-    def _all(
-        self, found: Iterator[tuple[str, int, IO[bytes]]], place: str, outer: IO[bytes], *, inner: bool
-    ) -> Iterator[Document]:
+    def _all(self, members: Iterator[Member], place: str, outer: IO[bytes], *, inner: bool) -> Iterator[Document]:
         left_out = read.tally().left_out
-        for name, size, file in found:
+        for name, size, file in members:
             parts = PurePosixPath(name).parts
             if name.startswith("/") or ".." in parts:
                 left_out["members outside the archive"] += 1
@@ -121,20 +123,20 @@ class Tar(TextSource, Choice):
 
 
 def _documents(texts: Iterator[str], at_gaps: bool) -> Iterator[str]:
-    held = ""
+    rest = ""
     for text in texts:
-        held += text
+        rest += text
         if at_gaps:
-            *whole, held = _GAP.split(held)
+            *whole, rest = _GAP.split(rest)
             yield from (document for document in whole if document and not document.isspace())
-        while len(held) > LONGEST:
+        while len(rest) > LONGEST:
             read.tally().cut += 1
-            line, word = (held.rfind(sign, LONGEST // 2, LONGEST) + 1 for sign in "\n ")
+            line, word = (rest.rfind(sign, LONGEST // 2, LONGEST) + 1 for sign in "\n ")
             at = line or word or LONGEST
-            yield held[:at]
-            held = held[at:]
-    if held and not held.isspace():
-        yield held
+            yield rest[:at]
+            rest = rest[at:]
+    if rest and not rest.isspace():
+        yield rest
 
 
 def _within(file: IO[bytes], largest: int, density: read.Density, outer: IO[bytes]) -> Iterator[bytes]:
@@ -173,15 +175,16 @@ class _Blocks(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, into: Any) -> int:
+    def readinto(self, into: WriteableBuffer) -> int:
         while not self.held and (block := next(self.blocks, None)) is not None:
             self.held = memoryview(block)
-        size = min(len(into), len(self.held))
-        into[:size], self.held = self.held[:size], self.held[size:]
+        room = memoryview(into)
+        size = min(len(room), len(self.held))
+        room[:size], self.held = self.held[:size], self.held[size:]
         return size
 
 
-def _begins_as_tar(file: Any) -> bool:
+def _begins_as_tar(file: io.BufferedReader) -> bool:
     return file.peek(512)[257:262] == b"ustar"
 
 
@@ -204,7 +207,7 @@ class _Header(tarfile.TarInfo):
         return header
 
 
-def _tar_members(next_block: Callable[[int], bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _tar_members(next_block: Callable[[int], bytes]) -> Iterator[Member]:
     source: Any = SimpleNamespace(read=next_block)
     with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 18, tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
@@ -215,7 +218,7 @@ def _tar_members(next_block: Callable[[int], bytes]) -> Iterator[tuple[str, int,
                 yield member.name.encode(errors="replace").decode(), member.size, data
 
 
-def _zip_members(file: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _zip_members(file: IO[bytes]) -> Iterator[Member]:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if member.flag_bits & 1:

@@ -42,15 +42,15 @@ def _each_line(path: Path, lines: Iterator[str]) -> Iterator[Document]:
 
 def _documents(path: Path, lines: Iterator[str], by_blanks: bool = True) -> Iterator[Document]:
     number, length = 1, 0
-    held: list[str] = []
+    lines_of_document: list[str] = []
     for line in lines:
         blank = not line or line.isspace()
-        if held and ((blank and by_blanks) or length + len(line) > LONGEST):
+        if lines_of_document and ((blank and by_blanks) or length + len(line) > LONGEST):
             read.tally().cut += not blank
-            yield Document("\n".join(held), id=f"{path}:{number}")
-            number, length, held = number + 1, 0, []
+            yield Document("\n".join(lines_of_document), id=f"{path}:{number}")
+            number, length, lines_of_document = number + 1, 0, []
         if not blank:
-            held.append(line)
+            lines_of_document.append(line)
             length += len(line) + 1
-    if held:
-        yield Document("\n".join(held), id=f"{path}:{number}")
+    if lines_of_document:
+        yield Document("\n".join(lines_of_document), id=f"{path}:{number}")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
@@ -55,8 +55,8 @@ class Web(Rules, Crawl, Choice):
         Rules.__post_init__(self)
         Crawl.__post_init__(self)
         if bool(self.path) == bool(self.urls):
-            given = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
-            raise ValueError(f"path: found {given}; wanted one of them")
+            problem = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
+            raise ValueError(f"path: found {problem}; wanted one of them")
         for name in ("shortest", "densest"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 0")
@@ -73,7 +73,10 @@ class Web(Rules, Crawl, Choice):
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
                 counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)
-                say(f"{self.pages}: " + (", ".join(f"{n:,} {what}" for what, n in counts.most_common()) or "no pages"))
+                say(
+                    f"{self.pages}: "
+                    + (", ".join(f"{n:,} {outcome}" for outcome, n in counts.most_common()) or "no pages")
+                )
             missing = lay_out(self._addresses(left_out), Path(self.pages), self._order, led)
         files.write_json(self._order.with_suffix(".json"), left_out + missing)
 
@@ -119,7 +122,7 @@ class Web(Rules, Crawl, Choice):
             left_out["short main text" if text else "no main text"] += 1
         return None
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """Paths, sizes and times of the files; of lists with the rules, not what was downloaded."""
         if self.path:
             return read.stamp(read.files(self.path))

@@ -50,8 +50,8 @@ class Wikipedia(FileSource, Choice):
     def read(self, piece: Piece) -> Iterator[Document]:
         """The pages as wikitext."""
         for page in dump.pages(piece, self.errors, self.cut, self.densest):
-            if why := self._left_out(page):
-                read.tally().left_out[why] += 1
+            if reason := self._left_out(page):
+                read.tally().left_out[reason] += 1
             else:
                 about = {"title": page.title, "url": page.url, _UNSHOWN: page.unshown}
                 yield Document(page.text, id=page.id, meta={k: v for k, v in about.items() if v not in ("", None)})

@@ -20,7 +20,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch
-from ordsmed.data.carried import CarriedRows, Signs
+from ordsmed.data.carried import CarriedRows, SpecialWords
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn.objective import Network, Objective, need
@@ -67,9 +67,9 @@ class BiLm(Choice):
         assert tokenizer.start is not None
         assert tokenizer.stop is not None
         assert tokenizer.unknown is not None
-        signs = Signs(tokenizer.start, tokenizer.stop, tokenizer.unknown, tokenizer.vocabulary)
+        special = SpecialWords(tokenizer.start, tokenizer.stop, tokenizer.unknown, tokenizer.vocabulary)
         how = {"length": phase.length, "batch": phase.batch, "together": self.together}
-        return BiRows(self, stores, weights, signs, *key, whole=stretch.validating, **how)
+        return BiRows(self, stores, weights, special, *key, whole=stretch.validating, **how)
 
     def build(self, model: Any, tokenizer: Tokenizer) -> BothDirections:
         if not model.capabilities.state:
@@ -99,7 +99,7 @@ class BiRows(CarriedRows):
     def drawn(self, window: int) -> tuple[Tensor, Tensor]:
         """The words that stand for all others in a window, and how many draws they took."""
         if self._last is None or self._last[0] != window:
-            found, tries = candidates(chance.key(self.key, window), self.samples, self.signs.vocabulary)
+            found, tries = candidates(chance.key(self.key, window), self.samples, self.special.vocabulary)
             self._last = (window, torch.from_numpy(found), torch.tensor(tries))
         return self._last[1:]
 

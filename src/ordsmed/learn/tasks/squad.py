@@ -319,7 +319,7 @@ class Squad(Files, Choice):
         self, cut: QuestionWindows, features: Features, answers: Arrays, block: Ints, decoding: Decoding
     ) -> Candidates:
         longest = int(features.sizes[block].max())
-        may_end, may_start = cut.places(block, features.more["begins"][block], longest)
+        may_end, may_start = cut.positions(block, features.more["begins"][block], longest)
         if self.head == "joint":
             beams = {name: answers[name][block] for name in BEAMS}
             return decode.beams(**beams, may_start=may_start, may_end=may_end, decoding=decoding)

@@ -30,7 +30,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
-from ordsmed.data.pieces import SIGNS, Ints, TextReader
+from ordsmed.data.pieces import SPECIAL_WORDS, Ints, TextReader
 from ordsmed.data.question_windows import Limits, QuestionWindows, windows
 from ordsmed.learn.score import spans
 from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, by_example, check_labels, label_weights
@@ -376,7 +376,7 @@ def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reade
 def _unknown(word: str, reader: TextReader) -> int:
     tokenizer = reader.tokenizer
     if tokenizer.whole_words:
-        return reader.words.setdefault(word.encode(), len(SIGNS) + len(reader.words))
+        return reader.words.setdefault(word.encode(), len(SPECIAL_WORDS) + len(reader.words))
     for number in (tokenizer.unknown, tokenizer.mask, tokenizer.end):
         if number is not None:
             return number
@@ -390,7 +390,7 @@ def _best_windows(found: QuestionWindows, starts: Ints) -> Ints:
     several = np.flatnonzero(counts[found.question] > 1)
     width = int((found.last - found.first + 1)[several].max(initial=1))
     for chosen in np.array_split(several, -(-len(several) * width // AT_ONCE) or 1):
-        window, place = np.nonzero(found.places(chosen, np.zeros(len(chosen), np.int64), width)[1])
+        window, place = np.nonzero(found.positions(chosen, np.zeros(len(chosen), np.int64), width)[1])
         window = chosen[window]
         best[starts[found.question[window]] + found.first[window] + place] = window
     return best

@@ -23,7 +23,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.corpus import histogram
 from ordsmed.corpus.folder import SPLITS, Count, parts
-from ordsmed.corpus.opened import corpus_folder, shown
+from ordsmed.corpus.opened import corpus_folder, read_documents
 from ordsmed.corpus.report import PUBLISHED
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.text import language
@@ -104,7 +104,7 @@ def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:
 
 def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> SplitCounts:
     split = SplitCounts()
-    for block in _blocks(shown(name, sources)):
+    for block in _blocks(read_documents(name, sources)):
         _count(split, block)
         for document in block:
             languages.add(document)
