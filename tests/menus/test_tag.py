@@ -153,7 +153,7 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
     assert settings.predictions(records, opened, right_answers(opened)).tags == gold
     begins = opened.ids[opened.starts[opened.more["example"]] + place]
     assert [tokenizer.piece(n).upper() for n in begins] == [tag for tags in gold for tag in tags]
-    with pytest.raises(RecipeError, match=r"length: 2, of which 2 are signs; wanted 3 or more"):
+    with pytest.raises(RecipeError, match=r"length: 2, of which 2 are special tokens; wanted 3 or more"):
         dataclasses.replace(settings, length=2).features(records, TextReader(tokenizer, types=True))
 
 
