@@ -138,11 +138,14 @@ def test_a_file_that_cannot_be_read_costs_the_others_nothing(
     shutil.copytree(site.SHIPPED, tmp_path / "sites")
     (tmp_path / "sites" / "broken.toml").write_text('title = "x"\nstate = "gone"\n')
     (tmp_path / "sites" / "half.toml").write_text("title = ")
+    (tmp_path / "sites" / "number.toml").write_text("[layout]\ndevice = 3\n")
     (tmp_path / "sites" / "folder.toml").mkdir()
     (tmp_path / "sites" / "gone.toml").symlink_to("nowhere")
     monkeypatch.setattr(site, "SHIPPED", tmp_path / "sites")
     lines = describe.overview()
     assert [line.split()[0] for line in lines[1:-2]].count("saga") == 1
+    assert any(line.split() == ["number", "unknown", "3"] for line in lines)
+    assert lines[-2].startswith("  broken: ")
     assert "broken.toml" in lines[-2]
     assert "found 'gone'" in lines[-2]
     assert "half.toml" in lines[-1]
@@ -150,6 +153,7 @@ def test_a_file_that_cannot_be_read_costs_the_others_nothing(
     told = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert "found 'gone'" in told["broken"]["error"]
     assert told["saga"]["account"] == "required"
+    assert site.find("saga").site.account == "required"
 
 
 def test_one_is_told_whole() -> None:

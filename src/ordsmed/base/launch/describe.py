@@ -14,17 +14,18 @@ UNKNOWN = "unknown"
 
 
 def overview() -> list[str]:
-    """A line a site, those out of service last; a file that cannot be read costs the others nothing."""
-    in_use, off, bad = list[list[str]](), list[list[str]](), list[str]()
+    """A line a site, those out of service last; then the files that cannot be read, each with its error."""
+    in_use, retired, broken = list[list[str]](), list[list[str]](), list[str]()
     for name in names():
         try:
             site = read(name)
         except OrdsmedError as error:
-            bad.append(str(error))
+            broken.append(f"  {name}: {error}")
             continue
-        devices = ", ".join(dict.fromkeys(one.gpu for one in site.partition)) or site.layout.get("device", UNKNOWN)
-        (off if site.state == "retired" else in_use).append([name, _state(site), devices, site.owner or site.title])
-    return [*screen.table([["site", "state", "devices", "whose"], *in_use, *off]), *bad]
+        gpus = ", ".join(dict.fromkeys(partition.gpu for partition in site.partition))
+        row = [name, _state(site), gpus or str(site.layout.get("device", UNKNOWN)), site.owner or site.title]
+        (retired if site.state == "retired" else in_use).append(row)
+    return [*screen.table([["site", "state", "devices", "whose"], *in_use, *retired]), *broken]
 
 
 def all_facts() -> list[dict[str, Any]]:
