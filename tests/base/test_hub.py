@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import try_to_load_from_cache
 
 from kit.makers import digest_of
 from ordsmed.base import hub
@@ -20,7 +24,7 @@ NAME = "google/electra-base-discriminator"
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    for name in ("ORDSMED_MODELS", "ORDSMED_CACHE", "HF_HUB_CACHE"):
+    for name in ("ORDSMED_MODELS", "ORDSMED_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -141,6 +145,42 @@ def test_the_cache_is_looked_into(alone: Path) -> None:
     found = made(stored / "snapshots" / "abc")
     assert hub.folder("gpt2") == found
     assert hub.folder("openai-community/gpt2") == found
+
+
+@pytest.mark.parametrize("revision", ["", "main", "v1.0", "pr/1", "abc", "def"])
+def test_a_revision_is_what_huggingface_hub_takes_it_for(alone: Path, revision: str) -> None:
+    stored = alone / "cache" / "hub" / "models--openai-community--gpt2"
+    for ref, commit in (("main", "abc"), ("v1.0", "def"), ("pr/1", "gone")):
+        (stored / "refs" / ref).parent.mkdir(parents=True, exist_ok=True)
+        (stored / "refs" / ref).write_text(commit)
+    for commit in ("abc", "def"):
+        (made(stored / "snapshots" / commit) / "config.json").write_text("{}")
+    theirs = try_to_load_from_cache(
+        "openai-community/gpt2", "config.json", cache_dir=alone / "cache" / "hub", revision=revision or None
+    )
+    name = f"gpt2@{revision}" if revision else "gpt2"
+    assert hub.folder(name) == (Path(theirs).parent if theirs else Path(name))
+    assert "add `" in hub.remedy(name) if not theirs else True
+
+
+HUB = """
+from huggingface_hub.constants import HF_HUB_CACHE
+from ordsmed.base import hub
+print(HF_HUB_CACHE == str(hub._hub_cache()), HF_HUB_CACHE)
+"""
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {}, {"XDG_CACHE_HOME": "/x/cache"}, {"HF_HOME": "~/hf"}, {"HF_HOME": "$HOME/hf", "XDG_CACHE_HOME": "/x"},
+        {"HF_HUB_CACHE": "/x/hub", "HF_HOME": "/y"}, {"HUGGINGFACE_HUB_CACHE": "/x/old"},
+    ],
+)  # fmt: skip
+def test_the_cache_is_where_huggingface_hub_has_it(env: dict[str, str]) -> None:
+    usual = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_", "XDG_"))}
+    done = subprocess.run([sys.executable, "-c", HUB], env={**usual, **env}, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("True "), done.stdout
 
 
 @pytest.mark.parametrize("text", ["miror = '/x'", "[names]\n'a/b' = 3", "mirror = 4", "names = 'x'"])

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ordsmed.base.binary import crc32c as checksums
 from ordsmed.base.binary.crc32c import BLOCK, FOLD, ROW, crc32c, crc32c_many, masked
+
+
+@pytest.fixture(params=["numpy", "google"], autouse=True)
+def _by_both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With google-crc32c and without."""
+    if request.param == "numpy":
+        monkeypatch.setattr(checksums, "COMPILED", None)
+    elif not checksums.COMPILED:
+        pytest.skip("`google_crc32c` is not installed")
 
 
 def plain(data: bytes) -> int:

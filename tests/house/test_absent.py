@@ -45,6 +45,13 @@ def test_each_optional_package_is_known() -> None:
     assert {modules.get(name, name.replace("-", "_")) for name in names - needed} <= set(absent.OPTIONAL)
 
 
+def test_all_is_every_other_extra() -> None:
+    """But those of who works on Ordsmed itself."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    parts = {word for name, words in extras.items() if name not in ("all", "dev", "docs") for word in words}
+    assert set(extras["all"]) == parts
+
+
 @pytest.mark.long
 def test_where_one_is_hidden_its_tests_skip_and_say_why() -> None:
     words = ["without.py", "ftfy,lxml", "-n", "0", "-rs", "-k", "mojibake or headlines", "-m", "not long"]

@@ -275,6 +275,7 @@ def test_each_generation_of_easybuild_has_what_the_project_wants(year: str) -> N
         "filelock": has.filelock,
         "rich": has.rich,
         "idna": has.idna,
+        "jinja2": has.jinja2,
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert within(held["python"], project["requires-python"])

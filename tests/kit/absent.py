@@ -13,7 +13,7 @@ from typing import Any
 from ordsmed.base.errors import RecipeError
 
 OPTIONAL = (
-    "blingfire", "dask", "distributed", "ftfy", "furo", "h5py", "hatchling", "lm_eval", "lxml",
+    "blingfire", "dask", "distributed", "ftfy", "furo", "google_crc32c", "h5py", "hatchling", "lm_eval", "lxml",
     "lxml_html_clean", "minicons", "mwparserfromhell", "myst_parser", "protego", "py3langid", "pyarrow",
     "scipy", "sentence_transformers", "sentencepiece", "seqeval", "sklearn", "sphinx", "tensorboard",
     "trafilatura", "transformers", "triton", "yaml",

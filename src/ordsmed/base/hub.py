@@ -10,8 +10,8 @@ The one table is `models.toml`: the file that $ORDSMED_MODELS names, or the one 
     "google/electra-small-discriminator" = "/data/electra-small"
     "bert-large-uncased" = "/data/vocab/bert-large-uncased-vocab.txt"
 
-Where it tells nothing, Hugging Face's own cache is looked into. $ORDSMED_CACHE, or a verb's --cache-dir, names a
-cache without a table.
+Where the table has no such name, Hugging Face's own cache is looked into; `NAME@REVISION` is a branch, tag or commit
+there. $ORDSMED_CACHE, or a verb's --cache-dir, names a cache without a table.
 """
 
 from __future__ import annotations
@@ -131,15 +131,17 @@ def _made() -> list[Path]:
 
 
 def _looks_published(name: str) -> bool:
-    """`owner/name` where no such folder of an owner stands, or one of the old names."""
+    """`owner/name` where there is no such folder of an owner, or one of the old names."""
+    name = name.partition("@")[0]
     parts = name.split("/")
     plain = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
     return name in MOVED or (plain and not Path(parts[0]).exists())
 
 
 def _spellings(name: str) -> list[str]:
-    older = [old for old, new in MOVED.items() if new == name]
-    return [name, *([MOVED[name]] if name in MOVED else []), *older]
+    repository, sign, revision = name.partition("@")
+    older = [old for old, new in MOVED.items() if new == repository]
+    return [name, *(f"{known}{sign}{revision}" for known in (MOVED.get(repository), *older) if known)]
 
 
 def _places(name: str) -> list[Path]:
@@ -148,12 +150,18 @@ def _places(name: str) -> list[Path]:
     places = [base / table["names"][name]] if name in table.get("names", {}) else []
     if "mirror" in table:
         places.append(base / table["mirror"] / name)
-    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    cached = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{name.replace('/', '--')}"
-    main = cached / "refs" / "main"
-    if main.is_file():
-        places.append(cached / "snapshots" / main.read_text(encoding="utf-8").strip())
-    return places
+    repository, _, revision = name.partition("@")
+    cached = _hub_cache() / f"models--{repository.replace('/', '--')}"
+    ref = cached / "refs" / (revision or "main")
+    commit = ref.read_text(encoding="utf-8").strip() if ref.is_file() else revision
+    return [*places, cached / "snapshots" / commit] if commit else places
+
+
+def _hub_cache() -> Path:
+    """Hugging Face's cache, where its environment variables put it; importing huggingface_hub takes 70 to 190 ms."""
+    home = os.environ.get("HF_HOME", os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
+    cache = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub")))
+    return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
 def _named_cache() -> Path | None:

