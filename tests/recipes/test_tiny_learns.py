@@ -56,7 +56,7 @@ def test_the_lessons_of_the_page_are_what_tiny_recipes_read(tmp_path: Path, monk
         task = run.load(Finetuning, f"tiny/{name}")[0].task
         learning = task.records(task.paths("train"), learning=True)
         assert (len(learning), len(task.records(task.paths("dev")))) == (600, 150)
-        labels = getattr(task.settled(learning), "labels", ())
+        labels = getattr(task.complete(learning), "labels", ())
         assert len(labels) == {"questions": 0, "sentences": 2, "words": 7}[name]
 
 

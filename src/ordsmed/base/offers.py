@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,13 +21,14 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "models": ("capabilities", "architectures", "build(vocabulary)", "token_head(model)", "longest()", "flops(length)",
                "head_flops(vocabulary)", "fits(tokenizer)", "tuning()", "task_head(kind, outputs)"),
     "objectives": ("rows(stores, weights, tokenizer, phase, *key, stretch)", "build(model, tokenizer)"),
-    "tasks": ("record", "role", "length", "paths(split)", "records(paths, learning)", "settled(records)",
+    "tasks": ("record", "role", "length", "paths(split)", "records(paths, learning)", "complete(records)",
               "features(records, reader)", "build(model, tokenizer)", "predictions(records, features, answers)",
               "score(records, predictions)", "fitted(records, features, answers)", "guesses(train, records)",
               "write(folder, records, predictions)", "read(path, records)", "details(records, predictions)"),
     "optimizers": ("moments", "build(groups)"),
     "formats": ("wanted", "recognises(path)", "read(path, overrides)"),
 }  # fmt: skip
+FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
 PAGE = "docs/add-a.md shows one"
 NAMED = {"stretch", "learning"}  # arguments that are given by their names
 
@@ -54,6 +56,7 @@ def check(menu: str, kind: str, settings: Any, place: str) -> None:
         raise RecipeError(place, f"`{kind}`: {choice} is no dataclass", "@dataclass(frozen=True) above the class")
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
+    _rename(settings, FORMER.get(menu, {}))
     names = {field.name for field in dataclasses.fields(settings)}
     for form in WANTED[menu]:
         name = form.partition("(")[0]
@@ -62,6 +65,15 @@ def check(menu: str, kind: str, settings: Any, place: str) -> None:
         if "(" in form and (why := _uncallable(settings, name, form)):
             raise RecipeError(place, f"`{kind}`: {choice}.{name} {why}", f"`{form}`", PAGE)
     check_finished(settings, f"`{kind}`: {choice}", place)
+
+
+def _rename(settings: type, names: Mapping[str, str]) -> None:
+    """Methods under both their names, in every class that has one of them: what overrides one overrides the other."""
+    for cls in settings.__mro__[:-1]:
+        for former, name in names.items():
+            for missing, present in ((name, former), (former, name)):
+                if present in vars(cls) and missing not in vars(cls):
+                    setattr(cls, missing, vars(cls)[present])
 
 
 def check_finished(made: type, named: str, place: str) -> None:

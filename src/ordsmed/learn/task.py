@@ -179,8 +179,8 @@ class TypedTask(Protocol[R, P]):
         Right answers may be lacking where nothing is learned. What is wrong in the files is told, in a line a file.
         """
 
-    def settled(self, records: R) -> Self:
-        """These settings with what the training data tell: the labels."""
+    def complete(self, records: R) -> Self:
+        """These settings with what the training data say: the labels. Once called `settled`."""
 
     def features(self, records: R, reader: TextReader) -> Features:
         """What the network reads; right answers (labels, marks) stand in them where they are known."""

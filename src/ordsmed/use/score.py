@@ -22,7 +22,7 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
     table = settings.override({"task": table}, overrides)["task"]
     task = settings.decode(load("tasks", kind), table, name)
     if not getattr(task, "labels", True):
-        task = task.settled(task.records(tuple(data), learning=True))
+        task = task.complete(task.records(tuple(data), learning=True))
     records = task.records(tuple(data))
     found: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
     if not found:

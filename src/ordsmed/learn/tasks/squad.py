@@ -2,7 +2,8 @@
 
     question, context -> windows of [CLS] question [SEP] context [SEP] -> scores of starts and ends -> the best span
 
-The first token stands for "no answer": for windows that do not hold it, and in 2.0 for questions that have none.
+The first token means "no answer": for windows that do not hold it, and in 2.0 for questions that have none. How files
+are read, texts become windows and answers are decoded: learn/question_answering/.
 """
 
 from __future__ import annotations
@@ -11,67 +12,40 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
-from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
-from ordsmed.data.features import NOT_ASKED, Features, Text, framed
-from ordsmed.data.pieces import TextPieces, TextReader
-from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
-from ordsmed.data.windows import Ints, run
+from ordsmed.data.features import Features
+from ordsmed.data.pieces import TextReader
+from ordsmed.data.question_windows import Limits
+from ordsmed.data.windows import Ints
 from ordsmed.learn.joint import NEVER, JointHead
+from ordsmed.learn.question_answering import inputs, outputs
+from ordsmed.learn.question_answering import records as files
+from ordsmed.learn.question_answering.records import QuestionRecords
 from ordsmed.learn.score import answers as decode
-from ordsmed.learn.score import squad as official
-from ordsmed.learn.score.answers import Answered, Candidates, Decoding, Passage
+from ordsmed.learn.score.answers import Answered, Decoding
 from ordsmed.learn.task import INITIALIZER_STD, Arrays, Files, Task, TaskSettings, by_example
 from ordsmed.learn.upper_layers import width
 from ordsmed.learn.usage import Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import fresh
-from ordsmed.text.labelled.questions import VERSIONS, Answer, Question, placed, read, shortened
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text.labelled.questions import VERSIONS, Question
 from ordsmed.text.read import Errors
 from ordsmed.text.tokenizer import Tokenizer
 
-BLOCK = 256  # windows decoded at a time, for memory
 SYNTHETIC_QUESTION = 12  # words
-SIGNS = 3  # around a question and its context
-NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is none; there is one, but no token holds it
-BEAMS = ("start_log_probs", "start_index", "end_log_probs", "end_index", "unanswerable")
-
-
-@dataclass(frozen=True)
-class QuestionRecords:
-    """Questions, and the different contexts that they are about."""
-
-    questions: list[Question]
-    contexts: list[str]
-    about: Ints  # [Q]  the number of each question's context
-    learning: bool = False
-
-    def __len__(self) -> int:
-        return len(self.questions)
-
-    @staticmethod
-    def of(questions: Sequence[Question], *, learning: bool = False) -> QuestionRecords:
-        """Each context once."""
-        numbers: dict[str, int] = {}
-        about = [numbers.setdefault(each.context, len(numbers)) for each in questions]
-        return QuestionRecords(list(questions), list(numbers), np.asarray(about, np.int64), learning)
-
-    @property
-    def known(self) -> bool:
-        """Are the right answers told?"""
-        return any(each.answers or each.impossible for each in self.questions)
+SPECIAL = 3  # tokens around a question and its context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +70,7 @@ class Squad(Files, Choice):
     version: Literal["1.1", "2.0"] = "1.1"
     """of SQuAD: every question has an answer (1.1), or some have none (2.0); elsewhere version_2_with_negative"""
     length: int = 384
-    """tokens of an example: signs, question and a window of the context; elsewhere max_seq_length"""
+    """tokens of an example: special tokens, question and a window of the context; elsewhere max_seq_length"""
     stride: int = 128
     """how many tokens behind the one before each window of a long context begins; elsewhere doc_stride"""
     overlap: bool = False
@@ -104,7 +78,7 @@ class Squad(Files, Choice):
     longest_question: int = 64
     """tokens of a question; what is longer is cut; elsewhere max_query_length"""
     lowercase: bool = False
-    """texts are read in lower case, whatever the tokenizer keeps; answers are given as they stand"""
+    """texts are read in lower case, whatever the tokenizer keeps; answers are given as they are in the text"""
     head: Literal["independent", "joint"] = "independent"
     """starts and ends are scored apart, or ends given a start (joint: found by beams)"""
     form: Literal["nvidia", "google"] = "nvidia"
@@ -114,7 +88,7 @@ class Squad(Files, Choice):
     answerable_weight: float = 0.5
     """joint, 2.0: of the loss of telling questions without an answer"""
     impossible_windows: bool | None = None
-    """joint, 2.0: a window that lacks the answer counts as one without; left out: yes by NVIDIA's form"""
+    """joint, 2.0: a window without the answer counts as a question that has none; left out: yes by NVIDIA's form"""
     n_best: int = 20
     """answers kept a question, for nbest_predictions.json; elsewhere n_best_size"""
     longest_answer: int = 30
@@ -155,10 +129,10 @@ class Squad(Files, Choice):
         """SQuAD's form; the answer is a context's first word."""
         questions = []
         for number, size in enumerate(np.maximum(sizes, 5).tolist()):
-            asked = min(SYNTHETIC_QUESTION, (size - SIGNS) // 2)
-            context = words(size - SIGNS - asked)
+            question = min(SYNTHETIC_QUESTION, (size - SPECIAL) // 2)
+            context = words(size - SPECIAL - question)
             answers = [{"text": context.split()[0], "answer_start": 0}]
-            questions.append({"id": str(number), "question": words(asked), "context": context, "answers": answers})
+            questions.append({"id": str(number), "question": words(question), "context": context, "answers": answers})
         return json.dumps({"data": questions})
 
     @property
@@ -167,53 +141,23 @@ class Squad(Files, Choice):
         return self.version == "2.0"
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> QuestionRecords:
-        questions, _ = read(paths, repair=learning, errors=self.errors)
-        if learning and not self.refuse:
-            questions, every = [each for each in questions if each.answers], questions
-            if less := len(every) - len(questions):
-                say(f'squad: {many(less, "question")} without an answer left out: version = "2.0" learns from such')
-            if not questions:
-                raise DataError(", ".join(paths), "no question has an answer", "", 'set version = "2.0"')
-        return QuestionRecords.of(questions, learning=learning)
+        return files.read(paths, self.errors, refuse=self.refuse, learning=learning)
 
     def about(self, questions: Sequence[Question]) -> QuestionRecords:
         """Questions that stand in no file."""
         return QuestionRecords.of(questions)
 
-    def settled(self, records: QuestionRecords) -> Self:
+    def complete(self, records: QuestionRecords) -> Self:
         if self.refuse and self.threshold == "dev" and not self.paths("dev"):
             raise RecipeError("task.threshold", '"dev", but no dev files', "task.dev, or a number such as 0.0")
         return self
 
     def features(self, records: QuestionRecords, reader: TextReader) -> Features:
-        contexts, questions = self._pieces(records, reader)
-        sizes = np.diff(contexts.starts)[records.about]
-        signs = reader.frame.joint(two=True)
         limits = Limits(self.length, self.stride, self.longest_question, self.overlap)
-        cut = windows(np.diff(questions.starts), sizes, limits, signs)
-        first, last = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        if records.known:
-            first, last = _right_tokens(records, contexts)
-            if records.learning:
-                cut = _learnable(cut, last >= NO_ANSWER)
-        self._tell(cut)
-        asked, context = questions.starts[cut.question], contexts.starts[records.about][cut.question]
-        starts, ids, types, (_, begins) = framed(
-            reader.frame,
-            Text(questions.ids, asked, asked + cut.kept[cut.question]),
-            Text(contexts.ids, context + cut.first, context + cut.last + 1),
-        )
-        letters, words = reader.listed() or (None, None)
-        columns = {name: value for name, value in vars(cut).items() if isinstance(value, np.ndarray)}
-        return Features(
-            starts, ids.astype(np.int32), types if reader.frame.types else None,
-            marks=_marks(starts, begins, cut),
-            labels=self._labels(cut, begins, first, last) if records.known else None, characters=letters, words=words,
-            more={**columns, "begins": begins, "contexts_begin": contexts.starts, "about": records.about,
-                  "left": contexts.left, "right": contexts.right},
-        )  # fmt: skip
+        impossible = self.form == "nvidia" if self.impossible_windows is None else self.impossible_windows
+        return inputs.features(records, reader, limits, lowercase=self.lowercase, impossible_windows=impossible)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> Independent | Joint:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Independent | Joint:
         if self.length > model.longest():
             problem = f"{self.length}, more than the model's {model.longest()} positions"
             raise RecipeError("task.length", problem, "", f"use task.length={model.longest()}")
@@ -224,108 +168,39 @@ class Squad(Files, Choice):
 
     def predictions(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
         """While it learns, a threshold "dev" is the best for these records, which then are the dev files'."""
-        return self.fitted(records, features, answers)._answered(records, features, answers)
+        return self.fitted(records, features, answers)._decoded(records, features, answers)
 
     def score(self, records: QuestionRecords, predictions: Sequence[Answered]) -> dict[str, float]:
-        if not records.known:
-            return {}
-        odds = {one.id: one.null_odds for one in predictions if one.null_odds is not None}
-        return official.scored(self.version, records.questions, _texts(predictions), odds or None)
+        return outputs.score(self.version, records, predictions)
 
     def fitted(self, records: QuestionRecords, features: Features, answers: Arrays) -> Self:
         if not self.refuse or self.threshold != "dev":
             return self
         if not records.known:
-            raise RecipeError(
-                "task.threshold", '"dev", but no right answers tell which is best', "a number such as 0.0"
-            )
-        answered = self._answered(records, features, answers)
-        texts = {one.id: next((span.text for span in one.n_best if span.text), "") for one in answered}
-        odds = {one.id: one.null_odds or 0.0 for one in answered}
-        return dataclasses.replace(self, threshold=official.fitted_threshold(records.questions, texts, odds))
+            problem = '"dev", but no right answers tell which is best'
+            raise RecipeError("task.threshold", problem, "a number such as 0.0")
+        best = outputs.best_threshold(records, self._decoded(records, features, answers))
+        return dataclasses.replace(self, threshold=best)
+
+    def _decoded(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
+        threshold = 0.0 if self.threshold == "dev" else self.threshold
+        decoding = Decoding(self.n_best, self.longest_answer, self.search, self.refuse, threshold, self.whole_words)
+        return outputs.decoded(records, features, answers, decoding, joint=self.head == "joint")
 
     def guesses(self, train: QuestionRecords, records: QuestionRecords) -> list[Answered]:
         """That no question has an answer."""
-        return [_given(each.id, "") for each in records.questions]
+        return [outputs.only_text(question.id, "") for question in records.questions]
 
     def write(self, folder: Path, records: QuestionRecords, predictions: Sequence[Answered]) -> list[Path]:
         return decode.write(folder, predictions)
 
     def read(self, path: Path, records: QuestionRecords) -> list[Answered]:
-        """Of 2.0 with the null odds of a null_odds.json beside it."""
-        predictions, beside = official.read_predictions(path), path.with_name("null_odds.json")
-        odds = official.read_null_odds(beside) if self.refuse and beside.is_file() else {}
-        if odds and predictions.keys() <= odds.keys():
-            say(f"{beside}: tells the best_ scores")
-        elif odds:
-            say(f"{beside}: not used, for it is about other questions than {path.name}")
-            odds = {}
-        return [_given(name, text, odds.get(name)) for name, text in predictions.items()]
+        return outputs.read(path, refuse=self.refuse)
 
     def details(
         self, records: QuestionRecords, predictions: Sequence[Answered]
     ) -> list[tuple[str, list[str], list[list[Any]]]]:
-        if not records.known:
-            return []
-        tables = official.details(records.questions, _texts(predictions))
-        return [
-            (
-                f"by {title}",
-                [title, "questions", "exact match", "F1"],
-                [[kind, int(row["total"]), row["exact"], row["f1"]] for kind, row in rows.items()],
-            )
-            for title, rows in tables.items()
-        ]
-
-    def _pieces(self, records: QuestionRecords, reader: TextReader) -> tuple[TextPieces, TextPieces]:
-        """Contexts and questions. Without signs a token must stand first that is not the context's."""
-        contexts, questions = records.contexts, [each.question or "?" for each in records.questions]
-        if self.lowercase and not reader.tokenizer.lowercase:
-            contexts, questions = (list(map(lowered, texts)) for texts in (contexts, questions))
-        return reader.pieces(contexts), reader.pieces(questions)
-
-    def _labels(self, cut: QuestionWindows, begins: Ints, first: Ints, last: Ints) -> Ints:
-        """Start, end and whether there is no answer, [W, 3]; -1 where what is right cannot be told."""
-        start, end = cut.answers(first, last)
-        here, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
-        counts = self.form == "nvidia" if self.impossible_windows is None else self.impossible_windows
-        labels = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
-        labels[~here] = (0, 0, int(counts))
-        labels[none] = (0, 0, 1)
-        labels[lost] = -1
-        return labels
-
-    def _tell(self, cut: QuestionWindows) -> None:
-        noted = {
-            f"questions longer than {self.longest_question} tokens, cut": cut.cut,
-            "questions cut further, to leave room for a token of the context": cut.squeezed,
-            f"questions whose windows are too short to share {self.stride} tokens, share half": cut.narrow,
-        }
-        if lines := [f"{count:,} {what}" for what, count in noted.items() if count]:
-            say("squad: " + "; ".join(lines))
-
-    def _answered(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
-        more = features.more
-        cut = QuestionWindows(**{f.name: more.get(f.name, 0) for f in fields(QuestionWindows)})  # type: ignore[arg-type]
-        threshold = 0.0 if self.threshold == "dev" else self.threshold
-        decoding = Decoding(self.n_best, self.longest_answer, self.search, self.refuse, threshold, self.whole_words)
-        blocks = [np.arange(at, min(at + BLOCK, len(cut))) for at in range(0, len(cut), BLOCK)]
-        candidates = decode.joined([self._candidates(cut, features, answers, block, decoding) for block in blocks])
-        shift = cut.first - more["begins"]
-        joint = self.head == "joint"
-        return decode.pool(_passages(records, more), cut.question, shift, candidates, decoding, joint=joint)
-
-    def _candidates(
-        self, cut: QuestionWindows, features: Features, answers: Arrays, block: Ints, decoding: Decoding
-    ) -> Candidates:
-        longest = int(features.sizes[block].max())
-        may_end, may_start = cut.positions(block, features.more["begins"][block], longest)
-        if self.head == "joint":
-            beams = {name: answers[name][block] for name in BEAMS}
-            return decode.beams(**beams, may_start=may_start, may_end=may_end, decoding=decoding)
-        allowed = may_end | (np.arange(longest) == 0)
-        start, end = (np.where(allowed, answers[name][block, :longest], -np.inf) for name in ("start", "end"))
-        return decode.independent(start, end, may_start, may_end, decoding)
+        return outputs.details(records, predictions)
 
 
 class Independent(Task):
@@ -334,7 +209,7 @@ class Independent(Task):
     span: nn.Module
     by_token = ("start", "end")
 
-    def __init__(self, settings: Squad, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Squad, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         self.weights = {"span": 1.0}
         self.add_head("span", 2)
@@ -384,7 +259,7 @@ print({answer})
 class Joint(Task):
     """Starts, then ends given a start, and whether there is an answer."""
 
-    def __init__(self, settings: Squad, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Squad, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         self.beam, self.refuse = settings.beam, settings.refuse
         self.weights = {"span": 1.0} | ({"answerable": settings.answerable_weight} if self.refuse else {})
@@ -420,71 +295,6 @@ class Joint(Task):
         states, start = scores["states"], scores["start"]
         none = self.joint.unanswerable(states, start) if self.refuse else start.new_zeros(len(start))
         return {**self.joint.beams(states, scores["allowed"], start, self.beam), "unanswerable": none}
-
-
-def lowered(text: str) -> str:
-    """In lower case, every character in its place: only İ has a longer one."""
-    return text.replace("İ", "I").lower()
-
-
-def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints, Ints]:
-    """The first and the last token of each question's answer, [Q] tokens of its context."""
-    tokens = np.full((2, len(records)), NO_ANSWER, np.int64)
-    lost, inexact = [], []
-    for number, (question, about) in enumerate(zip(records.questions, records.about.tolist(), strict=True)):
-        if not question.answers:
-            continue
-        here = contexts.of(about)
-        first, last, exact = _tokens(question, contexts.left[here], contexts.right[here])
-        tokens[:, number] = (first, last) if first >= 0 else LOST
-        if first < 0:
-            lost.append(question.id)
-        elif not exact:
-            inexact.append(question.id)
-    noted = {" held by no token": lost, " beginning or ending inside a token": inexact}
-    if lines := [f"{many(len(names), 'answer')}{what} ({shortened(names)})" for what, names in noted.items() if names]:
-        say("squad: " + "; ".join(lines))
-    return tokens[0], tokens[1]
-
-
-def _tokens(question: Question, left: Ints, right: Ints) -> tuple[int, int, bool]:
-    """Of the first answer that stands in the context."""
-    standing = (placed(answer, question.context)[0] for answer in question.answers)
-    answer = next((each for each in standing if each), Answer("", 0))
-    return answer_tokens(question.context, left, right, answer.start, answer.start + len(answer.text))
-
-
-def _learnable(cut: QuestionWindows, kept: NDArray[np.bool_]) -> QuestionWindows:
-    """The windows of these questions alone."""
-    keep = kept[cut.question]
-    if not keep.any():
-        raise DataError("task.train", "no token holds an answer", "", "look whether tokenizer and data belong together")
-    return dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
-
-
-def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:
-    """0 at the context's tokens."""
-    marks = np.full(int(starts[-1]), NOT_ASKED, np.int32)
-    sizes = cut.last - cut.first + 1
-    marks[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0
-    return marks
-
-
-def _passages(records: QuestionRecords, more: Arrays) -> list[Passage]:
-    starts = more["contexts_begin"].tolist()
-    return [
-        Passage(each.id, each.context, *(more[side][starts[about] : starts[about + 1]] for side in ("left", "right")))
-        for each, about in zip(records.questions, more["about"].tolist(), strict=True)
-    ]
-
-
-def _texts(predictions: Sequence[Answered]) -> dict[str, str]:
-    return {one.id: one.text for one in predictions}
-
-
-def _given(name: str, text: str, null_odds: float | None = None) -> Answered:
-    """What someone said of a question, nothing more being known of it."""
-    return Answered(name, text, (-1, -1), math.nan, null_odds, [])
 
 
 def _asked(batch: Batch) -> Tensor:

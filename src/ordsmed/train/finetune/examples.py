@@ -124,7 +124,7 @@ class TaskData:
 def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
     """A task settled by what it learns from, that, and what it is validated on."""
     learning = task.records(task.paths("train"), learning=True)
-    task = task.settled(learning)
+    task = task.complete(learning)
     return task, learning, task.records(task.paths("dev")) if task.paths("dev") else None
 
 

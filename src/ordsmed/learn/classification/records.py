@@ -1,0 +1,267 @@
+"""Texts with their labels or numbers, as files hold them: tables of columns by name, and GLUE's and XNLI's files.
+
+    settings of the files -> LabeledFiles.records(paths) -> Records(texts, seconds, gold)
+
+What files hold is plain text here; labels become numbers with the features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import many, say
+from ordsmed.learn.task import Files
+from ordsmed.text import read
+from ordsmed.text.labelled import glue, tables
+from ordsmed.text.labelled.tables import Column, Format, Table
+from ordsmed.text.read import Errors, files
+
+SCORED = ("dev", "validation", "valid", "test")  # what rows that are not to learn from are called; the first that is
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file's rows."""
+
+    path: Path
+    lines: list[int]
+    split: str = ""  # of GLUE
+    indexes: Sequence[str] = ()  # by which GLUE knows the rows of a test split
+
+
+@dataclass(frozen=True)
+class Records:
+    """Texts with what is right for them, file after file."""
+
+    texts: list[str]
+    seconds: list[str]  # where examples are pairs; else empty
+    gold: list[str]  # as the files write it; "" where it is not known
+    parts: list[Part]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def known(self) -> list[int]:
+        """The records whose right answer is known."""
+        return [number for number, gold in enumerate(self.gold) if gold]
+
+    @property
+    def indexes(self) -> list[str]:
+        """GLUE's, of a test split; else none."""
+        return [index for part in self.parts for index in part.indexes]
+
+    @property
+    def places(self) -> list[str]:
+        """The line of each, with its file where there are several; without tabs and line ends."""
+        if len(self.parts) == 1:
+            return [f"{line}" for line in self.parts[0].lines]
+        named = ((str(part.path).translate(dict.fromkeys(map(ord, "\t\r\n"), " ")), part) for part in self.parts)
+        return [f"{name}:{line}" for name, part in named for line in part.lines]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabeledFiles(Files):
+    """Files of labeled texts, and how they are read: the first part of the settings."""
+
+    name: str = ""
+    """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli), or xnli: `train` and `dev` are its files,
+    or a folder that holds them; left out: what `ordsmed fetch glue`, or `fetch xnli`, has got"""
+    language: str = ""
+    """of xnli, whose rows: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh; left out: English ones to learn
+    from, all to be evaluated by"""
+    text: Column = "text"
+    """column of the text, by its name or its number from 1"""
+    second: Column | None = None
+    """column of the second text, where examples are pairs"""
+    label: Column = "label"
+    """column of the label or number"""
+    split: Column | None = None
+    """column that says what a row is for: those that say train are learned from, of the others dev, else test"""
+    format: Format | None = None
+    """of the files; left out: as their names end"""
+    header: bool = True
+    """does the first line of TSV and CSV name the columns?"""
+    errors: Errors = "strict"
+    """bytes that are no UTF-8: refused, or replaced and counted"""
+    labels: tuple[str, ...] = ()
+    """the classes in their order; left out: those of the training data, sorted"""
+    number: bool = False
+    """a number is predicted"""
+    scale: tuple[float, float] | None = None
+    """numbers that the network learns as 0 and 1; left out: the lowest and highest of the training data"""
+    unordered: bool | None = None
+    """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
+
+    def __post_init__(self) -> None:
+        if self.benchmark:
+            self._adopt(self.benchmark)
+        if self.language and self.language not in (known := self.benchmark.languages if self.benchmark else ()):
+            wanted = f"one of {', '.join(known)}" if known else "none: `name=xnli` has several"
+            raise ValueError(f"language: found {self.language}; wanted {wanted}")
+        if self.scale and not self.scale[0] < self.scale[1]:
+            raise ValueError(f"scale: found {list(self.scale)}; wanted the lower end and the higher one")
+        if self.unordered and not self.pairs:
+            raise ValueError("unordered: found without `second`; wanted pairs")
+
+    def _adopt(self, task: glue.GlueTask) -> None:
+        """What GLUE says of a task by name."""
+        if (self.text, self.second, self.label, self.split) != ("text", None, "label", None):
+            raise ValueError("name: found with columns; wanted none of them, for those of GLUE are known")
+        if self.labels not in ((), task.labels):
+            raise ValueError(f"labels: found {list(self.labels)}; wanted none, or GLUE's: {list(task.labels)}")
+        unordered = task.unordered if self.unordered is None else self.unordered
+        known = {"labels": task.labels, "number": task.range is not None, "scale": task.range, "unordered": unordered}
+        for key, value in known.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def benchmark(self) -> glue.GlueTask | None:
+        """What is known of the task that `name` names."""
+        return glue.named(self.name) if self.name else None
+
+    @property
+    def pairs(self) -> bool:
+        """Are examples pairs of texts?"""
+        return "second" in self.benchmark.columns if self.benchmark else self.second is not None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The numbers that the network learns as 0 and 1."""
+        assert self.scale is not None, "the training data say the scale: complete() comes first"
+        return self.scale
+
+    def paths(self, split: str) -> tuple[str, ...]:
+        named = super().paths(split)
+        if not self.benchmark:
+            return named
+        paths: list[Path | None] = []
+        for path in map(Path, named or super().paths("train") or (_fetched(self.benchmark),)):
+            if path.is_dir():
+                paths.append(glue.find(path, self.benchmark, self.language).get(split))
+            elif named or not path.exists():
+                paths.append(path)
+        return tuple(str(path) for path in paths if path)
+
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
+        texts: list[str] = []
+        seconds: list[str] = []
+        gold: list[str] = []
+        parts: list[Part] = []
+        for path in self._files(paths, learning):
+            table, split = self._table(path, learning)
+            columns = table.columns
+            texts += columns["text"]
+            seconds += columns.get("second", [])
+            gold += columns.get("label", [""] * len(table))
+            parts.append(Part(path, table.lines, split, columns.get("index", ())))
+        if learning and self.unordered:
+            texts, seconds, gold, parts = texts + seconds, seconds + texts, gold * 2, parts * 2
+        return Records(texts, seconds, gold, parts)
+
+    def about(self, texts: Sequence[str], seconds: Sequence[str] = ()) -> Records:
+        """Texts that stand in no file."""
+        if self.pairs != bool(seconds) or len(seconds) not in (0, len(texts)):
+            problem = f"found {many(len(texts), 'text')} and {len(seconds):,} second ones"
+            wanted = "a second text for each" if self.pairs else "texts alone: it learned no pairs"
+            raise RecipeError(self.METHOD, problem, wanted)
+        return Records([*texts], [*seconds], [""] * len(texts), [])
+
+    def _files(self, paths: Sequence[str], learning: bool) -> list[Path]:
+        """Of GLUE a folder means its file to learn from, or to be evaluated by."""
+        task, split = self.benchmark, "train" if learning else "dev"
+        if not task:
+            return files(paths)
+        chosen: list[Path] = []
+        for path in paths:
+            if path != _fetched(task) and not Path(path).is_dir():
+                chosen += files(path)
+            elif file := glue.find(Path(path), task, self.language).get(split):
+                chosen.append(file)
+            else:
+                raise DataError(path, f"no {split} file of {task.folder}", " or ".join(task.files[split]))
+        return chosen
+
+    def _table(self, path: Path, learning: bool) -> tuple[Table, str]:
+        """What a file holds, and which split of GLUE that is."""
+        if self.benchmark:
+            table, split = glue.read(self.benchmark, path, self.errors, self.format, self.language)
+        else:
+            table, split = self._columns(path, learning), ""
+        if "label" not in table.columns and not split:
+            column = self.benchmark.columns["label"][0] if self.benchmark else self.label
+            say(f"{path}: no column `{column}`: what is right is not known")
+        if self.split:
+            table = table.where("split", "train" if learning else _score_column(table))
+            say(f"{path}: the {len(table):,} rows of {table.columns['split'][0]}")
+        if "label" not in table.columns:
+            if learning:
+                raise DataError(path, "no labels", "the training data")
+            return table, split
+        table.columns["label"][:] = map(self.plain_label, table.columns["label"])
+        if learning:
+            table = self._learnable(table)
+        if self.number:
+            known = table.only([row for row, label in enumerate(table.columns["label"]) if label])
+            known.numbers("label", self.scale if self.name and self.scale else (-math.inf, math.inf))
+        return table, split
+
+    def _columns(self, path: Path, learning: bool) -> Table:
+        """The columns of a file of one's own; where nothing is learned the labels may be missing."""
+        roles = {"text": self.text, "second": self.second, "label": self.label, "split": self.split}
+        columns = {role: column for role, column in roles.items() if column is not None}
+        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
+        try:
+            return tables.table(path, columns, lacking=() if learning else ("label",), **how)
+        except tables.NoColumn as error:
+            missing = {text: role for role, c in columns.items() for text in (f"no column `{c}`", f"no column {c}")}
+            chosen = f"choose it: task.{missing[error.found]}=COLUMN"
+            asks = error.remedy.endswith("?")
+            remedy = f"{error.remedy} {chosen}" if asks else ", or ".join(filter(None, [chosen, error.remedy]))
+            raise tables.NoColumn(error.place, error.found, error.wanted, remedy) from None
+
+    def plain_label(self, label: str) -> str:
+        """A label as it is known: in GLUE some have other names too."""
+        label = " ".join(label.split())
+        return self.benchmark.plain(label) if self.benchmark else label
+
+    def _learnable(self, table: Table) -> Table:
+        """The rows whose label is one to learn."""
+        gold = table.columns["label"]
+        rows = [row for row, label in enumerate(gold) if (label in self.labels if self.labels else label)]
+        if not rows:
+            wanted = ", ".join(self.labels) or "one in each row"
+            raise DataError(table.path, "no row has a label to learn", wanted)
+        if len(rows) < len(table):
+            first = min(set(range(len(table))).difference(rows))
+            left = f"left out {len(table) - len(rows):,} of {len(table):,} rows, without a label to learn"
+            say(f"{table.path}: {left}; the first: line {table.lines[first]} has `{gold[first]}`")
+        return table.only(rows)
+
+
+def _fetched(task: glue.GlueTask) -> str:
+    """Where `ordsmed fetch` puts the files of a task that has a name."""
+    return read.FETCHED + task.fetched
+
+
+def _score_column(table: Table) -> str:
+    """What the rows are called that are not to learn from."""
+    values = set(table.columns["split"])
+    column = next((name for name in SCORED if name in values), None)
+    if column is None:
+        raise DataError(table.path, f"`split` is {', '.join(sorted(values)[:9])}", f"one of {', '.join(SCORED)}")
+    return column
+
+
+def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Each once, as numbers where all are, else by their characters."""
+    different = sorted(set(labels) - {""})
+    try:
+        return tuple(sorted(different, key=float))
+    except ValueError:
+        return tuple(different)

@@ -1,0 +1,1 @@
+"""What the task squad is made of: its records, its features, its predictions."""

@@ -1,0 +1,138 @@
+"""What a network reads of questions: windows of their contexts, with the tokens of the right answers.
+
+question, context -> windows of [CLS] question [SEP] context [SEP]; of each: start, end, is there no answer
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import many, say
+from ordsmed.data.features import NOT_ASKED, Features, Text, framed
+from ordsmed.data.pieces import TextPieces, TextReader
+from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
+from ordsmed.data.windows import Ints, run
+from ordsmed.learn.question_answering.records import QuestionRecords
+from ordsmed.text.labelled.questions import Answer, Question, placed, shortened
+
+NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is none; there is one, but no token holds it
+
+
+def features(
+    records: QuestionRecords, reader: TextReader, limits: Limits, *, lowercase: bool, impossible_windows: bool
+) -> Features:
+    """Windows of all questions; `impossible_windows`: one without the answer counts as a question that has none."""
+    contexts, questions = _pieces(records, reader, lowercase)
+    sizes = np.diff(contexts.starts)[records.about]
+    cut = windows(np.diff(questions.starts), sizes, limits, reader.frame.joint(two=True))
+    first, last = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if records.known:
+        first, last = _right_tokens(records, contexts)
+        if records.learning:
+            cut = _learnable(cut, last >= NO_ANSWER)
+    _say_cuts(cut, limits)
+    question, context = questions.starts[cut.question], contexts.starts[records.about][cut.question]
+    starts, ids, types, (_, begins) = framed(
+        reader.frame,
+        Text(questions.ids, question, question + cut.kept[cut.question]),
+        Text(contexts.ids, context + cut.first, context + cut.last + 1),
+    )
+    characters, words = reader.listed() or (None, None)
+    columns = {name: value for name, value in vars(cut).items() if isinstance(value, np.ndarray)}
+    columns |= {"begins": begins, "contexts_begin": contexts.starts, "about": records.about}
+    columns |= {"left": contexts.left, "right": contexts.right}
+    return Features(
+        starts,
+        ids.astype(np.int32),
+        types if reader.frame.types else None,
+        marks=_marks(starts, begins, cut),
+        labels=_labels(cut, begins, first, last, impossible_windows) if records.known else None,
+        characters=characters,
+        words=words,
+        more=columns,
+    )
+
+
+def _say_cuts(cut: QuestionWindows, limits: Limits) -> None:
+    notes = {
+        f"questions longer than {limits.longest_question} tokens, cut": cut.cut,
+        "questions cut further, to leave room for a token of the context": cut.squeezed,
+        f"questions whose windows are too short to share {limits.stride} tokens, share half": cut.narrow,
+    }
+    _say_counts([f"{count:,} {text}" for text, count in notes.items() if count])
+
+
+def lowered(text: str) -> str:
+    """In lower case, every character in its place: only İ has a longer one."""
+    return text.replace("İ", "I").lower()
+
+
+def _pieces(records: QuestionRecords, reader: TextReader, lowercase: bool) -> tuple[TextPieces, TextPieces]:
+    """Contexts and questions. Without special tokens a token must come first that is not the context's."""
+    contexts, questions = records.contexts, [question.question or "?" for question in records.questions]
+    if lowercase and not reader.tokenizer.lowercase:
+        contexts, questions = (list(map(lowered, texts)) for texts in (contexts, questions))
+    return reader.pieces(contexts), reader.pieces(questions)
+
+
+def _labels(cut: QuestionWindows, begins: Ints, first: Ints, last: Ints, impossible_windows: bool) -> Ints:
+    """Start, end and whether there is no answer, [W, 3]; -1 where what is right is not known."""
+    start, end = cut.answers(first, last)
+    inside, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
+    labels = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
+    labels[~inside] = (0, 0, int(impossible_windows))
+    labels[none] = (0, 0, 1)
+    labels[lost] = -1
+    return labels
+
+
+def _say_counts(lines: Sequence[str]) -> None:
+    if lines:
+        say("squad: " + "; ".join(lines))
+
+
+def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints, Ints]:
+    """The first and the last token of each question's answer, [Q] tokens of its context."""
+    tokens = np.full((2, len(records)), NO_ANSWER, np.int64)
+    lost, inexact = [], []
+    for number, (question, about) in enumerate(zip(records.questions, records.about.tolist(), strict=True)):
+        if not question.answers:
+            continue
+        here = contexts.of(about)
+        first, last, exact = _tokens(question, contexts.left[here], contexts.right[here])
+        tokens[:, number] = (first, last) if first >= 0 else LOST
+        if first < 0:
+            lost.append(question.id)
+        elif not exact:
+            inexact.append(question.id)
+    notes = {" held by no token": lost, " beginning or ending inside a token": inexact}
+    _say_counts([f"{many(len(names), 'answer')}{text} ({shortened(names)})" for text, names in notes.items() if names])
+    return tokens[0], tokens[1]
+
+
+def _tokens(question: Question, left: Ints, right: Ints) -> tuple[int, int, bool]:
+    """Of the first answer that stands in the context."""
+    present = (placed(answer, question.context)[0] for answer in question.answers)
+    answer = next((answer for answer in present if answer), Answer("", 0))
+    return answer_tokens(question.context, left, right, answer.start, answer.start + len(answer.text))
+
+
+def _learnable(cut: QuestionWindows, kept: NDArray[np.bool_]) -> QuestionWindows:
+    """The windows of these questions alone."""
+    keep = kept[cut.question]
+    if not keep.any():
+        raise DataError("task.train", "no token holds an answer", "", "look whether tokenizer and data belong together")
+    return dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
+
+
+def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:
+    """0 at the context's tokens."""
+    marks = np.full(int(starts[-1]), NOT_ASKED, np.int32)
+    sizes = cut.last - cut.first + 1
+    marks[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0
+    return marks
