@@ -1,20 +1,25 @@
 """A program of another code: its flags, what each becomes here, and the call that its words mean.
 
---num-layers 24  ->  model.layers = 24      set by itself
---lr 1e-4        ->  phase.rate             set by the program's own function, which reads several flags together
---lazy-loader    ->  nothing, and why       told once
---eval-hf        ->  refused                with what to do instead
+--num-layers 24  ->  model.layers = 24          set by its row
+--no_cuda        ->  layout.device = "cpu"      by what `by` of the row makes of the value
+--tokens 8       ->  --tokens 8                 a word of the command, or a variable of the environment
+--lr 1e-4        ->  phase.rate                 `joint`: by the program's function, which reads several flags together
+--lazy-loader    ->  nothing, and why           noted once
+--eval-hf        ->  refused                    with what to do instead
 
-A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs is one of the four. `INSTEAD`, if there are
-any, are programs of theirs that are not translated, and what to do.
+A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs has a row. `INSTEAD`, if there are any, are
+programs of theirs that are not translated, and what to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
+import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +36,14 @@ JSON = {bool: "true or false", int: "a whole number", float: "a number", str: "a
 TRAININGS = ("pretrain", "finetune")
 ANEW = "ORDSMED_ANEW"  # 1: as --anew behind the words of every training that a script begins
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # behind words by their place: key.path=value
+SPELLED = re.compile(r"([\w.-]+)(?::(str|int|float|bool)|=(\S*))")  # NAME=DEFAULT or NAME:TYPE
+KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 Table = dict[str, Any]
+
+
+def key_of(flag: str) -> str:
+    """The name that a flag has among the values."""
+    return flag.lstrip("-").replace("-", "_")
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,10 @@ class Flag:
 
     name: str
     usual: Any = None  # what theirs takes where it is not said; False: a switch; a type: none
-    goes: str = ""  # the setting that it becomes, `corpus: source.path` in another recipe than the call's own
+    goes: str = ""  # what it becomes: a setting (`corpus: source.path`), a word (`--tokens`), a variable (in capitals)
+    by: Callable[[Any], object] | Mapping[Any, object] | None = None  # what a value becomes; None: nothing is set
+    said: bool = False  # it is set only where the words say it
+    needs: str = ""  # the flag without which it does nothing, as in theirs
     joint: bool = False  # the program's function sets it, from several
     nothing: str = ""  # why it does nothing here
     refused: str = ""  # what to do instead
@@ -59,7 +74,7 @@ class Flag:
     @property
     def key(self) -> str:
         """Its name among the values."""
-        return self.name.lstrip("-").replace("-", "_")
+        return key_of(self.name)
 
     @property
     def shown(self) -> str:
@@ -73,6 +88,36 @@ class Flag:
     @property
     def default(self) -> Any:
         return None if isinstance(self.usual, type) else self.usual
+
+    def setting(self, value: Any) -> Any:
+        """What a value becomes; None: nothing."""
+        return self.by.get(value) if isinstance(self.by, Mapping) else self.by(value) if self.by else value
+
+
+def idle(reason: str, names: str) -> tuple[Flag, ...]:
+    """Flags that do nothing here for one reason, each with its default or type: `--workers=4 --tpu_zone:str`."""
+    return tuple(Flag(name, usual, nothing=reason) for name, usual in _spelled(names))
+
+
+def refused(remedy: str, names: str) -> tuple[Flag, ...]:
+    """Flags that are refused with one remedy."""
+    return tuple(Flag(name, usual, refused=remedy) for name, usual in _spelled(names))
+
+
+def _spelled(names: str) -> Iterator[tuple[str, Any]]:
+    for word in names.split():
+        match = SPELLED.fullmatch(word)
+        if match is None:
+            raise ValueError(f"{word}: NAME=DEFAULT or NAME:TYPE")
+        yield match[1], KINDS[match[2]] if match[2] else _literal(match[3])
+
+
+def _literal(text: str) -> bool | int | float | str:
+    """True, 4, 0.5 or a text."""
+    with contextlib.suppress(ValueError, SyntaxError):
+        value = ast.literal_eval(text)
+        return value if isinstance(value, bool | int | float) else text
+    return text
 
 
 class Recorded(dict[str, Any]):
@@ -101,6 +146,22 @@ class Values:
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
     anew: bool = False  # delete what a training of other settings has left
+    program: str = ""  # whose flags these are
+
+    def says(self, flag: str) -> bool:
+        """Do the words say this flag?"""
+        return key_of(flag) in self.given
+
+    def require(self, *flags: str) -> None:
+        """Refuse words without one of these flags."""
+        for flag in flags:
+            if not self.of[key_of(flag)]:
+                raise UsageError(self.program, f"no {flag}", f"`{self.program} {flag} ...`")
+
+    def refuse_both(self, flag: str, other_flag: str) -> None:
+        """Refuse two flags that exclude each other."""
+        if self.of[key_of(flag)] and self.of[key_of(other_flag)]:
+            raise UsageError(flag, f"found with {other_flag}", "one of the two")
 
     @property
     def elsewhere(self) -> str | None:
@@ -136,6 +197,26 @@ class Call:
     tells: Callable[[dict[str, Any]], list[str]] | None = None  # what theirs prints of a line of metrics.jsonl
     then: list[Call] = field(default_factory=list)  # done after it
 
+    def set(self, words: str) -> None:
+        """Set what holds whatever is said: `corpus:sentences=lines optimizer.epsilon=1e-6`."""
+        for word in words.split():
+            place, _, text = word.partition("=")
+            self.put(place.replace(":", ": "), settings.override({}, [f"value={text}"])["value"])
+
+    def carry(self, goes: str, value: Any) -> None:
+        """Set what a flag's row says: a word of the command, a variable, or a setting."""
+        if goes.startswith("--"):
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            self.words += [] if value is False else [goes] if value is True else [goes, shown]
+        elif goes.isupper():
+            self.environment[goes] = str(value)
+        else:
+            self.put(goes, value)
+
+    def note_idle(self, values: Values, reason: str, *flags: str) -> None:
+        """Note of each of these flags that is said that it does nothing."""
+        self.notes += [f"{flag}: does nothing {reason}" for flag in flags if values.says(flag)]
+
     def put(self, place: str, value: Any) -> None:
         """Set `model.layers`, or `corpus: source.path` in another recipe than the verb's own."""
         recipe, _, path = place.rpartition(": ")
@@ -147,6 +228,8 @@ class Call:
 
     def holds(self, place: str, value: Any) -> bool:
         """Is a setting still what was put there, or said in the words of the command?"""
+        if place.startswith("--") or place.isupper():
+            return place in self.words or place in self.environment
         recipe, _, path = place.rpartition(": ")
         setting: Any = self.recipes.get(recipe or self.verb, {})
         for name in path.split("."):
@@ -168,21 +251,19 @@ class Program:
     also: tuple[str, ...] = ()  # further places, in codes that were made of theirs
     absl: bool = False  # a switch is said alone, as --noNAME, or as --NAME=false
     fields: bool = False  # flags are fields of dataclasses: as `_fields` reads them, or in one JSON file
+    sets: str = ""  # settings that hold whatever is said, as words: `objective.kind=rtd corpus:sentences=lines`
 
     def translated(self, values: Values) -> Call:
         """The call that these values mean."""
-        call, idle = Call(self.verb, devices=values.devices), dict[str, list[str]]()
-        plain = dict(values.of)  # to look at without counting as read
+        call, reasons = Call(self.verb, devices=values.devices), dict[str, list[str]]()
+        call.set(self.sets)
         for flag in self.flags:
-            value = plain[flag.key]
-            if flag.key in values.given and flag.refused and value != flag.default:
-                raise UsageError(flag.shown, "has no meaning here", "", flag.refused)
             if flag.key in values.given and flag.nothing:
-                idle.setdefault(flag.nothing, []).append(flag.shown)
-            if flag.goes and not flag.joint and value is not None:
-                call.put(flag.goes, value)
-        call.notes += [f"{', '.join(names)}: not needed here: {why}" for why, names in idle.items()]
+                reasons.setdefault(flag.nothing, []).append(flag.shown)
+        call.notes += [f"{', '.join(names)}: not needed here: {reason}" for reason, names in reasons.items()]
         try:
+            for flag in self.flags:
+                self._take(flag, values, call)
             self.call(values, call)
         except ZeroDivisionError:
             zeros = [flag.shown for flag in self.flags if flag.key in values.given and _is_zero(values.of[flag.key])]
@@ -191,17 +272,30 @@ class Program:
         if unused := self.unused(values, call):
             call.notes.append(f"{', '.join(unused)}: not used by this call")
         calls = [call, *call.then]
-        for one in calls:
-            if one.verb in TRAININGS and one.verb in one.recipes:  # none of theirs chooses by itself
-                one.recipes[one.verb].setdefault("layout", {}).setdefault("precision", "fp32")
-        if values.overrides and not any(one.verb in one.recipes for one in calls):
+        for part in calls:
+            if part.verb in TRAININGS and part.verb in part.recipes:  # none of theirs chooses by itself
+                part.recipes[part.verb].setdefault("layout", {}).setdefault("precision", "fp32")
+        if values.overrides and not any(part.verb in part.recipes for part in calls):
             if not call.verb:
                 raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")
-            for one in calls:  # a verb without a recipe takes settings as words, or refuses them
-                one.words += values.overrides
+            for part in calls:  # a verb without a recipe takes settings as words, or refuses them
+                part.words += values.overrides
         if values.anew and call.verb in TRAININGS and "--anew" not in call.words:
             call.words.append("--anew")
         return call
+
+    def _take(self, flag: Flag, values: Values, call: Call) -> None:
+        """Do what the row of a flag says; a look at its value does not count as reading it."""
+        value, is_said = dict.__getitem__(values.of, flag.key), flag.key in values.given
+        if is_said and flag.refused and value != flag.default:
+            raise UsageError(flag.shown, "has no meaning here", "", flag.refused)
+        if flag.needs and not dict.__getitem__(values.of, key_of(flag.needs)):
+            if is_said:
+                call.notes.append(f"{flag.shown}: does nothing without {flag.needs}")
+            return
+        setting = None if value is None or flag.joint or (flag.said and not is_said) else flag.setting(value)
+        if flag.goes and setting is not None:
+            call.carry(flag.goes, copy.deepcopy(setting))
 
     def unused(self, values: Values, call: Call) -> list[str]:
         """Flags that were given, and neither read, nor carried into the call, nor noted."""
@@ -212,9 +306,8 @@ class Program:
         return [
             flag.shown
             for flag in unread
-            if flag.name not in known
-            and flag.shown not in known
-            and (flag.joint or not any(one.holds(flag.goes, plain[flag.key]) for one in calls))
+            if not {flag.name, flag.shown} & known
+            and (flag.joint or not any(part.holds(flag.goes, flag.setting(plain[flag.key])) for part in calls))
         ]
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
@@ -248,36 +341,36 @@ class Program:
         if not free:
             parser.add_argument("overrides", nargs="*", metavar="key.path=value")
         elif not any(flag.several and not flag.name.startswith("-") for flag in self.flags):
-            own = [word for word in words if not SETTING.match(word)]
-            words, rest = own, [word for word in words if SETTING.match(word)]
+            rest = [word for word in words if SETTING.match(word)]
+            words = [word for word in words if not SETTING.match(word)]
         parser.add_argument("--devices", type=int, help="processes, which are started here")
         if self.verb in TRAININGS:
             parser.add_argument("--anew", action="store_true", default=environment.get(ANEW) == "1")
-        asked = vars(parser.read(words))
-        devices, anew = asked.pop("devices", 0), asked.pop("anew", False)
+        args = vars(parser.read(words))
+        devices, anew = args.pop("devices", 0), args.pop("anew", False)
         place = Place(0, devices) if devices and place.world == 1 else place
-        overrides = asked.pop("overrides", rest)
+        overrides = args.pop("overrides", rest)
         for word in overrides:
             if "=" not in word:
                 raise UsageError(self.name, f"`{word}` is one word too many", "flags, and settings as key.path=value")
-        asked.pop("verb", None)
+        args.pop("verb", None)
         for flag in self.flags:
             if flag.name.isupper() and (text := environment.get(flag.name, "")):
-                asked[flag.key] = _value(flag, text)
-            if flag.key not in asked and flag.required:
+                args[flag.key] = _value(flag, text)
+            if flag.key not in args and flag.required:
                 raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
         for flag in self.flags:
-            if not flag.within and flag.key in asked and (inner := [f for f in self.flags if f.within == flag.name]):
-                asked |= of_table(flag.name, asked[flag.key], inner)
-        of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
-        values = Values(Recorded(of), frozenset(asked), place, devices, tuple(overrides), anew)
+            if not flag.within and flag.key in args and (inner := [f for f in self.flags if f.within == flag.name]):
+                args |= of_table(flag.name, args[flag.key], inner)
+        of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
+        values = Values(Recorded(of), frozenset(args), place, devices, tuple(overrides), anew, self.name)
         moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
 
 
 def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:
     """What a JSON table says, or the file that is named, by the keys of values; tables in it by keys with a dot."""
-    known = {one.name: one for one in inner}
+    known = {flag.name: flag for flag in inner}
     try:
         table = files.read_table(Path(text)) if text.endswith(".json") else json.loads(text)
     except ValueError as error:
@@ -381,12 +474,11 @@ def programs(dialect: str) -> dict[str, Program]:
 
 def find(dialect: str, name: str) -> Program:
     """A program, by its file's name with or without folders and ending."""
-    known = programs(dialect)
-    own = name.rpartition("/")[2]
+    known, file = programs(dialect), name.rpartition("/")[2]
     for program in known.values():
-        if own in (program.name, program.name.rpartition(".")[0]):
+        if file in (program.name, program.name.rpartition(".")[0]):
             return program
-    others: Mapping[str, str] = getattr(menu.opened(MENU, dialect), "INSTEAD", {})
-    if instead := others.get(own) or others.get(f"{own}.py"):
-        raise UsageError(f"`{name}`", "has no translation", "", instead)
-    raise UsageError(f"`{name}`", f"no program of {dialect}", "", nearest(own, known))
+    remedies: Mapping[str, str] = getattr(menu.opened(MENU, dialect), "INSTEAD", {})
+    if remedy := remedies.get(file) or remedies.get(f"{file}.py"):
+        raise UsageError(f"`{name}`", "has no translation", "", remedy)
+    raise UsageError(f"`{name}`", f"no program of {dialect}", "", nearest(file, known))
