@@ -372,12 +372,12 @@ def test_waiting_is_not_deaf(deeds: Any) -> None:
 def test_a_recipe_laid_over_another() -> None:
     """Tables key by key, lists as a whole; a table of another kind stands alone, one that names no kind keeps it."""
     below = {"steps": 1, "list": [1, 2], "model": {"kind": "bert", "width": 8, "inner": {"a": 1}}, "own": {"x": 1}}
-    over = run._over(below, {"list": [3], "model": {"inner": {"b": 2}}, "own": 5})
+    over = run.lay_over(below, {"list": [3], "model": {"inner": {"b": 2}}, "own": 5})
     assert over == {"steps": 1, "list": [3], "own": 5,
                     "model": {"kind": "bert", "width": 8, "inner": {"a": 1, "b": 2}}}  # fmt: skip
-    assert run._over(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
-    assert run._over(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
-    assert run._over(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}
+    assert run.lay_over(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
+    assert run.lay_over(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
+    assert run.lay_over(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}
 
 
 def test_names_of_a_verb_without_recipes_are_those_of_all() -> None:

@@ -293,13 +293,14 @@ def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.T
     below = beside if beside.is_file() else find_recipe(like, verb)
     if below in (path, *seen):
         raise RecipeError(f"{path}: like", f"{like} is, in the end, like itself", "another recipe")
-    return _over(read_table(below, verb, (*seen, path)), table)
+    return lay_over(read_table(below, verb, (*seen, path)), table)
 
 
-def _over(below: settings.Table, table: settings.Table) -> settings.Table:
+def lay_over(below: settings.Table, table: settings.Table) -> settings.Table:
+    """A table over another: tables key by key but where they are of another kind, lists as a whole."""
     both = [key for key, value in table.items() if isinstance(value, dict) and isinstance(below.get(key), dict)]
     other_kind = [key for key in both if "kind" in table[key] and table[key]["kind"] != below[key].get("kind")]
-    return {**below, **table, **{key: _over(below[key], table[key]) for key in both if key not in other_kind}}
+    return {**below, **table, **{key: lay_over(below[key], table[key]) for key in both if key not in other_kind}}
 
 
 def title(name: str) -> str:

@@ -5,13 +5,13 @@ Defaults are those of its code; where its README says otherwise, the README is t
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
@@ -19,6 +19,7 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
 from ordsmed.others.translate import dllogger, perform
+from ordsmed.others.translate.converters import CPU, FP16, JOINT_HEAD, SQUAD_VERSION, listed, positive
 from ordsmed.others.translate.dllogger import Logged, Window
 from ordsmed.others.translate.lengths import check_length
 from ordsmed.others.translate.program import Call, Flag, Program, Values, find
@@ -31,9 +32,9 @@ NONE = (None, "", "None")
 LOGS = "every run writes metrics.jsonl, and log.txt, into its folder"
 
 PRETRAINING = (
-    Flag("--model_name", str, "out", joint=True),
-    Flag("--model_size", "base", "model.size", joint=True, one_of=tuple(WIDTHS)),
-    Flag("--pretrain_tfrecords", str, "encode: records", joint=True),
+    Flag("--model_name", str, "out", joint=True, required=True),
+    Flag("--model_size", "base", "model.size", one_of=tuple(WIDTHS)),
+    Flag("--pretrain_tfrecords", str, "encode: records", by=listed, required=True),
     Flag("--vocab_file", "vocab/vocab.txt", "encode: tokenizer"),
     Flag("--results_dir", "results", "out", joint=True),
     Flag("--max_seq_length", 128, "phase.length"),
@@ -45,7 +46,7 @@ PRETRAINING = (
     Flag("--gradient_accumulation_steps", 1, "phase.batch", joint=True),
     Flag("--learning_rate", 5e-4, "phase.rate"),
     Flag("--num_train_steps", 1_000_000, "phase.steps"),
-    Flag("--num_warmup_steps", 10_000, "phase.warmup", joint=True),
+    Flag("--num_warmup_steps", 10_000, "phase.warmup"),
     Flag("--lr_decay_power", 0.5, "phase.schedule", joint=True),
     Flag("--end_lr", 0.0, "phase.schedule", joint=True),
     Flag("--optimizer", "adam", "optimizer.kind", joint=True, one_of=("adam", "lamb")),
@@ -54,9 +55,9 @@ PRETRAINING = (
     Flag("--opt_beta_2", 0.974, "optimizer.betas", joint=True),
     Flag("--weight_decay_rate", 0.01, "optimizer.decay"),
     Flag("--seed", 42, "seed"),
-    Flag("--amp", False, "layout.precision", joint=True),
+    Flag("--amp", False, "layout.precision", by=FP16),
     Flag("--xla", False, "layout.compile"),
-    Flag("--fp16_compression", False, "layout.reduce", joint=True),
+    Flag("--fp16_compression", False, "layout.reduce", by={True: "fp16"}, needs="--amp"),
     Flag("--log_freq", 10, "log"),
     Flag("--save_checkpoints_steps", 1000, "save"),
     Flag("--keep_checkpoint_max", 5, "keep"),
@@ -73,27 +74,13 @@ PRETRAINING = (
 
 def pretraining(values: Values, call: Call) -> None:
     """Replaced-token detection; each phase is a run of its own, the second begins with the first's weights."""
-    if not values.model_name or not values.pretrain_tfrecords:
-        missing = "--model_name" if not values.model_name else "--pretrain_tfrecords"
-        raise UsageError("run_pretraining.py", f"no {missing}", "`--model_name NAME --pretrain_tfrecords FILES`")
-    call.put("model.kind", "electra")
-    call.put("model.size", values.model_size)
-    call.put("objective.kind", "rtd")
-    call.put("objective.examples", "given")
     call.put("objective.generator", {"width": generator_width(values.model_size, values.generator_hidden_size)})
-    call.put("data", "<encode>")
-    call.put("encode: records", values.pretrain_tfrecords.split(","))
-    call.put("validate", 0)
     remedy = "create_tfrecord_files with that --max_seq_length"
-    files_of = values.pretrain_tfrecords.split(",")
-    call.before.append(lambda: check_length(files_of, values.max_seq_length, "--max_seq_length", remedy))
+    records = listed(values.pretrain_tfrecords)
+    call.before.append(lambda: check_length(records, values.max_seq_length, "--max_seq_length", remedy))
     _steps(values, call)
     _weights(values, call)
-    _precision_of(values, call)
-    if values.fp16_compression and values.amp:
-        call.put("layout.reduce", "fp16")
-    elif values.fp16_compression:
-        call.notes.append("--fp16_compression: does nothing without --amp, as in their code")
+    _note_tf32(values, call)
     if values.steps_this_run != -1:
         if values.steps_this_run < 1:
             raise UsageError("--steps_this_run", f"found {values.steps_this_run}", "a number of steps, or -1: all")
@@ -103,9 +90,8 @@ def pretraining(values: Values, call: Call) -> None:
     values.read_later("log_dir", "json_summary")
 
 
-def _precision_of(values: Values, call: Call) -> None:
+def _note_tf32(values: Values, call: Call) -> None:
     """Their scripts say nothing of tf32 to a program: it is what their container does by itself."""
-    call.put("layout.precision", "fp16" if values.amp else "fp32")
     if not values.amp and not any(word.startswith("layout.precision=") for word in values.overrides):
         call.notes.append(
             "without --amp: fp32; their container computes in TF32 on an A100 or newer, which here is "
@@ -139,7 +125,10 @@ def _leave_pretraining(values: Values, folder: Path | None) -> None:
     """dllogger.log, and names of theirs for the checkpoints: results/NAME/checkpoints/ckpt-10000, ckpt-p2-930."""
     if folder is None:
         return
-    log = Path(values.json_summary or Path(values.log_dir or _model(values) / "logs") / "dllogger.log")
+    log = Path(
+        values.json_summary
+        or Path(values.log_dir or Path(values.results_dir) / "models" / values.model_name / "logs") / "dllogger.log"
+    )
     dllogger.write(log, [*_logged_pretraining(values, folder)], (folder / dllogger.METRICS).stat().st_mtime)
     stem = "ckpt-p2" if values.phase2 else "ckpt"
     names = Path(values.results_dir) / values.model_name / "checkpoints"
@@ -218,8 +207,6 @@ def _steps(values: Values, call: Call) -> None:
     batch = values.train_batch_size * values.gradient_accumulation_steps * values.place.world
     call.put("phase.batch", batch)
     call.put("layout.micro", values.train_batch_size)
-    call.put("phase.pack", False)
-    call.put("phase.warmup", values.num_warmup_steps)
     if values.num_warmup_steps > values.num_train_steps:
         wanted = f"at most the {values.num_train_steps:,} of --num_train_steps"
         raise UsageError("--num_warmup_steps", f"found {values.num_warmup_steps:,}", wanted)
@@ -229,12 +216,9 @@ def _steps(values: Values, call: Call) -> None:
         call.put("optimizer.kind", "lamb")
         call.put("optimizer.adapt", "matrices" if values.skip_adaptive else "all")
     else:
-        call.put("optimizer.kind", "adamw")
-        call.put("optimizer.flavour", "keras")
-        if values.skip_adaptive:
-            call.notes.append("--skip_adaptive: does nothing with adam")
+        call.set("optimizer.kind=adamw optimizer.flavour=keras")
+        call.note_idle(values, "with adam", "--skip_adaptive")
     call.put("optimizer.betas", [values.opt_beta_1, values.opt_beta_2])
-    call.put("optimizer.epsilon", 1e-6)
     call.notes.append(
         f"a step is {values.train_batch_size} x {values.gradient_accumulation_steps} x "
         f"{values.place.world} = {batch:,} rows"
@@ -243,19 +227,18 @@ def _steps(values: Values, call: Call) -> None:
 
 def _weights(values: Values, call: Call) -> None:
     """Where it writes and what it begins with: a folder goes on by itself; phase 2 begins with that of phase 1."""
-    first = _model(values)
-    restore = values.restore_checkpoint
-    if values.phase2 and restore in (None, "", "false"):
+    first = Path(values.results_dir) / "models" / values.model_name
+    restore = "" if values.restore_checkpoint == "false" else values.restore_checkpoint or ""
+    if values.phase2 and not restore:
         raise UsageError("--phase2", "found without --restore_checkpoint", "`--restore_checkpoint latest`, or a path")
     if values.load_weights:
         if restore:
             raise UsageError("--load_weights", "found with --restore_checkpoint", "one of the two")
         call.put("init", values.weights_dir or str(first / "weights"))
-    call.put("out", f"{first}-phase2" if values.phase2 else str(first))
-    init = "" if restore in (None, "", "false") else str(first) if restore == "latest" else _restored(restore)
-    if (
-        init and Path(init).resolve() != Path(call.recipes["pretrain"]["out"]).resolve()
-    ):  # a run goes on from its own folder by itself
+    out = f"{first}-phase2" if values.phase2 else str(first)
+    call.put("out", out)
+    init = str(first) if restore == "latest" else _restored(restore) if restore else ""
+    if init and Path(init).resolve() != Path(out).resolve():  # a run goes on from its own folder by itself
         call.put("init", init)
     elif init and values.anew:
         raise UsageError("--anew", "found with --restore_checkpoint of the same run", "one of the two")
@@ -272,22 +255,9 @@ def _restored(path: str) -> str:
     return folder
 
 
-def _model(values: Values) -> Path:
-    return Path(values.results_dir) / "models" / values.model_name
-
-
-def _put_questions(values: Values, call: Call) -> None:
-    """What SQuAD it is, and with which head."""
-    call.put("task.kind", "squad")
-    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
-    call.put("task.head", "joint" if values.joint_head else "independent")
-    if not values.joint_head:
-        call.put("task.search", "tops")
-
-
-def _truth(values: Values, call: Call) -> None:
+def _note_head(values: Values, call: Call) -> None:
     """Theirs takes any word behind --joint_head for true, `False` too."""
-    if "joint_head" in values.given and not values.joint_head:
+    if values.says("--joint_head") and not values.joint_head:
         call.notes.append("--joint_head False: the head is independent; theirs takes the word False for true")
 
 
@@ -307,25 +277,25 @@ SQUAD = (
     Flag("--max_query_length", 64, "task.longest_question"),
     Flag("--n_best_size", 20, "task.n_best"),
     Flag("--max_answer_length", 30, "task.longest_answer"),
-    Flag("--joint_head", True, "task.head", joint=True, valued=True),
+    Flag("--joint_head", True, "task.head", by=JOINT_HEAD, valued=True),
     Flag("--beam_size", 4, "task.beam"),
     Flag("--do_lower_case", False, "task.lowercase"),
-    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--train_batch_size", 32, "batch", joint=True),
     Flag("--gradient_accumulation_steps", 1, nothing="theirs reads it nowhere: each batch is a step"),
     Flag("--learning_rate", 1e-4, "rate"),
-    Flag("--num_train_epochs", 3.0, "epochs", joint=True),
-    Flag("--max_steps", -1, "steps", joint=True),
+    Flag("--num_train_epochs", 3.0, "epochs"),
+    Flag("--max_steps", -1, "steps", by=positive),
     Flag("--warmup_proportion", 0.1, "warmup"),
     Flag("--weight_decay_rate", 0.01, "optimizer.decay"),
     Flag("--layerwise_lr_decay", 0.8, "layer_decay"),
     Flag("--seed", 42, "seed"),
-    Flag("--amp", False, "layout.precision", joint=True),
+    Flag("--amp", False, "layout.precision", by=FP16),
     Flag("--xla", False, "layout.compile"),
     Flag("--fp16_all_reduce", False, nothing="theirs reads it nowhere: gradients travel in fp16 with --amp"),
     Flag("--log_freq", 50, "log"),
-    Flag("--no_cuda", False, "layout.device", joint=True),
+    Flag("--no_cuda", False, "layout.device", by=CPU),
     Flag("--vocab_file", str, "tokenizer", joint=True),
     Flag("--cache_dir", str, "features", joint=True),
     Flag("--skip_cache", False, "features", joint=True),
@@ -343,14 +313,14 @@ SQUAD = (
 
 def squad(values: Values, call: Call) -> None:
     """Fine-tune, predict, or both: theirs does nothing without a --do_ flag."""
-    _put_questions(values, call)
-    version = call.recipes["finetune"]["task"]["version"]
+    if not values.joint_head:
+        call.put("task.search", "tops")
+    version = SQUAD_VERSION[values.version_2_with_negative]
     if not values.do_train:
         _predictions(values, call, version)
         return
-    if not values.output_dir:
-        raise UsageError("run_tf_squad.py", "no --output_dir", "`--output_dir FOLDER`, where the run is kept")
-    _truth(values, call)
+    values.require("--output_dir")
+    _note_head(values, call)
     call.put("init", values.electra_model)
     if values.init_checkpoint not in NONE:
         call.notes.append(
@@ -365,27 +335,16 @@ def squad(values: Values, call: Call) -> None:
         call.put("task.dev", _file(values, "dev", values.predict_file, version))
     call.put("batch", values.train_batch_size * values.place.world)
     call.put("layout.micro", values.train_batch_size)
-    if values.max_steps > 0:
-        call.put("steps", values.max_steps)
-    for key, value in (("epochs", values.num_train_epochs), ("epoch_steps", "down"), ("course", "epochs")):
-        call.put(key, value)
-    call.put("optimizer.kind", "adamw")
-    call.put("optimizer.flavour", "keras")
-    call.put("optimizer.epsilon", 1e-6)
-    _precision_of(values, call)
+    call.set("epoch_steps=down course=epochs optimizer.kind=adamw optimizer.flavour=keras optimizer.epsilon=1e-6")
+    _note_tf32(values, call)
     if values.amp:
         call.put("layout.reduce", "fp16")
-    if values.no_cuda:
-        call.put("layout.device", "cpu")
     if values.vocab_file:
-        call.put(
-            "tokenizer: tokenizer", {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
-        )
+        listing = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
+        call.put("tokenizer: tokenizer", listing)
         call.put("tokenizer", "<tokenizer>")
-    if values.skip_cache:
-        call.put("features", "")
-    elif values.cache_dir:
-        call.put("features", values.cache_dir)
+    if values.skip_cache or values.cache_dir:
+        call.put("features", "" if values.skip_cache else values.cache_dir)
     call.after.append(lambda: _leave_squad(values, _run_of(values, call)))
     values.read_later("json_summary", "skip_checkpoint", "ci")
 
@@ -414,19 +373,15 @@ def _leave_squad(values: Values, folder: Path | None) -> None:
 def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
     """Steps of every epoch, and its sum."""
     for epoch, (first, end) in enumerate(itertools.pairwise([0, *ends])):
-        if not (own := [line for line in lines if first < line["step"] <= end]):
+        if not (steps := [line for line in lines if first < line["step"] <= end]):
             continue  # fewer steps than epochs
-        for number in range(0, len(own), values.log_freq):
-            window = Window(own[: number + 1])
-            data = {"step_loss": own[number]["loss"], "train_perf": window.rate}
+        for number in range(0, len(steps), values.log_freq):
+            window = Window(steps[: number + 1])
+            data = {"step_loss": steps[number]["loss"], "train_perf": window.rate}
             yield Logged([epoch, number], data, window.seconds)
-        whole = Window(own)
-        data = {
-            "e2e_train_time": whole.seconds,
-            "training_sequences_per_second": whole.rate,
-            "final_loss": whole.mean("loss"),
-        }
-        yield Logged([], data, whole.seconds)
+        whole = Window(steps)
+        rates = {"e2e_train_time": whole.seconds, "training_sequences_per_second": whole.rate}
+        yield Logged([], {**rates, "final_loss": whole.mean("loss")}, whole.seconds)
 
 
 def _scores(path: Path) -> dict[str, float]:
@@ -467,16 +422,11 @@ def _predictions(values: Values, call: Call, version: str) -> None:
     began = time.time()
     call.after.append(lambda: _leave_predictions(values, out, began))
     values.read_later("json_summary", "seed")
-    call.words += asked_by(task, *_head(values))
+    call.words += asked_by(task, *(["head"] if values.says("--joint_head") else []))
     check_tokenizer(call, folder, values.vocab_file, values.do_lower_case if values.vocab_file else None)
     call.words += ["--scores"] if values.do_eval else []
     call.words += ["--device", "cpu"] if values.no_cuda else []
     call.words += ["--precision", "fp16"] if values.amp else []
-
-
-def _head(values: Values) -> list[str]:
-    """Its setting, where it is said: a model that learned another one refuses it."""
-    return ["head"] if "joint_head" in values.given else []
 
 
 def _leave_predictions(values: Values, out: Path, began: float) -> None:
@@ -494,11 +444,11 @@ INFERENCE = (
     Flag("--init_checkpoint", str, "the model's folder", joint=True),
     Flag("--question", str, "the question", joint=True),
     Flag("--context", str, "the context", joint=True),
-    Flag("--joint_head", True, "task.head", joint=True, valued=True),
+    Flag("--joint_head", True, "task.head", by=JOINT_HEAD, valued=True),
     Flag("--beam_size", 4, "task.beam"),
     Flag("--n_best_size", 20, "task.n_best"),
     Flag("--max_answer_length", 30, "task.longest_answer"),
-    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--do_lower_case", False, nothing="the model's tokenizer says it"),
     Flag("--max_seq_length", int, "task.length"),
@@ -515,22 +465,20 @@ def inference(values: Values, call: Call) -> None:
         raise UsageError("run_inference.py", f"no --{'context' if values.question else 'question'}", "both, or none")
     folder, step = _model_of(values.init_checkpoint)
     call.words = [folder, *([values.question, values.context] if values.question else []), *step]
-    _put_questions(values, call)
-    call.words += asked_by(call.recipes.pop("answer")["task"], *_head(values))
+    if not values.joint_head:
+        call.put("task.search", "tops")
+    call.words += asked_by(call.recipes.pop("answer")["task"], *(["head"] if values.says("--joint_head") else []))
 
 
 POSTPROCESSING = (
-    Flag("--pretrained_checkpoint", str, "the run", joint=True),
-    Flag("--output_dir", str, "the folder that is written", joint=True),
+    Flag("--pretrained_checkpoint", str, "the run", joint=True, required=True),
+    Flag("--output_dir", str, "the folder that is written", joint=True, required=True),
     Flag("--amp", False, nothing="weights are kept in fp32"),
 )
 
 
 def postprocessing(values: Values, call: Call) -> None:
     """A run as folders for Hugging Face, discriminator and generator; a checkpoint means its run at that step."""
-    if not values.pretrained_checkpoint or not values.output_dir:
-        missing = "--output_dir" if values.pretrained_checkpoint else "--pretrained_checkpoint"
-        raise UsageError("postprocess_pretrained_ckpt.py", f"no {missing}", "a run, and a folder to write")
     folder, step = _model_of(values.pretrained_checkpoint)
     out = Path(values.output_dir)
     call.words = [folder, str(out / "discriminator"), "--anew", *step]
@@ -539,9 +487,9 @@ def postprocessing(values: Values, call: Call) -> None:
 
 SEED = 1314
 BUILDING = (
-    Flag("--corpus-dir", str, "corpus: source.path", joint=True),
-    Flag("--vocab-file", str, "encode: tokenizer", joint=True),
-    Flag("--output-dir", str, "the folder that is written", joint=True),
+    Flag("--corpus-dir", str, "corpus: source.path", joint=True, required=True),
+    Flag("--vocab-file", str, "encode: tokenizer", joint=True, required=True),
+    Flag("--output-dir", str, "the folder that is written", joint=True, required=True),
     Flag("--max-seq-length", 128, "--length", joint=True),
     Flag("--num-processes", 1, "encode: processes"),
     Flag("--num-out-files", 1000, "--files", joint=True),
@@ -554,13 +502,9 @@ BUILDING = (
 
 def building(values: Values, call: Call) -> None:
     """Records of ELECTRA's examples, of texts with a sentence a line."""
-    for name in ("corpus_dir", "vocab_file", "output_dir"):
-        if not getattr(values, name):
-            raise UsageError("build_pretraining_dataset.py", f"no --{name.replace('_', '-')}", "a folder or file")
     if not values.blanks_separate_docs:
         raise UsageError("--blanks-separate-docs", "found False", "True", "write a blank line between documents")
-    if values.do_lower_case and values.no_lower_case:
-        raise UsageError("--no-lower-case", "found with --do-lower-case", "one of the two")
+    values.refuse_both("--no-lower-case", "--do-lower-case")
     lowercase = values.do_lower_case if values.do_lower_case or values.no_lower_case else None
     call.writes = values.output_dir
     _records(call, values.corpus_dir, values.output_dir, values.max_seq_length, values.num_out_files, values.seed)
@@ -572,10 +516,10 @@ def _cased(call: Call, vocabulary: str, lowercase: bool | None, otherwise: str) 
 
     Theirs leaves capitals where nothing is said, of which a vocabulary without any knows no word.
     """
-    own = read_tokenizer(vocabulary).lowercase if is_tokenizer(vocabulary) else None
-    if own and lowercase is None:
+    pieces_are = read_tokenizer(vocabulary).lowercase if is_tokenizer(vocabulary) else None
+    if pieces_are and lowercase is None:
         call.notes.append(f"{vocabulary}: capitals are lost, as in its pieces; {otherwise} leaves them, as theirs does")
-    if own is None or lowercase in (None, own):
+    if pieces_are is None or lowercase in (None, pieces_are):
         return vocabulary
     call.put("tokenizer: tokenizer", {"kind": "wordpiece", "file": vocabulary, "lowercase": lowercase})
     return "<tokenizer>"
@@ -584,10 +528,7 @@ def _cased(call: Call, vocabulary: str, lowercase: bool | None, otherwise: str) 
 def _records(call: Call, corpus: str, out: str, length: int, parts: int, seed: int) -> None:
     """TFRecords of ELECTRA's examples, which the training masks itself; what stands is replaced, as theirs does."""
     call.put("corpus: source", {"kind": "text", "path": corpus})
-    call.put("corpus: sentences", "lines")
-    call.put("corpus: duplicates", "keep")
-    call.put("corpus: validation", 0.0)
-    call.put("encode: corpus", "<corpus>")
+    call.set("corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 encode:corpus=<corpus>")
     call.words = ["<encode>", out, "rtd", "--length", str(length), "--files", str(parts), "--seed", str(seed), "--anew"]
 
 
@@ -602,8 +543,15 @@ ACTIONS = ("download", "text_formatting", "sharding", "create_tfrecord_files", "
 BOTH = "books_wiki_en_corpus"
 WEIGHTS = ("google_pretrained_weights", "nvidia_pretrained_weights")
 PREPARATION = (
-    Flag("--action", str, "the verb: fetch, corpus, corpus shards, encode records", joint=True, one_of=ACTIONS),
-    Flag("--dataset", str, "the folders of it", joint=True, one_of=(*FETCHED, BOTH, *WEIGHTS, "all")),
+    Flag(
+        "--action",
+        str,
+        "the verb: fetch, corpus, corpus shards, encode records",
+        joint=True,
+        required=True,
+        one_of=ACTIONS,
+    ),
+    Flag("--dataset", str, "the folders of it", joint=True, required=True, one_of=(*FETCHED, BOTH, *WEIGHTS, "all")),
     Flag("--input_files", str, "corpora that are shared out", joint=True),
     Flag("--n_training_shards", 2048, "--train, --files", joint=True),
     Flag("--n_test_shards", 2048, "--test, --files", joint=True),
@@ -624,9 +572,6 @@ PREPARATION = (
 
 def preparation(values: Values, call: Call) -> None:
     """A step from a dump to records; a folder of ours stands where theirs has a file."""
-    for name in ("action", "dataset"):
-        if not getattr(values, name):
-            raise UsageError("dataPrep.py", f"no --{name}", "`--action ACTION --dataset NAME`")
     if values.dataset in WEIGHTS:
         remedy = "`ordsmed import CHECKPOINT FOLDER` takes over what you have; models.toml gives it a name"
         raise UsageError("--dataset", f"found {values.dataset}, which is nowhere to be had", "", remedy)
@@ -641,22 +586,20 @@ def preparation(values: Values, call: Call) -> None:
 
 def _download(values: Values, call: Call, home: Path) -> None:
     """What stands is not fetched again, whoever put it there; books that cannot be had are counted, as theirs does."""
-    known = [*FETCHED] if values.dataset == "all" else ["bookscorpus", "wikicorpus_en"]
-    named = [one for one in known if one != "wikicorpus_zh"] if values.dataset in ("all", BOTH) else [values.dataset]
-    place, calls = home / "download", []
-    for name in named:
-        if (stands := place / (f"{name}/v1.1" if name == "squad" else name)).exists():
-            call.notes.append(f"{stands}: stands, and is not fetched again")
+    several = {"all": [name for name in FETCHED if name != "wikicorpus_zh"], BOTH: ["bookscorpus", "wikicorpus_en"]}
+    folder = home / "download"
+    for name in several.get(values.dataset, [values.dataset]):
+        if (target := folder / (f"{name}/v1.1" if name == "squad" else name)).exists():
+            call.notes.append(f"{target}: stands, and is not fetched again")
             continue
-        one = Call("fetch", words=[FETCHED[name], "--out", str(place)])
-        one.words += ["--allow-missing"] if name == "bookscorpus" else []
-        one.after.append(
-            (lambda: _by_version(place / "squad"))
+        fetching = Call("fetch", words=[FETCHED[name], "--out", str(folder)])
+        fetching.words += ["--allow-missing"] if name == "bookscorpus" else []
+        fetching.after.append(
+            functools.partial(_by_version, folder / name)
             if name == "squad"
-            else lambda own=name: _link(place / own, place / FETCHED[own])  # type: ignore[misc]
+            else functools.partial(_link, folder / name, folder / FETCHED[name])
         )
-        calls.append(one)
-    call.then = calls
+        call.then.append(fetching)
 
 
 def _by_version(place: Path) -> None:
@@ -676,8 +619,7 @@ def _formatting(values: Values, call: Call, home: Path) -> None:
     else:
         read = home / ("extracted" if values.skip_wikiextractor else "download") / "wikicorpus_en"
         call.put("source", {"kind": "wikipedia", "path": str(read)})
-    for key, value in (("shortest", 1), ("duplicates", "keep"), ("validation", 0.0)):
-        call.put(key, value)
+    call.set("shortest=1 duplicates=keep validation=0.0")
     call.put("out", str(_formatted(home, values.dataset)))
 
 
@@ -692,10 +634,10 @@ def _sharded(values: Values, home: Path) -> Path:
 
 def _sharding(values: Values, call: Call, home: Path) -> None:
     """Articles and books whole, dealt out over files of equal length; of both corpora in each."""
-    named = ["bookscorpus", "wikicorpus_en"] if values.dataset == BOTH else [values.dataset]
+    names = ["bookscorpus", "wikicorpus_en"] if values.dataset == BOTH else [values.dataset]
     if values.dataset not in (BOTH, "bookscorpus", "wikicorpus_en") and not values.input_files:
         raise UsageError("--dataset", f"found {values.dataset} with sharding", f"wikicorpus_en, bookscorpus or {BOTH}")
-    sources = values.input_files.split(",") if values.input_files else [str(_formatted(home, one)) for one in named]
+    sources = values.input_files.split(",") if values.input_files else [str(_formatted(home, name)) for name in names]
     if wrong := next((path for path in sources if Path(path).is_file()), None):
         raise UsageError("--input_files", f"found {wrong}, a file", "folders of corpora",
                          "`ordsmed corpus folder source.path=TEXTS out=FOLDER` makes one")  # fmt: skip
@@ -723,65 +665,62 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
     shards, vocabulary = _sharded(values, home), values.vocab_file or str(home / "vocab.txt")
     lowercase = bool(values.do_lower_case) if "do_lower_case" in values.given else None
     for side, parts in (("train", values.n_training_shards), ("test", values.n_test_shards)):
-        one = call if side == "train" else Call("encode records")
-        one.verb, one.writes = "encode records", str(out / side)
-        _records(one, str(shards / side), str(out / side), values.max_seq_length, parts, SEED)
-        one.put("encode: tokenizer", _cased(one, vocabulary, lowercase, "--do_lower_case=0"))
+        part = call if side == "train" else Call("encode records")
+        part.verb, part.writes = "encode records", str(out / side)
+        _records(part, str(shards / side), str(out / side), values.max_seq_length, parts, SEED)
+        part.put("encode: tokenizer", _cased(part, vocabulary, lowercase, "--do_lower_case=0"))
         encoded = shards / f"encoded_{case}"
         kept = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
-        for name in kept.keys() & one.recipes.keys():
-            one.put(f"{name}: out", str(kept[name]))
-            one.kept[name] = perform.folder_for(kept[name])  # one recipe, whatever the length of the records
+        for name in kept.keys() & part.recipes.keys():
+            part.put(f"{name}: out", str(kept[name]))
+            part.kept[name] = perform.folder_for(kept[name])  # one recipe, whatever the length of the records
         if side == "test" and parts:
-            call.then.append(one)
+            call.then.append(part)
 
 
 PRECISIONS = {"amp": "fp16", "tf32": "tf32", "fp32": "fp32"}
-ACCUMULATED = {"true": True, "false": False}
 BENCH_PRETRAINING = (
     Flag("train_batch_size_p1", 176, "table.cells", joint=True),
-    Flag("precision", "amp", "layout.precision", joint=True),
-    Flag("xla", "xla", "layout.compile", joint=True),
-    Flag("num_gpus", 8, "table.devices", joint=True),
-    Flag("accumulate_gradients", "true", "table.cells", joint=True),
+    Flag("precision", "amp", "layout.precision", by=PRECISIONS, one_of=tuple(PRECISIONS)),
+    Flag("xla", "xla", "layout.compile", by={"xla": True, "no_xla": False}, one_of=("xla", "no_xla")),
+    Flag("num_gpus", 8, "table.devices", by=lambda count: [count]),
+    Flag("accumulate_gradients", "true", "table.cells", joint=True, one_of=("true", "false")),
     Flag("gradient_accumulation_steps_p1", 48, "table.cells", joint=True),
     Flag("train_batch_size_p2", 24, "table.cells", joint=True),
     Flag("gradient_accumulation_steps_p2", 144, "table.cells", joint=True),
-    Flag("electra_model", "base", "model.size", joint=True),
+    Flag("electra_model", "base", "model.size", one_of=tuple(WIDTHS)),
 )
 
 
 def bench_pretraining(values: Values, call: Call) -> None:
     """Ten steps of each phase, on made-up rows: rows a second beside theirs."""
-    name = "benchmark_pretraining.sh"
-    precision, compiled = _precision(values, name), _one_of(values, name, "xla", {"xla": True, "no_xla": False})
-    accumulates = _one_of(values, name, "accumulate_gradients", ACCUMULATED)
-    table = run.read_table(run.find_recipe("electra-nvidia", "bench"), "bench")
+    _lay_over(call, "electra-nvidia")
     cells = []
     for length, rows, passes in (
         (128, values.train_batch_size_p1, values.gradient_accumulation_steps_p1),
         (512, values.train_batch_size_p2, values.gradient_accumulation_steps_p2),
     ):
-        batch = rows * (passes if accumulates else 1)
+        batch = rows * (passes if values.accumulate_gradients == "true" else 1)
         cells.append([f"length={length}", f"batch={batch}", f"layout.micro={rows}"])
-    call.recipes["bench"] = table
-    call.put("model.size", _one_of(values, name, "electra_model", {size: size for size in WIDTHS}))
     call.put("objective.generator", {"width": generator_width(values.electra_model, SHARE)})
-    call.put("layout.precision", precision)
-    call.put("layout.compile", compiled)
     call.put("table.cells", cells)
-    call.put("table.devices", [values.num_gpus])
     call.gpus, call.devices = values.num_gpus, 0
     call.notes.append("a batch in the table is of one GPU; the table has rows a second of all of them")
 
 
+def _lay_over(call: Call, recipe: str) -> None:
+    """Lay what the flags set over a shipped bench."""
+    whole = run.read_table(run.find_recipe(recipe, "bench"), "bench")
+    call.recipes["bench"] = run.lay_over(whole, call.recipes["bench"])
+
+
 BENCH_SQUAD = (
-    Flag("mode", "train", "the recipe", joint=True),
+    Flag("mode", "train", "the recipe", joint=True, one_of=("train", "eval")),
     Flag("num_gpu", 8, "table.devices", joint=True),
     Flag("batch_size", 16, "batch", joint=True),
     Flag("infer_batch_size", int, "batches", joint=True),
-    Flag("precision", "amp", "layout.precision", joint=True),
-    Flag("squad_version", "1.1", "task.version", joint=True),
+    Flag("precision", "amp", "layout.precision", by=PRECISIONS, one_of=tuple(PRECISIONS)),
+    Flag("squad_version", "1.1", "task.version"),
     Flag("squad_dir", str, "task.train", joint=True),
     Flag("out_dir", "results", nothing="a table is printed, and measurements.jsonl kept"),
     Flag("init_checkpoint", "None", "init", joint=True),
@@ -791,21 +730,15 @@ BENCH_SQUAD = (
 
 def bench_squad(values: Values, call: Call) -> None:
     """Steps of fine-tuning, or latencies; of made-up windows as long as SQuAD's, or of the data's folder if said."""
-    name = "benchmark_squad.sh"
-    mode, precision = _one_of(values, name, "mode", {"train": "train", "eval": "eval"}), _precision(values, name)
-    table = run.read_table(run.find_recipe(f"squad-{mode}-nvidia", "bench"), "bench")
-    call.recipes["bench"] = table
-    call.put("layout.precision", precision)
-    call.put("task.version", values.squad_version)
-    if mode == "train":
+    _lay_over(call, f"squad-{values.mode}-nvidia")
+    if values.mode == "train":
         call.put("batch", values.batch_size)
         call.put("table.devices", [values.num_gpu])
         call.gpus, call.devices = values.num_gpu, 0
         call.notes.append("a batch in the table is of one GPU; the table has examples a second of all of them")
     else:
         batch = values.infer_batch_size or values.batch_size
-        usual = {one: times for one, times in table["batches"]}
-        call.put("batches", [[batch, usual.get(batch, 20)]])
+        call.put("batches", [[batch, dict(call.recipes["bench"]["batches"]).get(batch, 20)]])
         if values.num_gpu > 1:
             call.notes.append(f"{values.num_gpu} GPUs: one is asked, as theirs asks its first alone")
     if values.init_checkpoint not in NONE:
@@ -818,22 +751,13 @@ def bench_squad(values: Values, call: Call) -> None:
         call.notes.append("windows are made up, as long as those of SQuAD 1.1; the 7th word names SQuAD's folder")
 
 
-def _precision(values: Values, name: str) -> str:
-    return str(_one_of(values, name, "precision", PRECISIONS))
-
-
-def _one_of(values: Values, name: str, word: str, known: dict[str, Any]) -> Any:
-    """What a word by its place means."""
-    if (value := getattr(values, word)) not in known:
-        raise UsageError(f"{name}: {word}", f"found {value}", ", ".join(known))
-    return known[value]
-
-
 PROGRAMS = (
     Program("run_pretraining.py", "pretrain an ELECTRA from records, a phase a call", PRETRAINING, pretraining,
-            "pretrain"),
-    Program("run_tf_squad.py", "fine-tune an ELECTRA on SQuAD, and predict", SQUAD, squad, "finetune"),
-    Program("run_inference.py", "answer one question", INFERENCE, inference, "answer"),
+            "pretrain", sets="model.kind=electra objective.kind=rtd objective.examples=given data=<encode> validate=0 "
+            "phase.pack=false optimizer.epsilon=1e-6"),
+    Program("run_tf_squad.py", "fine-tune an ELECTRA on SQuAD, and predict", SQUAD, squad, "finetune",
+            sets="task.kind=squad"),
+    Program("run_inference.py", "answer one question", INFERENCE, inference, "answer", sets="task.kind=squad"),
     Program("postprocess_pretrained_ckpt.py", "the discriminator for Hugging Face", POSTPROCESSING, postprocessing,
             "export"),
     Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records",

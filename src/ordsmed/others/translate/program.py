@@ -357,6 +357,8 @@ class Program:
         for flag in self.flags:
             if flag.name.isupper() and (text := environment.get(flag.name, "")):
                 args[flag.key] = _value(flag, text)
+            if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, None, flag.default):
+                raise UsageError(f"{self.name}: {flag.name}", f"found {args[flag.key]}", ", ".join(flag.one_of))
             if flag.key not in args and flag.required:
                 raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
         for flag in self.flags:
