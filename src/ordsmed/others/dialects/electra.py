@@ -24,7 +24,7 @@ from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.lengths import check_length
-from ordsmed.others.translate.program import Call, Flag, Program, Values
+from ordsmed.others.translate.program import Call, Flag, Program, Values, idle, refused
 from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
 from ordsmed.weights import foreign
 
@@ -37,28 +37,30 @@ NETWORK = {  # their BertConfig
 QUICK = {"num_train_steps": 20, "train_batch_size": 8, "num_eval_steps": 2, "eval_batch_size": 4}  # of debug
 QUICK_NETWORK = {"num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4}
 ALL = 10**6  # checkpoints
-TPU, LOOP = "which devices there are is seen", "the loop need not be told"
-FITS = "rows are judged together as fits the device"
-MODEL = "the model says it"
+ADAM = "optimizer.kind=adamw optimizer.flavour=bert optimizer.epsilon=1e-6"
+RECORDS_SETS = (
+    "corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 encode:corpus=<corpus> "
+    "encode:tokenizer=<tokenizer> tokenizer:tokenizer.kind=wordpiece"
+)
+LOOP = "the loop need not be told"
 CASE = (
     Flag("--do-lower-case", True, "tokenizer: tokenizer.lowercase"),
     Flag("--no-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
     Flag("--do-strip-accents", True, "tokenizer: tokenizer.strip_accents", joint=True),
     Flag("--no-strip-accents", False, "tokenizer: tokenizer.strip_accents", joint=True),
 )
+RECORDS = (Flag("--max-seq-length", 128, "--length"), Flag("--num-processes", 1, "encode: processes", joint=True))
 BUILDING = (
     Flag("--corpus-dir", str, "corpus: source.path", required=True),
     Flag("--vocab-file", str, "tokenizer: tokenizer.file", required=True),
     Flag("--output-dir", str, "the folder that is written", joint=True, required=True),
-    Flag("--max-seq-length", 128, "--length", joint=True),
-    Flag("--num-processes", 1, "encode: processes", joint=True),
-    Flag("--blanks-separate-docs", True, "corpus: source.apart", joint=True, valued=True),
+    *RECORDS,
+    Flag("--blanks-separate-docs", True, "corpus: source.apart", by={False: "file"}, valued=True),
     *CASE,
 )
 WEB = (
-    Flag("--data-dir", str, "corpus: source.path", joint=True, required=True),
-    Flag("--max-seq-length", 128, "--length", joint=True),
-    Flag("--num-processes", 1, "encode: processes", joint=True),
+    Flag("--data-dir", str, "corpus: source.path", by=lambda folder: f"{folder}/openwebtext", required=True),
+    *RECORDS,
     *CASE,
 )
 
@@ -67,31 +69,24 @@ def building(values: Values, call: Call) -> None:
     """Records of texts with a sentence a line."""
     call.put("corpus: source.kind", "text")
     if not values.blanks_separate_docs:
-        call.put("corpus: source.apart", "file")
         call.notes.append("--blanks-separate-docs False: a file is a document; theirs takes the word False for true")
     _records(values, call, values.output_dir)
 
 
 def web(values: Values, call: Call) -> None:
     """Records of the archives of OpenWebText, a page a document."""
-    call.put("corpus: source", {"kind": "tar", "path": f"{values.data_dir}/openwebtext"})
+    call.put("corpus: source.kind", "tar")
     call.put("tokenizer: tokenizer.file", f"{values.data_dir}/vocab.txt")
     _records(values, call, f"{values.data_dir}/pretrain_tfrecords")
 
 
 def _records(values: Values, call: Call, out: str) -> None:
-    call.put("corpus: sentences", "lines")
-    call.put("corpus: duplicates", "keep")
-    call.put("corpus: validation", 0.0)
     perform.put_processes(call, "--num-processes", values.num_processes, "encode: processes", "corpus: processes")
-    call.put("encode: corpus", "<corpus>")
-    call.put("encode: tokenizer", "<tokenizer>")
-    call.put("tokenizer: tokenizer.kind", "wordpiece")
     for key in ("lower_case", "strip_accents"):
         if values.of[f"no_{key}"] or not values.of[f"do_{key}"]:
             call.put(f"tokenizer: tokenizer.{key.replace('_case', 'case')}", False)
     call.writes = out
-    call.words = ["<encode>", out, "rtd", "--length", str(values.max_seq_length), "--files", "1000", "--anew"]
+    call.words = ["<encode>", out, "rtd", *call.words, "--files", "1000", "--anew"]
 
 
 def _keys(*flags: Flag) -> tuple[Flag, ...]:
@@ -103,10 +98,10 @@ RUN = (
     Flag("--model-name", str, "the folder of the model", joint=True, required=True),
     Flag("--hparams", "{}", "its keys, one by one", joint=True),
 )
-MACHINES = (
-    Flag("use_tpu", False, nothing=TPU), Flag("num_tpu_cores", 1, nothing=TPU), Flag("tpu_job_name", str, nothing=TPU),
-    Flag("tpu_name", str, nothing=TPU), Flag("tpu_zone", str, nothing=TPU), Flag("gcp_project", str, nothing=TPU),
-)  # fmt: skip
+MACHINES = idle(
+    "which devices there are is seen",
+    "use_tpu=False num_tpu_cores=1 tpu_job_name:str tpu_name:str tpu_zone:str gcp_project:str",
+)
 PRETRAINING = (
     *RUN,
     *_keys(
@@ -126,7 +121,7 @@ PRETRAINING = (
         Flag("save_checkpoints_steps", 1000, "save"),
         Flag("num_train_steps", 1_000_000, "phase.steps", joint=True),
         Flag("num_eval_steps", 100, "validation_rows", joint=True),
-        Flag("keep_checkpoint_max", 5, "keep", joint=True),
+        Flag("keep_checkpoint_max", 5, "keep", by=lambda count: count or ALL),
         Flag("model_size", "small", "model", joint=True),
         Flag("model_hparam_overrides", {}, "model", joint=True),
         Flag("embedding_size", int, "model.embedding", joint=True),
@@ -147,8 +142,7 @@ PRETRAINING = (
         Flag("pretrain_tfrecords", str, "encode: records", joint=True),
         Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
         Flag("model_dir", str, "out", joint=True),
-        Flag("results_txt", str, nothing="theirs writes nothing to it either"),
-        Flag("results_pkl", str, nothing="theirs writes nothing to it either"),
+        *idle("theirs writes nothing to it either", "results_txt:str results_pkl:str"),
     ),
 )
 
@@ -163,8 +157,6 @@ def pretraining(values: Values, call: Call) -> None:
         raise UsageError(out, "holds a checkpoint of TensorFlow's", "a run of ours, or a new folder", remedy)
     model = _network(values)
     call.put("model", _model(model, values))
-    call.put("objective.kind", "rtd")
-    call.put("objective.examples", "given")
     if not values.untied_generator:
         call.put("objective.share", "all")
     else:
@@ -175,9 +167,7 @@ def pretraining(values: Values, call: Call) -> None:
                 raise UsageError(f"--hparams {key}", f"found {values.of[key]:g}", "a share that leaves 1 or more")
         call.put("objective.generator", {"width": width, "layers": layers})
         call.put("objective.share", "none" if values.untied_generator_embeddings else "embeddings")
-    data = Path(values.data_dir)
-    call.put("data", "<encode>")
-    records = values.pretrain_tfrecords or f"{data}/pretrain_tfrecords/pretrain_data.tfrecord*"
+    records = values.pretrain_tfrecords or f"{values.data_dir}/pretrain_tfrecords/pretrain_data.tfrecord*"
     call.put("encode: records", records)
     flag, remedy = "--hparams max_seq_length", "build_pretraining_dataset.py with that --max-seq-length"
     call.before.append(lambda: check_length([records], values.max_seq_length, flag, remedy))
@@ -185,19 +175,14 @@ def pretraining(values: Values, call: Call) -> None:
         call.put("encode: validation_records", records)  # as theirs, which judges what it learned from
         steps, rows = (_quick(values, name) for name in ("num_eval_steps", "eval_batch_size"))
         call.put("validation_rows", steps * rows)
-    call.put("encode: tokenizer", "<tokenizer>")
-    call.put("tokenizer: tokenizer.kind", "wordpiece")
-    call.put("tokenizer: tokenizer.file", values.vocab_file or f"{data}/vocab.txt")
+    call.put("tokenizer: tokenizer.file", values.vocab_file or f"{values.data_dir}/vocab.txt")
     call.put("out", out)
-    call.put("validate", 0)
-    call.put("keep", values.keep_checkpoint_max or ALL)
-    _adam(call)
-    _course(values, call)
+    _put_rates(values, call)
     if values.debug:
         call.words = ["--anew"]  # as theirs empties the folder
 
 
-def _course(values: Values, call: Call) -> None:
+def _put_rates(values: Values, call: Call) -> None:
     """Steps and rate; a warm-up that is longer than the training is cut where its rate would be."""
     steps, batch = (_quick(values, name) for name in ("num_train_steps", "train_batch_size"))
     rate, warmup = values.learning_rate, values.num_warmup_steps
@@ -205,10 +190,10 @@ def _course(values: Values, call: Call) -> None:
         call.notes.append(f"{warmup:,} steps of warm-up are not reached in {steps:,}: the rate rises to a share of it")
         rate, warmup = rate * steps / warmup, steps
     power = values.lr_decay_power
-    course = {"kind": "linear"} if power == 1 else {"kind": "polynomial", "power": power}
-    for key, value in (("steps", steps), ("batch", batch), ("rate", rate), ("warmup", warmup), ("pack", False)):
+    schedule = {"kind": "linear"} if power == 1 else {"kind": "polynomial", "power": power}
+    phase = {"steps": steps, "batch": batch, "rate": rate, "warmup": warmup, "schedule": schedule | {"since": "start"}}
+    for key, value in phase.items():
         call.put(f"phase.{key}", value)
-    call.put("phase.schedule", course | {"since": "start"})
 
 
 def _quick(values: Values, name: str) -> int:
@@ -216,32 +201,27 @@ def _quick(values: Values, name: str) -> int:
     return int(QUICK[name] if values.debug and name not in values.given else values.of[name])
 
 
-def _adam(call: Call) -> None:
-    for key, value in (("kind", "adamw"), ("flavour", "bert"), ("epsilon", 1e-6)):
-        call.put(f"optimizer.{key}", value)
-
-
 def _network(values: Values) -> dict[str, Any]:
     """Their settings of the network."""
     if values.model_size not in SIZES:
         raise UsageError("--hparams model_size", f"found {values.model_size}", ", ".join(SIZES))
-    own = values.model_hparam_overrides or {}
-    for name in own:
+    overrides = values.model_hparam_overrides or {}
+    for name in overrides:
         if name not in NETWORK:
             raise UsageError("--hparams model_hparam_overrides", f"has no key `{name}`", "", nearest(name, NETWORK))
     sizes = dict(zip(("hidden_size", "num_hidden_layers"), SIZES[values.model_size], strict=True))
-    known = NETWORK | sizes | own
+    known = NETWORK | sizes | overrides
     width = known["hidden_size"]
     if not isinstance(width, int):
         raise UsageError("--hparams model_hparam_overrides", f"hidden_size: found {width}", "a whole number")
-    known |= {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width} | own
+    known |= {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width} | overrides
     return known | (QUICK_NETWORK if values.debug else {})
 
 
-def _model(theirs: dict[str, Any], values: Values) -> dict[str, Any]:
-    embedding = values.embedding_size or (128 if values.model_size == "small" else theirs["hidden_size"])
+def _model(config: dict[str, Any], values: Values) -> dict[str, Any]:
+    embedding = values.embedding_size or (128 if values.model_size == "small" else config["hidden_size"])
     place = Path("--hparams model_hparam_overrides")
-    return dict(settings.changed(foreign.meant("electra", {**theirs, "embedding_size": embedding}, place)))
+    return dict(settings.changed(foreign.meant("electra", {**config, "embedding_size": embedding}, place)))
 
 
 GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "rte", "qnli": "qnli", "qqp": "qqp",
@@ -249,17 +229,13 @@ GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "
 SQUAD = {"squad": "2.0", "squadv1": "1.1"}
 TASKS = (*GLUE, *SQUAD, "chunk")
 UNORDERED = ("mrpc", "sts")
-TOLD = {  # theirs -> ours, of scores that bear another name
-    "mcc": "matthews",
-    "loss": "validation",
-}
+OUR_NAMES = {"mcc": "matthews", "loss": "validation"}  # of scores that have another name there
 SCORES = {
     "cola": ("mcc", "loss"),
     "sts": ("pearson", "spearman", "loss"),
     "chunk": ("precision", "recall", "f1", "loss"),
 }
 RESULTS_OF_QUESTIONS = {"qa_preds_file": "preds", "qa_na_file": "null_odds", "qa_eval_file": "eval"}
-JOINT = "leave it out: a classifier tells what has no answer"
 FINETUNING = (
     *RUN,
     *_keys(
@@ -271,9 +247,8 @@ FINETUNING = (
         Flag("keep_all_models", True, nothing="of several trials each leaves its weights"),
         Flag("model_size", "small", "rate, layer_decay", joint=True),
         Flag("task_names", ["chunk"], "task", joint=True),
-        Flag("model_hparam_overrides", {}, nothing=MODEL),
-        Flag("embedding_size", int, nothing=MODEL),
-        Flag("vocab_size", 30522, nothing=MODEL),
+        Flag("model_hparam_overrides", {}, nothing="the model says it"),
+        *idle("the model says it", "embedding_size:int vocab_size=30522"),
         Flag("do_lower_case", True, "tokenizer: tokenizer.lowercase", joint=True),
         Flag("learning_rate", 1e-4, "rate", joint=True),
         Flag("weight_decay_rate", 0.01, "optimizer.decay"),
@@ -287,15 +262,16 @@ FINETUNING = (
         Flag("n_writes_test", 5, nothing="test files are predicted by `ordsmed predict`"),
         Flag("max_seq_length", 128, "task.length", joint=True),
         Flag("train_batch_size", 32, "batch"),
-        Flag("eval_batch_size", 32, nothing=FITS),
-        Flag("predict_batch_size", 32, nothing=FITS),
+        *idle("rows are judged together as fits the device", "eval_batch_size=32 predict_batch_size=32"),
         Flag("double_unordered", True, "task.unordered", joint=True),
         Flag("max_query_length", 64, "task.longest_question", joint=True),
         Flag("doc_stride", 128, "task.stride", joint=True),
         Flag("n_best_size", 20, "task.n_best", joint=True),
         Flag("max_answer_length", 30, "task.longest_answer", joint=True),
-        Flag("answerable_classifier", True, refused=JOINT),
-        Flag("answerable_uses_start_logits", True, refused=JOINT),
+        *refused(
+            "leave it out: a classifier tells what has no answer",
+            "answerable_classifier=True answerable_uses_start_logits=True",
+        ),
         Flag("answerable_weight", 0.5, "task.answerable_weight", joint=True),
         Flag("joint_prediction", True, "task.head", joint=True),
         Flag("beam_size", 20, "task.beam", joint=True),
@@ -334,9 +310,9 @@ def finetuning(values: Values, call: Call) -> None:
     folder = Path(values.data_dir) / "finetuning_data" / task
     dev = str(folder / f"{'dev_matched' if task == 'mnli' else 'dev'}.{ending}")
     if not values.do_train:
-        head = ["head"] if "joint_prediction" in values.given else []
-        how = asked_by(_task(values, task), *head)
-        _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *how])
+        head = ["head"] if values.says("joint_prediction") else []
+        words = asked_by(_task(values, task), *head)
+        _put_evaluation(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *words])
         return
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
@@ -354,10 +330,10 @@ def finetuning(values: Values, call: Call) -> None:
     call.words = ["--anew"]  # as theirs empties the folder
 
 
-def _judging(values: Values, call: Call, out: str, words: list[str]) -> None:
+def _put_evaluation(values: Values, call: Call, out: str, words: list[str]) -> None:
     """The model that is named, else the one that stands where a training leaves it."""
     model, step = run_of(values.init_checkpoint, call) if values.init_checkpoint else (out, None)
-    check_tokenizer(call, model, values.vocab_file, values.do_lower_case if "do_lower_case" in values.given else None)
+    check_tokenizer(call, model, values.vocab_file, values.do_lower_case if values.says("do_lower_case") else None)
     call.verb = "predict"
     call.recipes.clear()
     call.words = [model, *words, *([] if step is None else ["--step", str(step)])]
@@ -408,9 +384,7 @@ def _rates(values: Values, call: Call, task: str) -> None:
     call.put("rate", chosen["learning_rate"])
     call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
     call.put("epochs", chosen["num_train_epochs"])
-    call.put("epoch_steps", "up")
-    call.put("schedule", {"kind": "linear", "since": "start"})
-    _adam(call)
+    call.set(f"epoch_steps=up schedule.kind=linear schedule.since=start {ADAM}")
 
 
 def _vocabulary(values: Values, call: Call) -> None:
@@ -439,21 +413,21 @@ def _results(values: Values, task: str, top: Path, out: Path) -> None:
     lines = []
     for trial in trials:
         scores = files.read_table(trial / ("scores.json" if trained else "predicted/scores.json"))
-        lines.append(f"{task}: " + " - ".join(f"{name}: {value:.2f}" for name, value in _told(task, scores).items()))
+        lines.append(f"{task}: " + " - ".join(f"{name}: {value:.2f}" for name, value in _renamed(task, scores).items()))
     results = Path(values.results_txt or top / "results" / f"{task}_results.txt")
     results.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(results, "\n".join([*lines, ""]))
     if task in SQUAD:
         answers = trials[-1] / ("predictions" if trained else "predicted")
-        _answers(values, task, top / "results" / f"{task}_qa", answers, _told(task, scores))
+        _answers(values, task, top / "results" / f"{task}_qa", answers, _renamed(task, scores))
 
 
-def _told(task: str, scores: dict[str, Any]) -> dict[str, float]:
+def _renamed(task: str, scores: dict[str, Any]) -> dict[str, float]:
     """Scores under the names that theirs have."""
     if task in SQUAD:
-        others = ("step", "examples", "validation", "guessing", *(["exact_match"] if task == "squad" else []))
-        return {name: value for name, value in sorted(scores.items()) if name not in others}
-    named = {name: scores.get(TOLD.get(name, name)) for name in SCORES.get(task, ("accuracy", "loss"))}
+        hidden = ("step", "examples", "validation", "guessing", *(["exact_match"] if task == "squad" else []))
+        return {name: value for name, value in sorted(scores.items()) if name not in hidden}
+    named = {name: scores.get(OUR_NAMES.get(name, name)) for name in SCORES.get(task, ("accuracy", "loss"))}
     return {name: value for name, value in named.items() if value is not None}
 
 
@@ -472,10 +446,12 @@ def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict
 
 INSTEAD = {"flops_computation.py": "`ordsmed estimate RECIPE` counts floating-point operations"}
 PROGRAMS = (
-    Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records"),
-    Program(
-        "build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web, "encode records"
-    ),
-    Program("run_pretraining.py", "pretrain an ELECTRA from records", PRETRAINING, pretraining, "pretrain"),
+    Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records",
+            sets=RECORDS_SETS),
+    Program("build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web,
+            "encode records", sets=RECORDS_SETS),
+    Program("run_pretraining.py", "pretrain an ELECTRA from records", PRETRAINING, pretraining, "pretrain",
+            sets="objective.kind=rtd objective.examples=given data=<encode> encode:tokenizer=<tokenizer> "
+            f"tokenizer:tokenizer.kind=wordpiece validate=0 phase.pack=false {ADAM}"),
     Program("run_finetuning.py", "fine-tune on a task of GLUE, SQuAD or chunks", FINETUNING, finetuning, "finetune"),
-)
+)  # fmt: skip

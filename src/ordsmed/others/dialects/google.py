@@ -15,57 +15,49 @@ from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.others.translate import perform
+from ordsmed.others.translate.converters import SQUAD_VERSION, listed
 from ordsmed.others.translate.lengths import check_length
-from ordsmed.others.translate.program import Call, Flag, Program, Values
+from ordsmed.others.translate.program import Call, Flag, Program, Values, idle
 from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
 from ordsmed.text.labelled import glue
 from ordsmed.weights import foreign, google
 
-TPU = "which devices there are is seen"
 TASKS = ("cola", "mnli", "mrpc", "sst-2", "qqp", "qnli", "rte", "xnli")
 CHINESE = "zh"  # of XNLI, as in their code
-STEPS = "checkpoints are judged as the recipe says"
+FITS = "examples are computed together as fits the device"
 
 MACHINES = (
-    Flag("--use_tpu", False, nothing=TPU), Flag("--tpu_name", str, nothing=TPU), Flag("--tpu_zone", str, nothing=TPU),
-    Flag("--gcp_project", str, nothing=TPU), Flag("--master", str, nothing=TPU),
-    Flag("--num_tpu_cores", 8, nothing=TPU), Flag("--iterations_per_loop", 1000, nothing=STEPS),
-)  # fmt: skip
+    *idle(
+        "which devices there are is seen",
+        "--use_tpu=False --tpu_name:str --tpu_zone:str --gcp_project:str --master:str --num_tpu_cores=8",
+    ),
+    Flag("--iterations_per_loop", 1000, nothing="checkpoints are judged as the recipe says"),
+)
 
 RECORDS = (
-    Flag("--input_file", str, "corpus: source.path", joint=True),
-    Flag("--output_file", str, "the folder that is written", joint=True),
-    Flag("--vocab_file", str, "encode: tokenizer", joint=True),
-    Flag("--do_lower_case", True, "encode: tokenizer", joint=True),
+    Flag("--input_file", str, "corpus: source.path", by=listed, required=True),
+    Flag("--output_file", str, "the folder that is written", joint=True, required=True),
+    Flag("--vocab_file", str, "tokenizer: tokenizer.file", required=True),
+    Flag("--do_lower_case", True, "tokenizer: tokenizer.lowercase"),
     Flag("--do_whole_word_mask", False, "unit", joint=True),
-    Flag("--max_seq_length", 128, "--length", joint=True),
+    Flag("--max_seq_length", 128, "--length"),
     Flag("--max_predictions_per_seq", 20, "most", joint=True),
     Flag("--masked_lm_prob", 0.15, "hide", joint=True),
     Flag("--short_seq_prob", 0.1, "short", joint=True),
-    Flag("--dupe_factor", 10, "--times", joint=True),
-    Flag("--random_seed", 12345, "--seed", joint=True),
+    Flag("--dupe_factor", 10, "--times"),
+    Flag("--random_seed", 12345, "--seed"),
 )
 
 
 def records(values: Values, call: Call) -> None:
     """Examples of pairs with their masks, in files of the names that are said."""
-    _needs(values, "create_pretraining_data.py", "input_file", "output_file", "vocab_file")
-    call.put("corpus: source", {"kind": "text", "path": values.input_file.split(",")})
-    call.put("corpus: sentences", "lines")
-    call.put("corpus: duplicates", "keep")
-    call.put("corpus: validation", 0.0)
-    call.put("encode: corpus", "<corpus>")
-    call.put("encode: tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
     how = [f"hide={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
-    how += [f"short={values.short_seq_prob:g}"]
-    how += ["unit=word"] if values.do_whole_word_mask else []
-    names = values.output_file.split(",")
+    how += [f"short={values.short_seq_prob:g}", *["unit=word"] * values.do_whole_word_mask]
+    names = listed(values.output_file)
     call.writes = names[0]
-    place = perform.FOLDER / "-".join(part for part in Path(names[0]).parts if part.strip("/.")) / "records"
-    call.after.append(lambda: leave_records(place, [Path(name) for name in names]))
-    call.words = ["<encode>", str(place), "mlm_nsp", *how, "--length", str(values.max_seq_length),
-                  "--times", str(values.dupe_factor), "--seed", str(values.random_seed), "--files",
-                  str(len(names)), "--anew"]  # fmt: skip
+    folder = perform.folder_for(names[0]) / "records"
+    call.after.append(lambda: leave_records(folder, [Path(name) for name in names]))
+    call.words = ["<encode>", str(folder), "mlm_nsp", *how, *call.words, "--files", str(len(names)), "--anew"]
 
 
 def leave_records(folder: Path, targets: list[Path]) -> None:
@@ -73,20 +65,14 @@ def leave_records(folder: Path, targets: list[Path]) -> None:
     for path, target in zip(sorted(folder.glob("*.tfrecord*")), targets, strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, target)  # to another file system, it may be
-    if not (beside := targets[0].parent / "vocab.txt").exists():
-        shutil.copyfile(folder / "vocab.txt", beside)
-
-
-def _tokenizer(vocabulary: str, lower: bool, call: Call) -> str:
-    """A vocabulary's file, read as the flag says."""
-    call.put("tokenizer: tokenizer", {"kind": "wordpiece", "file": vocabulary, "lowercase": lower})
-    return "<tokenizer>"
+    if not (listing := targets[0].parent / "vocab.txt").exists():
+        shutil.copyfile(folder / "vocab.txt", listing)
 
 
 PRETRAINING = (
-    Flag("--bert_config_file", str, "model", joint=True),
-    Flag("--input_file", str, "encode: records", joint=True),
-    Flag("--output_dir", str, "out"),
+    Flag("--bert_config_file", str, "model", joint=True, required=True),
+    Flag("--input_file", str, "encode: records", joint=True, required=True),
+    Flag("--output_dir", str, "out", required=True),
     Flag("--init_checkpoint", str, "init", joint=True),
     Flag("--max_seq_length", 128, "phase.length"),
     Flag("--max_predictions_per_seq", 20, nothing="records say which places are hidden"),
@@ -105,38 +91,27 @@ PRETRAINING = (
 
 def pretraining(values: Values, call: Call) -> None:
     """Masked words and pairs of records, with Google's Adam and the jump of its schedule."""
-    _needs(values, "run_pretraining.py", "bert_config_file", "input_file", "output_dir")
     if not values.do_train:
         problem = "found without --do_train" if values.do_eval else "missing, and --do_eval"
-        raise UsageError(
-            "--do_eval" if values.do_eval else "--do_train",
-            problem,
-            "--do_train, which goes on with the run in --output_dir and validates at its end",
-        )
+        flag = "--do_eval" if values.do_eval else "--do_train"
+        wanted = "--do_train, which goes on with the run in --output_dir and validates at its end"
+        raise UsageError(flag, problem, wanted)
     call.put("model", _model(values.bert_config_file))
-    call.put("objective.kind", "mlm_nsp")
-    call.put("objective.examples", "masked")
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
-    call.put("data", "<encode>")
-    records = [inner for name in values.input_file.split(",") for inner in _files(name)]
+    records = [inner for name in listed(values.input_file) for inner in _files(name)]
     call.put("encode: records", records)
     remedy = "create_pretraining_data.py with that --max_seq_length"
     call.before.append(lambda: check_length(records, values.max_seq_length, "--max_seq_length", remedy))
-    beside = (values.input_file.split(",")[0], values.init_checkpoint, values.bert_config_file)
-    call.put("encode: tokenizer", str(_vocabulary(*beside)))
-    call.put("validate", 0)
+    near = (listed(values.input_file)[0], values.init_checkpoint, values.bert_config_file)
+    call.put("encode: tokenizer", str(_vocabulary(*near)))
     if values.do_eval:
         call.put("encode: validation_records", records)  # as theirs, which judges what it reads
         call.put("validation_rows", values.max_eval_steps * values.eval_batch_size)
         call.after.append(lambda: leave_validation(Path(values.output_dir)))
-    call.put("phase.pack", False)
-    call.put("phase.schedule", {"kind": "linear", "since": "jump"})
-    _adam(call)
 
 
-def _adam(call: Call) -> None:
-    call.put("optimizer", {"kind": "adamw", "flavour": "bert", "epsilon": 1e-6, "decay": 0.01})
+ADAM = "optimizer.kind=adamw optimizer.flavour=bert optimizer.epsilon=1e-6 optimizer.decay=0.01"
 
 
 def _model(path: str) -> dict[str, Any]:
@@ -167,26 +142,26 @@ def _write_results(folder: Path, results: dict[str, Any]) -> None:
     files.write_text(folder / "eval_results.txt", "".join(f"{key} = {results[key]}\n" for key in sorted(results)))
 
 
-def _vocabulary(*beside: str | None) -> Path:
-    """The vocabulary that stands beside one of these."""
-    looked = [Path(name) if Path(name).is_dir() else Path(name).parent for name in beside if name]
-    for place in looked:
-        if (place / "vocab.txt").is_file():
-            return place / "vocab.txt"
-    folders = ", ".join(dict.fromkeys(map(str, looked)))
+def _vocabulary(*paths: str | None) -> Path:
+    """The vocabulary that is next to one of these."""
+    parents = [Path(path) if Path(path).is_dir() else Path(path).parent for path in paths if path]
+    for folder in parents:
+        if (folder / "vocab.txt").is_file():
+            return folder / "vocab.txt"
+    folders = ", ".join(dict.fromkeys(map(str, parents)))
     raise UsageError("run_pretraining.py", f"no vocab.txt in {folders}", "one beside the records or the checkpoint")
 
 
 LEARNING = (
     Flag("--bert_config_file", str, nothing="the folder of --init_checkpoint says it"),
     Flag("--vocab_file", str, "tokenizer", joint=True),
-    Flag("--init_checkpoint", str, "init", joint=True),
-    Flag("--output_dir", str, "out"),
+    Flag("--init_checkpoint", str, "init", joint=True, required=True),
+    Flag("--output_dir", str, "out", required=True),
     Flag("--do_lower_case", True, "tokenizer", joint=True),
     Flag("--do_train", False, "finetune", joint=True),
     Flag("--do_predict", False, "predict", joint=True),
     Flag("--train_batch_size", 32, "batch"),
-    Flag("--predict_batch_size", 8, nothing="examples are computed together as fits the device"),
+    Flag("--predict_batch_size", 8, nothing=FITS),
     Flag("--learning_rate", 5e-5, "rate"),
     Flag("--num_train_epochs", 3.0, "epochs"),
     Flag("--warmup_proportion", 0.1, "warmup"),
@@ -195,11 +170,11 @@ LEARNING = (
 )
 CLASSES = (
     *LEARNING,
-    Flag("--data_dir", str, "task.train", joint=True),
-    Flag("--task_name", str, "task.name", joint=True),
+    Flag("--data_dir", str, "task.train", joint=True, required=True),
+    Flag("--task_name", str, "task.name", joint=True, required=True),
     Flag("--max_seq_length", 128, "task.length"),
     Flag("--do_eval", False, "task.dev", joint=True),
-    Flag("--eval_batch_size", 8, nothing="examples are computed together as fits the device"),
+    Flag("--eval_batch_size", 8, nothing=FITS),
 )
 QUESTIONS = (
     *LEARNING,
@@ -210,15 +185,14 @@ QUESTIONS = (
     Flag("--max_query_length", 64, "task.longest_question"),
     Flag("--n_best_size", 20, "task.n_best"),
     Flag("--max_answer_length", 30, "task.longest_answer"),
-    Flag("--version_2_with_negative", False, "task.version", joint=True),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
+    Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--verbose_logging", False, nothing="every run writes log.txt into its folder"),
 )
 
 
 def classes(values: Values, call: Call) -> None:
     """A task of GLUE by its name."""
-    _needs(values, "run_classifier.py", "task_name", "data_dir", "init_checkpoint", "output_dir")
     name, out = values.task_name.lower(), Path(values.output_dir)
     if name not in TASKS:
         raise UsageError("--task_name", f"found {values.task_name}", ", ".join(TASKS))
@@ -226,11 +200,10 @@ def classes(values: Values, call: Call) -> None:
     if not (values.do_train or values.do_eval or values.do_predict):
         raise UsageError("--do_train", "missing, and every other --do_ flag", "one of them at least")
     calls = [call] if values.do_train else []
-    call.put("task.kind", "classify")
     call.put("task.name", name)
     if name == "xnli":
         call.put("task.language", CHINESE)
-    asked = [] if values.do_train else asked_by(call.recipes["finetune"]["task"])
+    task = [] if values.do_train else asked_by(call.recipes["finetune"]["task"])
     if values.do_train:
         _learning(values, call)
         if name == "mrpc":
@@ -240,11 +213,11 @@ def classes(values: Values, call: Call) -> None:
             call.put("task.dev", dev)
             call.after.append(lambda: leave_scores(out, out / "scores.json"))
     elif values.do_eval:
-        judged = _predicting(values, dev, out / "judged", [*asked, "--scores"])
-        judged.after.append(lambda: leave_scores(out, out / "judged" / "scores.json"))
-        calls.append(judged)
+        evaluation = _predicting(values, dev, out / "judged", [*task, "--scores"])
+        evaluation.after.append(lambda: leave_scores(out, out / "judged" / "scores.json"))
+        calls.append(evaluation)
     if values.do_predict:
-        predicted = _predicting(values, test, out / "predicted", asked)
+        predicted = _predicting(values, test, out / "predicted", task)
         predicted.after.append(lambda: leave_classes(out))
         calls.append(predicted)
     _in_turn(calls, call)
@@ -259,8 +232,8 @@ def _splits(name: str, values: Values) -> tuple[str, ...]:
     place, known = Path(values.data_dir), glue.named(name).files
     usual = {"train": "multinli/multinli.train.{}.tsv", "dev": "xnli.dev.tsv"}
     ends = [
-        next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), theirs)
-        for split, theirs in usual.items()
+        next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), path)
+        for split, path in usual.items()
     ]
     return *(end.format(CHINESE) for end in ends), ""
 
@@ -287,22 +260,18 @@ def leave_classes(folder: Path) -> None:
 
 def questions(values: Values, call: Call) -> None:
     """SQuAD with starts and ends apart."""
-    _needs(values, "run_squad.py", "init_checkpoint", "output_dir")
     out = Path(values.output_dir)
     if not values.do_train and not values.do_predict:
         raise UsageError("--do_train", "missing, and --do_predict", "one of them at least")
     if values.do_predict:
-        _needs(values, "run_squad.py", "predict_file")
-    call.put("task.kind", "squad")
-    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
-    call.put("task.search", "tops")
+        values.require("--predict_file")
     if not values.do_train:
-        asked = asked_by(call.recipes["finetune"]["task"])
-        predicted = _predicting(values, values.predict_file, out / "predictions", asked)
+        task = asked_by(call.recipes["finetune"]["task"])
+        predicted = _predicting(values, values.predict_file, out / "predictions", task)
         predicted.after.append(lambda: leave_answers(out))
         _in_turn([predicted], call)
         return
-    _needs(values, "run_squad.py", "train_file")
+    values.require("--train_file")
     _learning(values, call)
     call.put("task.train", values.train_file)
     if values.do_predict:
@@ -324,10 +293,9 @@ def _predicting(values: Values, path: str, out: Path, words: list[str]) -> Call:
     if not values.do_train and not kind_of_folder(model).run:
         model, step = run_of(values.init_checkpoint, call)
     if not values.do_train:
-        lowercase = values.do_lower_case if "do_lower_case" in values.given else None
+        lowercase = values.do_lower_case if values.says("--do_lower_case") else None
         check_tokenizer(call, model, values.vocab_file, lowercase)
-    of_step = [] if step is None else ["--step", str(step)]
-    call.words = [model, path, str(out), "--anew", *words, *of_step]
+    call.words = [model, path, str(out), "--anew", *words, *([] if step is None else ["--step", str(step)])]
     return call
 
 
@@ -345,19 +313,12 @@ def _in_turn(calls: list[Call], call: Call) -> None:
 def _learning(values: Values, call: Call) -> None:
     put_start(call, values.init_checkpoint)
     if values.vocab_file:
-        call.put("tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
-    elif "do_lower_case" in values.given:
+        listing = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
+        call.put("tokenizer: tokenizer", listing)
+        call.put("tokenizer", "<tokenizer>")
+    elif values.says("--do_lower_case"):
         check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
-    call.put("layer_decay", 1.0)
-    call.put("epoch_steps", "records")
-    call.put("schedule", {"kind": "linear", "since": "jump"})
-    _adam(call)
-
-
-def _needs(values: Values, program: str, *names: str) -> None:
-    for name in names:
-        if not getattr(values, name):
-            raise UsageError(program, f"no --{name}", f"`--{name}=...`")
+    call.set(f"layer_decay=1.0 epoch_steps=records schedule.kind=linear schedule.since=jump {ADAM}")
 
 
 INSTEAD = {
@@ -365,8 +326,14 @@ INSTEAD = {
     "run_classifier_with_tfhub.py": "`run_classifier.py`, with a checkpoint's folder in place of a module of TF Hub",
 }
 PROGRAMS = (
-    Program("create_pretraining_data.py", "records of BERT's examples", RECORDS, records, "encode records", absl=True),
-    Program("run_pretraining.py", "pretrain a BERT from records", PRETRAINING, pretraining, "pretrain", absl=True),
-    Program("run_classifier.py", "fine-tune on a task of GLUE, and predict", CLASSES, classes, "finetune", absl=True),
-    Program("run_squad.py", "fine-tune on SQuAD, and predict", QUESTIONS, questions, "finetune", absl=True),
-)
+    Program("create_pretraining_data.py", "records of BERT's examples", RECORDS, records, "encode records", absl=True,
+            sets="corpus:source.kind=text corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 "
+            "encode:corpus=<corpus> encode:tokenizer=<tokenizer> tokenizer:tokenizer.kind=wordpiece"),
+    Program("run_pretraining.py", "pretrain a BERT from records", PRETRAINING, pretraining, "pretrain", absl=True,
+            sets="objective.kind=mlm_nsp objective.examples=masked data=<encode> validate=0 phase.pack=false "
+            f"phase.schedule.kind=linear phase.schedule.since=jump {ADAM}"),
+    Program("run_classifier.py", "fine-tune on a task of GLUE, and predict", CLASSES, classes, "finetune", absl=True,
+            sets="task.kind=classify"),
+    Program("run_squad.py", "fine-tune on SQuAD, and predict", QUESTIONS, questions, "finetune", absl=True,
+            sets="task.kind=squad task.search=tops"),
+)  # fmt: skip

@@ -256,7 +256,6 @@ class Program:
     def translated(self, values: Values) -> Call:
         """The call that these values mean."""
         call, reasons = Call(self.verb, devices=values.devices), dict[str, list[str]]()
-        call.set(self.sets)
         for flag in self.flags:
             if flag.key in values.given and flag.nothing:
                 reasons.setdefault(flag.nothing, []).append(flag.shown)
@@ -264,6 +263,7 @@ class Program:
         try:
             for flag in self.flags:
                 self._take(flag, values, call)
+            call.set(self.sets)
             self.call(values, call)
         except ZeroDivisionError:
             zeros = [flag.shown for flag in self.flags if flag.key in values.given and _is_zero(values.of[flag.key])]
@@ -293,8 +293,8 @@ class Program:
             if is_said:
                 call.notes.append(f"{flag.shown}: does nothing without {flag.needs}")
             return
-        setting = None if value is None or flag.joint or (flag.said and not is_said) else flag.setting(value)
-        if flag.goes and setting is not None:
+        is_set = is_said and flag.by is not None or value is not None and (is_said or not flag.said)
+        if flag.goes and not flag.joint and is_set and (setting := flag.setting(value)) is not None:
             call.carry(flag.goes, copy.deepcopy(setting))
 
     def unused(self, values: Values, call: Call) -> list[str]:
