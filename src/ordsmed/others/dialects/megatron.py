@@ -17,7 +17,8 @@ from ordsmed.base import files, hub, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.others.translate import perform
-from ordsmed.others.translate.program import Call, Flag, Program, Values, find
+from ordsmed.others.translate.converters import unless_empty
+from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, find, idle
 
 NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
 ALIASES, THEIR_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
@@ -25,21 +26,16 @@ TRACKER = "latest_checkpointed_iteration.txt"
 LOG, SPIECE = "log-megatron.txt", "spiece.model"
 TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # ours -> theirs
 TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "CharacterLevelTokenizer")
-PUBLISHED = {"BertWordPieceTokenizer": "bert-large-uncased", "GPT2BPETokenizer": "gpt2"}
-ALWAYS = "a run goes on with the next rows by itself"
-STORED = "texts are read from a store of ids, which is made once"
 CHECKS = "the model's folder says it"
 LAUNCHED = "the launcher's variables say it"
 BACKENDS = "NCCL on GPUs, Gloo on CPUs"
 TOGETHER = "as many windows together as fit the device"
-LEARNS = "a training reads it"
-SEEN = "whose weights these are is seen in the folder"
 
 MODEL = (
     Flag("--num-layers", 24, "model.layers"),
     Flag("--hidden-size", 1024, "model.width"),
     Flag("--num-attention-heads", 16, "model.heads"),
-    Flag("--intermediate-size", int, "model.inner", joint=True),
+    Flag("--intermediate-size", int, "model.inner", by=unless_empty),
     Flag("--max-position-embeddings", 512, "model.positions"),
     Flag("--layernorm-epsilon", 1e-5, "model.epsilon"),
     Flag("--hidden-dropout", 0.1, "model.dropout"),
@@ -50,13 +46,13 @@ MODEL = (
     Flag("--make-vocab-size-divisible-by", 128, "layout.divisible"),
 )
 PRECISION = (
-    Flag("--fp16", False, "layout.precision", joint=True),
-    Flag("--fp32-embedding", False, "layout.exact", joint=True),
-    Flag("--fp32-layernorm", False, "layout.exact", joint=True),
-    Flag("--fp32-tokentypes", False, "layout.exact", joint=True),
-    Flag("--fp32-allreduce", False, "layout.reduce", joint=True),
-    Flag("--loss-scale", float, "layout.scale", joint=True),
-    Flag("--loss-scale-window", 1000, "layout.scale_window", joint=True),
+    Flag("--fp16", False, "layout.precision", by={True: "fp16"}),
+    Flag("--fp32-embedding", False, "layout.exact", joint=True, needs="--fp16"),
+    Flag("--fp32-layernorm", False, "layout.exact", joint=True, needs="--fp16"),
+    Flag("--fp32-tokentypes", False, "layout.exact", joint=True, needs="--fp16"),
+    Flag("--fp32-allreduce", False, "layout.reduce", by={True: "fp32", False: "fp16"}, needs="--fp16"),
+    Flag("--loss-scale", float, "layout.scale", needs="--fp16"),
+    Flag("--loss-scale-window", 1000, "layout.scale_window", joint=True, needs="--fp16"),
     Flag("--hysteresis", 2, nothing="the scale is halved by the first gradient that runs over"),
     Flag("--min-scale", 1.0, nothing="a scale below 1 ends a run with what to do"),
 )
@@ -64,13 +60,8 @@ TRAINING = (
     Flag("--batch-size", 4, "phase.batch", joint=True),
     Flag("--train-iters", 1_000_000, "phase.steps"),
     Flag("--lr", 1e-4, "phase.rate"),
-    Flag(
-        "--lr-decay-style",
-        "linear",
-        "phase.schedule",
-        joint=True,
-        one_of=("constant", "linear", "cosine", "exponential"),
-    ),
+    Flag("--lr-decay-style", "linear", "phase.schedule", joint=True,
+         one_of=("constant", "linear", "cosine", "exponential")),
     Flag("--lr-decay-iters", int, "phase.schedule", joint=True),
     Flag("--warmup", 0.01, "phase.warmup", joint=True),
     Flag("--weight-decay", 0.01, "optimizer.decay"),
@@ -80,26 +71,25 @@ TRAINING = (
     Flag("--checkpoint-num-layers", 1, nothing="blocks are computed again one by one"),
     Flag("--log-interval", 100, "log"),
     Flag("--exit-interval", int, "ORDSMED_STOP_AT", joint=True),
-    Flag("--save", str, "out", joint=True),
+    Flag("--save", str, "out", by=unless_empty),
     Flag("--save-interval", 5000, "save"),
     Flag("--load", str, "init", joint=True),
     Flag("--finetune", False, "init", joint=True),
-    Flag(
-        "--no-save-optim", False, nothing="checkpoints hold all of a run: one that goes on is the same to the last bit"
-    ),
-    Flag("--no-save-rng", False, nothing="draws follow from the seed and the step"),
+    Flag("--no-save-optim", False,
+         nothing="checkpoints hold all of a run: one that goes on is the same to the last bit"),
+    *idle("draws follow from the seed and the step", "--no-save-rng=False --no-load-rng=False"),
     Flag("--no-load-optim", False, "init", joint=True),
-    Flag("--no-load-rng", False, nothing="draws follow from the seed and the step"),
-    Flag("--resume-dataloader", False, nothing=ALWAYS),
+    Flag("--resume-dataloader", False, nothing="a run goes on with the next rows by itself"),
     Flag("--reset-position-ids", False, "objective.separate", joint=True),
     Flag("--reset-attention-mask", False, "objective.separate", joint=True),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
-    Flag("--DDP-impl", "local", "layout.overlap", joint=True, one_of=("local", "torch")),
-    Flag("USE_TORCH_DDP", False, "layout.overlap", joint=True),
+    Flag("USE_TORCH_DDP", False, "layout.overlap", said=True),
+    Flag("--DDP-impl", "local", "layout.overlap", by={"torch": True, "local": False}, said=True,
+         one_of=("local", "torch")),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
     Flag("--model-parallel-size", 1, "layout.tensor"),
     Flag("ORDSMED_EXPORT", False, "iter_N/mp_rank_NN/model_optim_rng.pt in --save", joint=True),
-)
+)  # fmt: skip
 VALIDATION = (
     Flag("--eval-iters", 100, "validation_rows", joint=True),
     Flag("--eval-batch-size", int, "validation_rows", joint=True),
@@ -121,12 +111,11 @@ DATA = (
     Flag("--tokenizer-type", "BertWordPieceTokenizer", "encode: tokenizer", joint=True, one_of=TOKENIZERS),
     Flag("--tokenizer-model-type", "bert-large-uncased", "encode: tokenizer", joint=True),
     Flag("--tokenizer-path", str, "encode: tokenizer", joint=True),
-    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--num-workers", 2, "layout.workers"),
-    Flag("--lazy-loader", False, nothing=STORED),
-    Flag("--loose-json", False, nothing="JSON lines are what is read"),
+    Flag("--lazy-loader", False, nothing="texts are read from a store of ids, which is made once"),
+    *idle("JSON lines are what is read", "--loose-json=False --delim=,"),
     Flag("--shuffle", False, nothing="rows come in a new order each epoch"),
-    Flag("--delim", ",", nothing="JSON lines are what is read"),
     Flag("--use-npy-data-loader", False, refused="encode the text, or name nanoGPT's .bin files by `encode: records`"),
     Flag("--train-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --train-data"),
     Flag("--val-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --valid-data"),
@@ -135,21 +124,16 @@ DATA = (
 )
 
 
+BERT = "model.kind=bert objective.kind=mlm_nsp objective.short=0.01 objective.hide=0.15 phase.pack=false"
+GPT2 = "model.kind=gpt2 model.positions_initializer_std=0.02 model.deep=true objective.kind=clm"
+
+
 def pretrain_bert(values: Values, call: Call) -> None:
     """BERT with pairs; norms stand after what a block adds, as in the code of 2019."""
-    call.put("model.kind", "bert")
-    if values.intermediate_size:
-        call.put("model.inner", values.intermediate_size)
-    call.put("objective.kind", "mlm_nsp")
-    call.put("objective.short", 0.01)
-    call.put("phase.pack", False)
-    call.put("objective.hide", 0.15)
     most = values.max_preds_per_seq
     if most is not None and most < 0.15 * values.seq_length and not values.use_tfrecords:  # else the share is less
         call.put("objective.most", most)
-    for name in ("reset_position_ids", "reset_attention_mask"):
-        if name in values.given:
-            call.notes.append(f"--{name.replace('_', '-')}: does nothing for BERT, whose rows are one pair")
+    call.note_idle(values, "for BERT, whose rows are one pair", "--reset-position-ids", "--reset-attention-mask")
     _training(values, call, sentences=True)
     if values.use_tfrecords:
         call.put("objective.examples", "masked")
@@ -157,21 +141,13 @@ def pretrain_bert(values: Values, call: Call) -> None:
 
 def pretrain_gpt2(values: Values, call: Call) -> None:
     """GPT-2 over documents that follow each other."""
-    call.put("model.kind", "gpt2")
-    call.put("model.positions_initializer_std", 0.02)
-    call.recipes["pretrain"]["model"]["deep"] = True
-    if "deep_init" in values.given:
+    if values.says("--deep-init"):
         call.notes.append("--deep-init: GPT-2 begins so always")
-    call.put("objective.kind", "clm")
     call.put("objective.separate", values.reset_attention_mask)
     if values.reset_position_ids != values.reset_attention_mask:
-        raise UsageError(
-            "--reset-position-ids",
-            "found alone",
-            "with --reset-attention-mask: documents of a row are told apart by both, or by none",
-        )
-    if "max_preds_per_seq" in values.given:
-        call.notes.append("--max-preds-per-seq: does nothing for GPT-2")
+        wanted = "with --reset-attention-mask: documents of a row are told apart by both, or by none"
+        raise UsageError("--reset-position-ids", "found alone", wanted)
+    call.note_idle(values, "for GPT-2", "--max-preds-per-seq")
     if values.use_tfrecords:
         raise UsageError("--use-tfrecords", "found for GPT-2", "", "those records are of BERT's pairs")
     _training(values, call, sentences=False)
@@ -183,15 +159,11 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     call.put("optimizer.kind", "adamw")
     call.put("phase.batch", values.batch_size * copies)
     call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
-    if "USE_TORCH_DDP" in values.given:
-        call.put("layout.overlap", values.USE_TORCH_DDP)
-    if "DDP_impl" in values.given:
-        call.put("layout.overlap", values.DDP_impl == "torch")
     _rate(values, call)
     _precision(values, call)
     _folders(values, call)
     _data(values, call, sentences)
-    if "exit_interval" in values.given:
+    if values.says("--exit-interval"):
         if (every := values.exit_interval) < 1:
             raise UsageError("--exit-interval", f"found {every}", "a number of steps, 1 or more")
         perform.stop_at(_program(call), values, call, lambda saved: (saved // every + 1) * every)
@@ -227,10 +199,11 @@ def _rate(values: Values, call: Call) -> None:
         raise UsageError(flag, f"found {falling}", "a number of steps, 1 or more")
     warm = round(values.warmup * falling)
     call.put("phase.warmup", warm)
-    kind = "constant" if values.lr_decay_style == "exponential" else values.lr_decay_style
-    if values.lr_decay_style == "exponential":
+    kind = values.lr_decay_style
+    if kind == "exponential":
+        kind = "constant"
         call.notes.append("--lr-decay-style exponential: the rate stays, as in their code, which has no more of it")
-    schedule: dict[str, Any] = {"kind": kind}
+    schedule: Table = {"kind": kind}
     whole = falling + warm  # there theirs comes to 0
     if kind == "linear" and warm <= steps < whole:  # the part of the line that is gone: as runs of before have it
         schedule["end"] = 1 - (steps - warm) / falling
@@ -243,37 +216,23 @@ def _rate(values: Values, call: Call) -> None:
 
 
 def _precision(values: Values, call: Call) -> None:
-    exact = {"embeddings": values.fp32_embedding, "norms": values.fp32_layernorm, "types": values.fp32_tokentypes}
-    if values.fp16:
-        call.put("layout.precision", "fp16")
-        call.put("layout.exact", [name for name, on in exact.items() if on])
-        call.put("layout.reduce", "fp32" if values.fp32_allreduce else "fp16")
-        call.put("layout.scale_window", values.loss_scale_window)
-        if values.loss_scale is not None:
-            call.put("layout.scale", values.loss_scale)
-            call.put("layout.scale_window", 0)
-            if "loss_scale_window" in values.given:
-                call.notes.append("--loss-scale-window: does nothing beside --loss-scale, which stays")
+    if not values.fp16:
         return
-    for name in ("fp32_embedding", "fp32_layernorm", "fp32_tokentypes", "fp32_allreduce", "loss_scale",
-                 "loss_scale_window"):  # fmt: skip
-        if name in values.given:
-            call.notes.append(f"--{name.replace('_', '-')}: does nothing without --fp16")
+    exact = {"embeddings": values.fp32_embedding, "norms": values.fp32_layernorm, "types": values.fp32_tokentypes}
+    call.put("layout.exact", [name for name, on in exact.items() if on])
+    call.put("layout.scale_window", values.loss_scale_window if values.loss_scale is None else 0)
+    if values.loss_scale is not None:
+        call.note_idle(values, "beside --loss-scale, which stays", "--loss-scale-window")
 
 
 def _folders(values: Values, call: Call) -> None:
     """Ours goes on from where it writes; another folder is what it begins with."""
-    if values.save:
-        call.put("out", values.save)
     alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
-    if values.load and values.load == values.save and (Path(values.save) / TRACKER).is_file() and (
-            not kind_of_folder(Path(values.save)).run):  # fmt: skip
-        raise UsageError(
-            "--save",
-            f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
-            f"another folder beside `--load {values.load}`: its weights are taken over",
-        )
-    if values.load and values.load != values.save:
+    goes_on = values.load and values.load == values.save
+    if goes_on and (Path(values.save) / TRACKER).is_file() and not kind_of_folder(Path(values.save)).run:
+        problem = f"holds checkpoints of Megatron-LM, not of a run: {values.save}"
+        raise UsageError("--save", problem, f"another folder beside `--load {values.load}`: its weights are taken over")
+    if values.load and not goes_on:
         from ordsmed.weights import taken_over
 
         if not taken_over.stands(hub.folder(values.load)):
@@ -282,10 +241,9 @@ def _folders(values: Values, call: Call) -> None:
             call.put("init", _weights(_with_heads(values.load, values, call), alone))
     if values.finetune and not values.load:
         raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
-    if alone and values.load and values.load == values.save and kind_of_folder(Path(values.save)).run:
-        raise UsageError(
-            alone, f"found with {values.save} for --load and --save, where the run would go on", "another --save"
-        )
+    if alone and goes_on and kind_of_folder(Path(values.save)).run:
+        problem = f"found with {values.save} for --load and --save, where the run would go on"
+        raise UsageError(alone, problem, "another --save")
     if values.pretrained_bert:
         call.put("init", values.tokenizer_model_type)
 
@@ -293,7 +251,7 @@ def _folders(values: Values, call: Call) -> None:
 def _with_heads(name: str, values: Values, call: Call) -> str:
     """The folder that a model is taken over into where it is a checkpoint of theirs, which has no number of heads."""
     place = Path(name)
-    if "num_attention_heads" not in values.given or kind_of_folder(place).run:
+    if not values.says("--num-attention-heads") or kind_of_folder(place).run:
         return name
     step = (place / TRACKER).read_text(encoding="utf-8").strip() if (place / TRACKER).is_file() else ""
     if not step and place.name != "model_optim_rng.pt" and not any(place.glob("mp_rank_*")):
@@ -309,10 +267,10 @@ def _weights(model: str, flag: str) -> str:
     """A run, whose moments go on too, or with such a flag its weights alone."""
     if not flag or not kind_of_folder(Path(model)).run:
         return model
-    if not (own := Path(model) / "weights").is_dir():
+    if not (weights := Path(model) / "weights").is_dir():
         raise UsageError(flag, f"found with {model}, a run that is not done", "one that is",
                          "let it end, or `ordsmed export` what it has for --load")  # fmt: skip
-    return str(own)
+    return str(weights)
 
 
 def take(place: Path, target: Path, heads: int) -> None:
@@ -328,8 +286,6 @@ def _data(values: Values, call: Call, sentences: bool) -> None:
     """corpus -> encode, with a tokenizer of theirs, or one that is trained."""
     call.put("data", "<encode>")
     call.put("encode: sentences", sentences)
-    if values.cache_dir:
-        call.environment["ORDSMED_CACHE"] = values.cache_dir
     if not values.train_data:
         raise UsageError("--train-data", "missing", "a corpus's name, or files of JSON lines")
     if values.use_tfrecords:
@@ -337,46 +293,40 @@ def _data(values: Values, call: Call, sentences: bool) -> None:
         call.put("encode: records", values.train_data)
         if values.valid_data:
             call.put("encode: validation_records", values.valid_data)
-        for flag in ("test_data", "text_key", "eval_text_key", "split", "presplit_sentences", "max_preds_per_seq"):
-            if flag in values.given:
-                call.notes.append(
-                    f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids; "
-                    "`ordsmed evaluate` asks about a file of them later"
-                    if flag == "test_data"
-                    else f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids"
-                )
+        reason = "for TFRecords, which hold ids"
+        call.note_idle(values, f"{reason}; `ordsmed evaluate` asks about a file of them later", "--test-data")
+        call.note_idle(values, reason, "--text-key", "--eval-text-key", "--split", "--presplit-sentences",
+                       "--max-preds-per-seq")  # fmt: skip
     else:
         _corpus(values, call, sentences)
     _tokenizer(values, call)
 
 
 def _corpus(values: Values, call: Call, sentences: bool) -> None:
-    call.put("encode: corpus", "<corpus>")
+    call.set("encode:corpus=<corpus> corpus:exact=true corpus:duplicates=keep")
     call.put("corpus: source", [_source(name, values.text_key, call) for name in values.train_data])
     call.put("corpus: sentences", "none" if not sentences else "presplit" if values.presplit_sentences else "rules")
-    call.put("corpus: exact", True)
-    call.put("corpus: duplicates", "keep")
     call.put("corpus: seed", values.seed)
-    for name, split in (("valid_data", "validation"), ("test_data", "test")):
-        if named := getattr(values, name):
+    for flag, names, split in (
+        ("--valid-data", values.valid_data, "validation"),
+        ("--test-data", values.test_data, "test"),
+    ):
+        if names:
             key = values.eval_text_key or values.text_key
-            call.put(f"corpus: given.{split}", _together([_source(one, key, call) for one in named], name))
+            call.put(f"corpus: given.{split}", _together([_source(name, key, call) for name in names], flag))
 
 
-def _together(sources: list[dict[str, Any]], flag: str) -> dict[str, Any]:
+def _together(sources: list[Table], flag: str) -> Table:
     """One source of several that are alike."""
     first = sources[0]
     parts = "names" if first["kind"] == "named" else "path"
-    if any({**one, parts: ""} != {**first, parts: ""} for one in sources):
-        raise UsageError(
-            f"--{flag.replace('_', '-')}",
-            "found corpora whose texts stand under different keys",
-            f"names of {ALIASES}, where each has its `text_key`",
-        )
-    return first if len(sources) == 1 else {**first, parts: [one[parts] for one in sources]}
+    if any({**source, parts: ""} != {**first, parts: ""} for source in sources):
+        wanted = f"names of {ALIASES}, where each has its `text_key`"
+        raise UsageError(flag, "found corpora whose texts stand under different keys", wanted)
+    return first if len(sources) == 1 else {**first, parts: [source[parts] for source in sources]}
 
 
-def _source(name: str, key: str, call: Call) -> dict[str, Any]:
+def _source(name: str, key: str, call: Call) -> Table:
     """A corpus by its name, of corpora.toml or of theirs, or a file of JSON lines."""
     if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
         return {"kind": "named", "names": name, "file": ALIASES}
@@ -395,21 +345,20 @@ def _source(name: str, key: str, call: Call) -> dict[str, Any]:
     return {"kind": "jsonl", "path": name, "text_key": key}
 
 
-def _of_their_file(name: str, key: str) -> dict[str, Any] | None:
+def _of_their_file(name: str, key: str) -> Table | None:
     """What a name leads to in their corpora.py: the PATH and text_key of its class, which is read, not run."""
     try:
         tree = ast.parse(THEIR_ALIASES.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            str(THEIR_ALIASES), f"is no Python ({error})", f"mend it, or name corpora in {ALIASES}"
-        ) from None
-    named = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
-             and any(isinstance(one, ast.Name) and one.id == "NAMED_CORPORA" for one in node.targets)]  # fmt: skip
-    classes = {one.value: kind.id for table in named for one, kind in zip(table.keys, table.values, strict=True)
-               if isinstance(one, ast.Constant) and isinstance(kind, ast.Name)}  # fmt: skip
+        remedy = f"mend it, or name corpora in {ALIASES}"
+        raise UsageError(str(THEIR_ALIASES), f"is no Python ({error})", remedy) from None
+    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+              and "NAMED_CORPORA" in map(ast.unparse, node.targets)]  # fmt: skip
+    classes = {key.value: kind.id for table in listed for key, kind in zip(table.keys, table.values, strict=True)
+               if isinstance(key, ast.Constant) and isinstance(kind, ast.Name)}  # fmt: skip
     source = {"kind": "jsonl", "path": "", "text_key": key}
-    for own in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == classes.get(name)):
-        for node in ast.walk(own):
+    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == classes.get(name)):
+        for node in ast.walk(kind):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
                 target = node.targets[0]
                 if isinstance(target, ast.Name) and target.id == "PATH":
@@ -420,46 +369,39 @@ def _of_their_file(name: str, key: str) -> dict[str, Any] | None:
 
 
 def _tokenizer(values: Values, call: Call) -> None:
-    kind, named = values.tokenizer_type, values.tokenizer_path
+    kind, path = values.tokenizer_type, values.tokenizer_path
     if kind == "CharacterLevelTokenizer":
-        raise UsageError(
-            "--tokenizer-type", f"found {kind}", ", ".join(TOKENIZERS[:3]), "GPT2BPETokenizer has all bytes"
-        )
+        remedy = "GPT2BPETokenizer has all bytes"
+        raise UsageError("--tokenizer-type", f"found {kind}", ", ".join(TOKENIZERS[:3]), remedy)
     if kind == "SentencePieceTokenizer":
-        _sentencepiece(values, call, named or "tokenizer.model")
+        _sentencepiece(values, call, path or "tokenizer.model")
         return
-    if named:
-        call.put("encode: tokenizer", named)
-    elif kind == "GPT2BPETokenizer" and "tokenizer_model_type" not in values.given:
-        call.put("encode: tokenizer", PUBLISHED[kind])
-    else:
-        call.put("encode: tokenizer", values.tokenizer_model_type)
-    if "vocab_size" in values.given:
-        call.notes.append("--vocab-size: does nothing but for a SentencePieceTokenizer that is trained")
+    published = kind == "GPT2BPETokenizer" and not values.says("--tokenizer-model-type")
+    call.put("encode: tokenizer", path or ("gpt2" if published else values.tokenizer_model_type))
+    call.note_idle(values, "but for a SentencePieceTokenizer that is trained", "--vocab-size")
 
 
 def _sentencepiece(values: Values, call: Call, path: str) -> None:
     """A model that stands, or one that is trained once and left there; theirs adds the ending."""
     target = Path(path if path.endswith(".model") else f"{path}.model")
-    own = perform.folder(_program(call), call)
-    for stands in (Path(path), target):
-        if stands.is_file() and not _same(stands, own / "tokenizer" / SPIECE):
-            call.put("encode: tokenizer", str(stands))
+    folder = perform.folder(_program(call), call) / "tokenizer"
+    for model in (Path(path), target):
+        if model.is_file() and not _same(model, folder / SPIECE):
+            call.put("encode: tokenizer", str(model))
             return
-    call.after.append(lambda: leave_sentencepiece(own / "tokenizer", target))
-    kind = values.tokenizer_model_type if "tokenizer_model_type" in values.given else "bpe"
+    call.after.append(lambda: leave_sentencepiece(folder, target))
+    kind = values.tokenizer_model_type if values.says("--tokenizer-model-type") else "bpe"
     if kind not in ("bpe", "unigram"):
         raise UsageError("--tokenizer-model-type", f"found {kind}", "bpe or unigram, or a --tokenizer-path that stands")
-    call.put("encode: tokenizer", "<tokenizer>")
-    call.put("tokenizer: corpus", "<corpus>")
+    call.set("encode:tokenizer=<tokenizer> tokenizer:corpus=<corpus>")
     size = {"kind": "sentencepiece", "model": kind, "size": values.vocab_size, "coverage": 1.0}
     call.put("tokenizer: tokenizer", size)
     if not target.is_file():
         call.notes.append(f"{target} is not there: a {kind} of {values.vocab_size:,} pieces is trained, once")
 
 
-def _same(path: Path, other: Path) -> bool:
-    return other.is_file() and path.read_bytes() == other.read_bytes()
+def _same(path: Path, copy: Path) -> bool:
+    return copy.is_file() and path.read_bytes() == copy.read_bytes()
 
 
 def leave_sentencepiece(folder: Path, target: Path) -> None:
@@ -472,11 +414,11 @@ def leave_sentencepiece(folder: Path, target: Path) -> None:
 
 def write_log(folder: Path, *, every: int) -> None:
     """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run; the last is printed."""
-    read = files.read_lines(folder / "metrics.jsonl")
+    metrics = files.read_lines(folder / "metrics.jsonl")
     status = files.read_table(folder / "status.json")
     tell = teller(every, sum(status["steps_asked"]))
-    lines = [text for line in read for text in tell(line)]
-    validations = [line for line in read if "validation" in line]
+    lines = [text for line in metrics for text in tell(line)]
+    validations = [line for line in metrics if "validation" in line]
     if validations and status.get("state") != "stopped":
         end = _validated(validations[-1], "the end of training for val data")
         print("\n".join(end), flush=True)
@@ -528,30 +470,31 @@ def write_checkpoint(folder: Path, *, ranks: int) -> None:
     """A run's weights under the names that its code loads, with --finetune or --no-load-optim --no-load-rng."""
     from ordsmed.weights.export import export
 
-    beside = folder / "theirs.part"
-    export(folder, beside, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"], anew=True)
-    for path in sorted(beside.iterdir()):
+    part = folder / "theirs.part"
+    export(folder, part, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"], anew=True)
+    for path in sorted(part.iterdir()):
         target = folder / path.name
         if path.name.startswith("iter_"):
             shutil.rmtree(target, ignore_errors=True)
             path.rename(target)
         elif path.name == TRACKER:
             path.replace(target)
-    shutil.rmtree(beside)
+    shutil.rmtree(part)
 
 
-def _of_trainings(own: tuple[Flag, ...]) -> tuple[Flag, ...]:
-    """What the one parser of theirs takes in every program, beside those that a program reads."""
-    return tuple(
-        replace(flag, goes="", joint=False, refused="", nothing=LEARNS)
+def _with_those_of_trainings(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
+    """What the one parser of theirs takes in every program, behind those that a program reads."""
+    names = {flag.name for flag in flags}
+    return flags + tuple(
+        replace(flag, goes="", joint=False, refused="", needs="", nothing="a training reads it")
         for flag in (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
-        if flag.name.startswith("-") and flag.name not in [one.name for one in own]
+        if flag.name.startswith("-") and flag.name not in names
     )
 
 
 EVALUATION = (
-    Flag("--model-path", str, "models", joint=True),
-    Flag("--data-path", str, "probe.files", joint=True),
+    Flag("--model-path", str, "models", joint=True, required=True),
+    Flag("--data-path", str, "probe.files", joint=True, required=True),
     Flag("--cloze-eval", False, "probe.kind", joint=True),
     Flag("--webtext-eval", False, "probe.kind", joint=True),
     Flag("--eval-iters", 5000, "probe.iterations", joint=True),
@@ -559,71 +502,66 @@ EVALUATION = (
     Flag("--seq-length", 1024, "probe.window", joint=True),
     Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
     Flag("--text-key", "text", "probe.key", joint=True),
-    Flag("--cache-dir", "cache", "ORDSMED_CACHE", joint=True),
+    Flag("--cache-dir", "cache", "ORDSMED_CACHE", by=unless_empty),
     Flag("--model-parallel-size", 1, "--layout", joint=True),
-    Flag("--num-layers", 12, nothing=CHECKS),
-    Flag("--hidden-size", 768, nothing=CHECKS),
+    *idle(CHECKS, "--num-layers=12 --hidden-size=768"),
     Flag("--num-attention-heads", 12, "model.heads", joint=True),
-    Flag("--load-openai", False, nothing=SEEN),
+    Flag("--load-openai", False, nothing="whose weights these are is seen in the folder"),
 )
 
 
 def evaluation(values: Values, call: Call) -> None:
     """WikiText by words, LAMBADA's last words, or perplexity of any text."""
-    if not values.model_path or not values.data_path:
-        missing = "--model-path" if not values.model_path else "--data-path"
-        raise UsageError("run_gpt2_eval.py", f"no {missing}", "`--model-path MODEL --data-path FILE`")
-    if values.cloze_eval and values.webtext_eval:
-        raise UsageError("--webtext-eval", "found with --cloze-eval", "one of the two")
+    values.refuse_both("--webtext-eval", "--cloze-eval")
     kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
-    probe: dict[str, Any] = {"kind": kind, "files": [values.data_path]}
+    probe: Table = {"kind": kind, "files": [values.data_path]}
     if kind == "wikitext":
         probe |= {"overlap": values.overlapping_eval}
     elif kind == "cloze":
         probe["key"] = values.text_key
     else:
         probe |= {"key": values.text_key, "overlap": 0, "batch": values.batch_size, "iterations": values.eval_iters}
-    if "seq_length" in values.given and kind != "cloze":
+    if values.says("--seq-length") and kind != "cloze":
         probe["window"] = values.seq_length
     _ask(values, call, values.model_path, probe)
-    for flag, where in (("eval_iters", ["perplexity"]), ("overlapping_eval", ["wikitext"]),
-                        ("seq_length", ["wikitext", "perplexity"]), ("text_key", ["cloze", "perplexity"])):  # fmt: skip
-        if flag in values.given and kind not in where:
-            call.notes.append(f"--{flag.replace('_', '-')}: does nothing for {kind}")
-    if "batch_size" in values.given and kind != "perplexity":
+    read = {"wikitext": ("--overlapping-eval", "--seq-length"), "cloze": ("--text-key",),
+            "perplexity": ("--eval-iters", "--seq-length", "--text-key")}  # fmt: skip
+    unread = [flag for flags in read.values() for flag in flags if flag not in read[kind]]
+    call.note_idle(values, f"for {kind}", *dict.fromkeys(unread))
+    if values.says("--batch-size") and kind != "perplexity":
         call.notes.append(f"--batch-size: not needed here: {TOGETHER}")
 
 
-def _ask(values: Values, call: Call, named: str, probe: dict[str, Any]) -> None:
+def _ask(values: Values, call: Call, name: str, probe: Table) -> None:
     """A probe of one model, by processes that share it, and the line that theirs prints."""
-    model = _with_heads(named, values, call)
+    model = _with_heads(name, values, call)
     call.put("models", [model])
     call.recipes["evaluate"]["probe"] = [probe]
-    if values.cache_dir:
-        call.environment["ORDSMED_CACHE"] = values.cache_dir
     call.after.append(lambda: print_result(model, probe))
     if values.model_parallel_size > 1:
         call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
         call.devices = values.model_parallel_size
 
 
+# its one parser takes these for every program
+OF_EVALUATION = idle(
+    "evaluate_gpt2.py reads it", "--overlapping-eval=32 --cloze-eval=False --eval-hf=False --load-openai=False"
+)
+OF_GENERATION = idle("generate_samples.py reads it", "--temperature=1.0 --top_p=0.0 --top_k=0 --out-seq-length=256")
 DIRECTLY = (
     Flag("--load", str, "models", joint=True),
     Flag("--valid-data", str, "probe.files", joint=True, several=True),
     Flag("--cloze-eval", False, "probe.kind", joint=True),
     Flag("--seq-length", 512, "probe.window", joint=True),
     Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
-    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--model-parallel-size", 1, "--layout", joint=True),
     Flag("--num-attention-heads", 16, "model.heads", joint=True),
     *(Flag(name, False, "models", joint=True) for name in ("--eval-hf", "--load-openai")),
-    *(Flag(name, kind, nothing=TOGETHER) for name, kind in (("--eval-batch-size", int), ("--batch-size", 4))),
-    *(
-        Flag(name, kind, nothing="generate_samples.py reads it")
-        for name, kind in (("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))
-    ),
+    *idle(TOGETHER, "--eval-batch-size:int --batch-size=4"),
+    *OF_GENERATION,
 )
-DIRECTLY += _of_trainings(DIRECTLY)
+DIRECTLY = _with_those_of_trainings(DIRECTLY)
 
 
 def directly(values: Values, call: Call) -> None:
@@ -634,81 +572,76 @@ def directly(values: Values, call: Call) -> None:
         raise UsageError("evaluate_gpt2.py", f"no {missing}", "`--load MODEL --valid-data FILE`")
     if more := values.valid_data[1:]:
         call.notes.append(f"--valid-data: {', '.join(more)}: not read, as in their code, which reads the first")
-    probe: dict[str, Any] = {"kind": "cloze", "files": values.valid_data[:1], "key": "text"}
+    probe: Table = {"kind": "cloze", "files": values.valid_data[:1], "key": "text"}
     if values.cloze_eval:
-        for name in ("overlapping_eval", "seq_length"):
-            if name in values.given:
-                call.notes.append(f"--{name.replace('_', '-')}: does nothing for cloze")
+        call.note_idle(values, "for cloze", "--overlapping-eval", "--seq-length")
     else:
         probe = {"kind": "wikitext", "files": values.valid_data[:1], "overlap": values.overlapping_eval,
                  "window": values.seq_length}  # fmt: skip
     _ask(values, call, model, probe)
 
 
-def print_result(model: str, probe: dict[str, Any]) -> None:
+def print_result(model: str, probe: Table) -> None:
     """The line that its evaluations print."""
     from ordsmed.weights.origin import Origin
 
-    asked = {key: value for key, value in probe.items() if key not in ("kind", "files")}
+    settings_of_probe = {key: value for key, value in probe.items() if key not in ("kind", "files")}.items()
     paths = (Origin.of(model).folder / "scores").glob(f"{probe['kind']}-*.json")
     tables = [files.read_table(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
-    result = [one for one in tables if one["files"] == probe["files"] and asked.items() <= one["settings"].items()][-1]
-    text = result_line(probe["kind"], result)
+    results = [table for table in tables
+               if table["files"] == probe["files"] and settings_of_probe <= table["settings"].items()]  # fmt: skip
+    text = result_line(probe["kind"], results[-1])
     print("-" * (len(text) + 1), text, "-" * (len(text) + 1), sep="\n")
 
 
-def result_line(kind: str, found: dict[str, Any]) -> str:
+def result_line(kind: str, result: Table) -> str:
     """What a probe's result is in its words; adjusted: to words, by the ratio of tokens to those of the file."""
     if kind == "cloze":
-        right, count = found["last_token"], found["examples"]
+        right, count = result["last_token"], result["examples"]
         return (
             f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
             f"avg accuracy: {right:.4E}"
         )
-    loss = math.log(found["perplexity"])
+    perplexity = result["perplexity"]
+    loss = math.log(perplexity)
     if kind == "perplexity":
-        return (
-            f" validation loss at the end of training for test data | LM loss: {loss:.6E} | "
-            f"LM PPL: {found['perplexity']:.6E}"
-        )
-    ratio = (found["tokens"] - 1) / (found["original_tokens"] - 1)
+        when = "the end of training for test data"
+        return f" validation loss at {when} | LM loss: {loss:.6E} | LM PPL: {perplexity:.6E}"
+    ratio = (result["tokens"] - 1) / (result["original_tokens"] - 1)
     return (
-        f" validation results on wiki | avg loss: {loss:.4E} | ppl: {found['perplexity']:.4E} | "
-        f"adjusted ppl: {found['adjusted_perplexity']:.4E} | token ratio: {ratio} |"
+        f" validation results on wiki | avg loss: {loss:.4E} | ppl: {perplexity:.4E} | "
+        f"adjusted ppl: {result['adjusted_perplexity']:.4E} | token ratio: {ratio} |"
     )
 
 
 GENERATION = (
     Flag("--load", str, "the model's folder", joint=True),
+    Flag("--out-seq-length", 256, "--tokens"),
+    Flag("--seed", 1234, "--seed"),
     Flag("--temperature", 1.0, "--temperature", joint=True),
     Flag("--greedy", False, "--greedy", joint=True),
-    Flag("--top_k", 0, "--top-k", joint=True),
-    Flag("--top_p", 0.0, "--top-p", joint=True),
-    Flag("--out-seq-length", 256, "--tokens", joint=True),
-    Flag("--seed", 1234, "--seed", joint=True),
-    Flag("--fp16", False, "--precision", joint=True),
-    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--top_k", 0, "--top-k", by=unless_empty),
+    Flag("--top_p", 0.0, "--top-p", by=unless_empty),
+    Flag("--fp16", False, "--precision", by={True: "fp16"}),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--model-parallel-size", 1, "--devices", joint=True),
     Flag("--num-attention-heads", 16, "model.heads", joint=True),
     Flag("--recompute", False, nothing="what was read before is kept: the texts are the same"),
-    *(Flag(name, kind, nothing=CHECKS) for name, kind in (
-        ("--num-layers", 24), ("--hidden-size", 1024), ("--intermediate-size", int),
-        ("--max-position-embeddings", 512), ("--layernorm-epsilon", 1e-5), ("--vocab-size", 30_522),
-        ("--make-vocab-size-divisible-by", 128),
-        ("--tokenizer-model-type", "bert-large-uncased"), ("--tokenizer-path", "tokenizer.model"),
-        ("--seq-length", 512))),
+    *idle(
+        CHECKS,
+        "--num-layers=24 --hidden-size=1024 --intermediate-size:int --max-position-embeddings=512 "
+        "--layernorm-epsilon=1e-5 --vocab-size=30522 --make-vocab-size-divisible-by=128 "
+        "--tokenizer-model-type=bert-large-uncased --tokenizer-path=tokenizer.model --seq-length=512",
+    ),
     Flag("--tokenizer-type", "BertWordPieceTokenizer", nothing=CHECKS, one_of=TOKENIZERS),
     Flag("--batch-size", 4, nothing="a prompt at a time, as theirs"),
-    *(Flag(name, kind, nothing="nothing is dropped in a model that writes") for name, kind in (
-        ("--hidden-dropout", 0.1), ("--attention-dropout", 0.1))),
-    *(Flag(name, False, nothing="--fp16 alone says it") for name in (
-        "--fp32-embedding", "--fp32-layernorm", "--fp32-tokentypes")),
+    *idle("nothing is dropped in a model that writes", "--hidden-dropout=0.1 --attention-dropout=0.1"),
+    *idle("--fp16 alone says it", "--fp32-embedding=False --fp32-layernorm=False --fp32-tokentypes=False"),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
-    *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
-        ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
-)  # fmt: skip
-GENERATION += _of_trainings(GENERATION)
+    *OF_EVALUATION,
+)
+GENERATION = _with_those_of_trainings(GENERATION)
 
 
 def generation(values: Values, call: Call) -> None:
@@ -717,8 +650,6 @@ def generation(values: Values, call: Call) -> None:
         raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
     if values.greedy and (values.top_k or values.top_p):
         raise UsageError("--greedy", "found with --top_k or --top_p", "one of them")
-    if values.cache_dir:
-        call.environment["ORDSMED_CACHE"] = values.cache_dir
     greedy = values.greedy
     if {"top_k", "top_p"} <= values.given and not (values.top_k or values.top_p):
         greedy = True
@@ -726,26 +657,16 @@ def generation(values: Values, call: Call) -> None:
             "--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
             "from all: leave both out for that"
         )
-    model = _with_heads(values.load, values, call)
-    call.words = [model, "--tokens", str(values.out_seq_length), "--seed", str(values.seed), "--until", "stop"]
-    call.words += ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
-    call.words += ["--top-k", str(values.top_k)] if values.top_k else []
-    call.words += ["--top-p", f"{values.top_p:g}"] if values.top_p else []
-    call.words += ["--precision", "fp16"] if values.fp16 else []
+    way = ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
+    call.words = [_with_heads(values.load, values, call), *call.words[:4], "--until", "stop", *way, *call.words[4:]]
     if values.model_parallel_size > 1:
         call.devices = values.model_parallel_size
 
 
-OTHERS = (  # which its one parser takes for every program
-    *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
-        ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
-    *(Flag(name, kind, nothing="generate_samples.py reads it") for name, kind in (
-        ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
-)  # fmt: skip
-PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OTHERS)
+PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OF_EVALUATION, *OF_GENERATION)
 OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # which GPT-2's code reads nowhere
 WRITING = tuple(
-    replace(flag, goes="", joint=False,
+    replace(flag, goes="", by=None,
             nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags")
     if flag.name in OF_BERT else flag for flag in PRETRAINING
 )  # fmt: skip
@@ -769,20 +690,18 @@ def split(values: Values, call: Call) -> None:
     """Fixed train, dev and test files; theirs draws anew each time and mixes the lines."""
     dev, *test = values.test_percent or [0.05]
     if len(test) > 1:
-        raise UsageError(
-            "--test_percent", f"found {len(test) + 1} numbers", "a share for dev.json, and one for test.json"
-        )
+        wanted = "a share for dev.json, and one for test.json"
+        raise UsageError("--test_percent", f"found {len(test) + 1} numbers", wanted)
     call.words = [*values.input_files, values.output_dir, "--dev", f"{dev:g}", "--test", f"{test[0] if test else 0:g}",
                   "--anew"]  # fmt: skip
     if dev + sum(test) >= 1:
-        raise UsageError(
-            "--test_percent", f"found {dev + sum(test):g} in all", "less than 1", "say shares, such as 0.05"
-        )
+        found_share = f"found {dev + sum(test):g} in all"
+        raise UsageError("--test_percent", found_share, "less than 1", "say shares, such as 0.05")
 
 
 PROGRAMS = (
-    Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain"),
-    Program("pretrain_gpt2.py", "pretrain a GPT-2", WRITING, pretrain_gpt2, "pretrain"),
+    Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain", sets=BERT),
+    Program("pretrain_gpt2.py", "pretrain a GPT-2", WRITING, pretrain_gpt2, "pretrain", sets=GPT2),
     Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
             "scripts/run_gpt2_eval.py"),
     Program("evaluate_gpt2.py", "WikiText or LAMBADA, as run_gpt2_eval.py calls it", DIRECTLY, directly, "evaluate"),

@@ -228,8 +228,8 @@ class Call:
 
     def holds(self, place: str, value: Any) -> bool:
         """Is a setting still what was put there, or said in the words of the command?"""
-        if place.startswith("--") or place.isupper():
-            return place in self.words or place in self.environment
+        if value is None or place.startswith("--") or place.isupper():
+            return value is None or place in self.words or place in self.environment
         recipe, _, path = place.rpartition(": ")
         setting: Any = self.recipes.get(recipe or self.verb, {})
         for name in path.split("."):
@@ -293,8 +293,9 @@ class Program:
             if is_said:
                 call.notes.append(f"{flag.shown}: does nothing without {flag.needs}")
             return
-        is_set = is_said and flag.by is not None or value is not None and (is_said or not flag.said)
-        if flag.goes and not flag.joint and is_set and (setting := flag.setting(value)) is not None:
+        if not flag.goes or flag.joint or (flag.said and not is_said) or (value is None and not is_said):
+            return
+        if (setting := flag.setting(value)) is not None:
             call.carry(flag.goes, copy.deepcopy(setting))
 
     def unused(self, values: Values, call: Call) -> list[str]:
