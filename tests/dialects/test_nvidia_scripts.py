@@ -417,7 +417,7 @@ def test_a_step_of_data(action: str) -> None:
         ("--action sharding --dataset squad", "wanted wikicorpus_en, bookscorpus or books_wiki_en_corpus"),
         (f"--action sharding --dataset bookscorpus --input_files {__file__}", "wanted folders of corpora"),
         ("--action sharding --dataset bookscorpus --interactive_json_config_generator x", "leave it out"),
-        ("--action create --dataset squad", "wanted one of 'download', 'text_formatting'"),
+        ("--action create --dataset squad", "wanted download, text_formatting"),
     ],
 )
 def test_wrong_steps_of_data(words: str, said: str) -> None:

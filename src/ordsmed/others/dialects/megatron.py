@@ -71,7 +71,7 @@ TRAINING = (
     Flag("--checkpoint-num-layers", 1, nothing="blocks are computed again one by one"),
     Flag("--log-interval", 100, "log"),
     Flag("--exit-interval", int, "ORDSMED_STOP_AT", joint=True),
-    Flag("--save", str, "out", by=unless_empty),
+    Flag("--save", str, "out", joint=True),
     Flag("--save-interval", 5000, "save"),
     Flag("--load", str, "init", joint=True),
     Flag("--finetune", False, "init", joint=True),
@@ -227,6 +227,8 @@ def _precision(values: Values, call: Call) -> None:
 
 def _folders(values: Values, call: Call) -> None:
     """Ours goes on from where it writes; another folder is what it begins with."""
+    if values.save:
+        call.put("out", values.save)
     alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
     goes_on = values.load and values.load == values.save
     if goes_on and (Path(values.save) / TRACKER).is_file() and not kind_of_folder(Path(values.save)).run:

@@ -331,7 +331,6 @@ class Program:
                 parser.add_argument(flag.name, *flag.also, action="store_true", **how)
             elif flag.name.startswith("-"):
                 how |= {"nargs": "+"} if flag.several else {}
-                how |= {"choices": flag.one_of} if flag.one_of else {}
                 how |= {"nargs": "?", "const": flag.alone} if flag.alone else {}
                 parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **how)
             else:
@@ -358,8 +357,9 @@ class Program:
         for flag in self.flags:
             if flag.name.isupper() and (text := environment.get(flag.name, "")):
                 args[flag.key] = _value(flag, text)
-            if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, None, flag.default):
-                raise UsageError(f"{self.name}: {flag.name}", f"found {args[flag.key]}", ", ".join(flag.one_of))
+            if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, flag.default):
+                where = flag.name if flag.name.startswith("-") else f"{self.name}: {flag.name}"
+                raise UsageError(where, f"found {args[flag.key]}", ", ".join(flag.one_of))
             if flag.key not in args and flag.required:
                 raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
         for flag in self.flags:
@@ -415,7 +415,7 @@ def _add_field(parser: Parser, flag: Flag) -> None:
     spelled = [flag.name, *flag.also]
     spelled += ["--" + name[2:].replace("_", "-") for name in spelled if "_" in name]
     how: dict[str, Any] = {"nargs": "?", "const": True} if flag.kind is bool else {"nargs": "+"} if flag.several else {}
-    parser.add_argument(*spelled, dest=flag.key, type=_read_as(flag.kind), choices=flag.one_of or None, **how)
+    parser.add_argument(*spelled, dest=flag.key, type=_read_as(flag.kind), **how)
     if flag.default is True:
         parser.add_argument(
             f"--no_{flag.key}", f"--no-{flag.key.replace('_', '-')}", dest=flag.key, action="store_false"
