@@ -20,7 +20,7 @@ MOST = {
     "machines": 3,
     "measure": 52,
     "nn": 65,
-    "others": 19,
+    "others": 6,
     "tell": 28,
     "text": 37,
     "train": 2,

@@ -70,7 +70,7 @@ def _objects(text: str, count: int) -> str:
     return _dumped(whole)
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: object) -> str:
     """As it is read; halves of characters as escapes: what to do with them is for who reads them to say."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.encode("utf-8", "ignore").decode() == text else json.dumps(value)

@@ -130,7 +130,7 @@ def put_processes(call: Call, flag: str, asked: int, *places: str) -> None:
         call.put(place, min(asked, most))
 
 
-def _kind_first(value: Any) -> Any:
+def _kind_first(value: object) -> object:
     return dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
 
 

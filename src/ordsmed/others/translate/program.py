@@ -51,7 +51,7 @@ class Flag:
     """One flag, or a word by its place (a name without dashes), or a variable of the environment (in capitals)."""
 
     name: str
-    usual: Any = None  # what theirs takes where it is not said; False: a switch; a type: none
+    usual: object = None  # what theirs takes where it is not said; False: a switch; a type: none
     goes: str = ""  # what it becomes: a setting (`corpus: source.path`), a word (`--tokens`), a variable (in capitals)
     by: Callable[[Any], object] | Mapping[Any, object] | None = None  # what a value becomes; None: nothing is set
     said: bool = False  # it is set only where the words say it
@@ -89,7 +89,7 @@ class Flag:
     def default(self) -> Any:
         return None if isinstance(self.usual, type) else self.usual
 
-    def setting(self, value: Any) -> Any:
+    def setting(self, value: Any) -> object:
         """What a value becomes; None: nothing."""
         return self.by.get(value) if isinstance(self.by, Mapping) else self.by(value) if self.by else value
 
@@ -131,7 +131,7 @@ class Recorded(dict[str, Any]):
         self.read.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         self.read.add(name)
         return super().get(name, default)
 
@@ -203,7 +203,7 @@ class Call:
             place, _, text = word.partition("=")
             self.put(place.replace(":", ": "), settings.override({}, [f"value={text}"])["value"])
 
-    def carry(self, goes: str, value: Any) -> None:
+    def carry(self, goes: str, value: object) -> None:
         """Set what a flag's row says: a word of the command, a variable, or a setting."""
         if goes.startswith("--"):
             shown = f"{value:g}" if isinstance(value, float) else str(value)
@@ -217,7 +217,7 @@ class Call:
         """Note of each of these flags that is said that it does nothing."""
         self.notes += [f"{flag}: does nothing {reason}" for flag in flags if values.says(flag)]
 
-    def put(self, place: str, value: Any) -> None:
+    def put(self, place: str, value: object) -> None:
         """Set `model.layers`, or `corpus: source.path` in another recipe than the verb's own."""
         recipe, _, path = place.rpartition(": ")
         table = self.recipes.setdefault(recipe or self.verb, {})
@@ -226,12 +226,12 @@ class Call:
             table = table.setdefault(name, {}) if name != "phase" else table.setdefault(name, [{}])[0]
         table[key] = value
 
-    def holds(self, place: str, value: Any) -> bool:
+    def holds(self, place: str, value: object) -> bool:
         """Is a setting still what was put there, or said in the words of the command?"""
         if value is None or place.startswith("--") or place.isupper():
             return value is None or place in self.words or place in self.environment
         recipe, _, path = place.rpartition(": ")
-        setting: Any = self.recipes.get(recipe or self.verb, {})
+        setting: object = self.recipes.get(recipe or self.verb, {})
         for name in path.split("."):
             setting = setting[0] if isinstance(setting, list) else setting
             setting = setting.get(name) if isinstance(setting, dict) else None
@@ -335,7 +335,7 @@ class Program:
                 parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **how)
             else:
                 free = free or flag.several or not flag.required
-                many: Any = "+" if flag.several else None if flag.required else "?"
+                many = "+" if flag.several else None if flag.required else "?"
                 parser.add_argument(flag.key, type=_read_as(flag.kind), nargs=many)
         rest: list[str] = []
         if not free:
@@ -435,21 +435,21 @@ def _in_a_file(path: str) -> list[str]:
     return words
 
 
-def _is_zero(value: Any) -> bool:
+def _is_zero(value: object) -> bool:
     return str(value) in ("0", "0.0")
 
 
-def _value(flag: Flag, text: str) -> Any:
+def _value(flag: Flag, text: str) -> object:
     try:
         return _read_as(flag.kind)(text)
     except (ValueError, argparse.ArgumentTypeError):
         raise UsageError(flag.name, f"found {text}", f"as {flag.default}") from None
 
 
-def _read_as(kind: type) -> Callable[[str], Any]:
+def _read_as(kind: type) -> Callable[[str], object]:
     """How a word is read; numbers may be written as 1e4, switches as theirs are."""
 
-    def read(text: str) -> Any:
+    def read(text: str) -> object:
         if text is argparse.SUPPRESS:  # a word by its place that is not said
             return text
         try:

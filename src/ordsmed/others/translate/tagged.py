@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
@@ -57,7 +56,7 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
 
 def _listed(example: Table, name: str, place: str) -> list[str]:
     """Words or tags of an example."""
-    values: Any = example.get(name) if isinstance(example, dict) else None
+    values = example.get(name) if isinstance(example, dict) else None
     if not isinstance(values, list) or any(isinstance(one, list | dict) for one in values):
         raise DataError(place, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
     written = [str(one) for one in values]
