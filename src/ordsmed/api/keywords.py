@@ -27,17 +27,17 @@ def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywor
         raise RecipeError(recipe.verb, "called from another thread", wanted)
     if isinstance(overrides, str):
         raise RecipeError(f"{recipe.verb}: overrides", f"found the text {overrides!r}", '["key.path=value", ...]')
-    own = {field.name: str(field.type) for field in dataclasses.fields(recipe)}
-    of_phases = {field.name for field in dataclasses.fields(Phase)} - set(own)
+    types = {field.name: str(field.type) for field in dataclasses.fields(recipe)}
+    of_phases = {field.name for field in dataclasses.fields(Phase)} - set(types)
     words = list(overrides)
     for key, value in keywords.items():
-        if value is None and "str" in own.get(key, ""):
+        if value is None and "str" in types.get(key, ""):
             _left_out(recipe, name, key)
         elif key not in of_phases:
-            whole = "dict" in own.get(key, "")  # a table of names that are the user's
+            whole = "dict" in types.get(key, "")  # a table of names that are the user's
             words += [f"{key}={settings.literal(value)}"] if whole else _by_path(key, settings.plain(value))
     phased = {key: value for key, value in keywords.items() if key in of_phases}
-    if phased and "phase" in own:
+    if phased and "phase" in types:
         words += _of_phases(_phases(recipe, name, words), phased)
         return words
     return words + [f"{key}={settings.literal(value)}" for key, value in phased.items()]
@@ -52,8 +52,8 @@ def _left_out(recipe: type[Training], name: str, key: str) -> None:
 def _by_path(key: str, value: object) -> Iterator[str]:
     """A table by its keys, so that what it does not say stays; one that names a kind, as a whole."""
     if isinstance(value, Mapping) and value and "kind" not in value:
-        for inner, each in value.items():
-            yield from _by_path(f"{key}.{inner}", each)
+        for inner, setting in value.items():
+            yield from _by_path(f"{key}.{inner}", setting)
     else:
         yield f"{key}={settings.literal(value)}"
 
@@ -66,16 +66,16 @@ def _phases(recipe: type[Training], name: str, words: Sequence[str]) -> list[dic
     return phases if isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) else []
 
 
-def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Iterator[str]:
+def _of_phases(phases: list[dict[str, Any]], keywords: Mapping[str, object]) -> Iterator[str]:
     """Settings of the phase, where there is one; of several, how many steps all have together."""
-    for key, value in asked.items():
+    for key, value in keywords.items():
         if key == "steps" and phases and all(_is_count(phase.get("steps")) for phase in phases):
-            yield from _shared_out(phases, value, keep="warmup" in asked)
+            yield from _shared_out(phases, value, keep="warmup" in keywords)
         elif len(phases) < 2:
             yield f"phase.{key}={settings.literal(value)}"
-            for other in {"steps": ("epochs", "most_steps"), "epochs": ("steps",)}.get(key, ()):
-                if any(phase.get(other) for phase in phases) and other not in asked:
-                    yield f"phase.{other}=0"
+            for replaced in {"steps": ("epochs", "most_steps"), "epochs": ("steps",)}.get(key, ()):
+                if any(phase.get(replaced) for phase in phases) and replaced not in keywords:
+                    yield f"phase.{replaced}=0"
         else:
             wanted = f'{{"phase[1].{key}": ...}} for one of them, or {{"phase.{key}": ...}} for all'
             raise RecipeError(key, f"found beside {len(phases)} phases", wanted)

@@ -108,9 +108,9 @@ class OpenModel:
     @property
     def can(self) -> tuple[str, ...]:
         """Which of its methods it can answer."""
-        asked = [name for name, check in CHECKS.items() if _passes(check, self.trained)]
+        methods = [name for name, check in CHECKS.items() if _passes(check, self.trained)]
         task = getattr(self.trained.learned, "METHOD", "") if isinstance(self.trained.objective, Task) else ""
-        return (*asked, *([task] if task and not self.trained.bare else []), "embed")
+        return (*methods, *([task] if task and not self.trained.bare else []), "embed")
 
     def __repr__(self) -> str:
         at = f", step {self.step:,}" if self.step is not None else ""
@@ -150,8 +150,8 @@ class OpenModel:
         """
         self.check("generate")
         options = SamplingOptions(**how)
-        found = list(generate.generate_all(writing(self.trained), _texts("generate", prompts), options))
-        return found[0] if isinstance(prompts, str) and options.samples == 1 else found
+        texts = list(generate.generate_all(writing(self.trained), _texts("generate", prompts), options))
+        return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
     def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
         """The same, piece by piece as it is made: what follows the prompt.
@@ -206,8 +206,8 @@ class OpenModel:
         model.tag("Newts swim in Bergen").tags
         """
         self.check("tag")
-        given = sentences if isinstance(sentences, list | tuple) else _texts("tag", sentences)
-        words = [each.split() if isinstance(each, str) else _texts("tag", each) for each in given]
+        several = sentences if isinstance(sentences, list | tuple) else _texts("tag", sentences)
+        words = [sentence.split() if isinstance(sentence, str) else _texts("tag", sentence) for sentence in several]
         tagged = predict.tagged(self.trained, words)
         return tagged[0] if isinstance(sentences, str) else tagged
 
@@ -287,17 +287,17 @@ def _words(before: str, settings: Mapping[str, object]) -> list[str]:
     return [f"{before}{key}={recipes.literal(recipes.plain(value))}" for key, value in settings.items()]
 
 
-def _texts(method: str, given: object) -> list[str]:
+def _texts(method: str, value: object) -> list[str]:
     """A text, or several, as a list."""
-    texts: list[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    if odd := [each for each in texts if not isinstance(each, str)]:
+    texts: list[Any] = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if odd := [text for text in texts if not isinstance(text, str)]:
         raise RecipeError(method, f"found {type(odd[0]).__name__} {odd[0]!r:.40}", "a text, or a list of texts")
     return texts
 
 
-def _text(method: str, given: object) -> str:
+def _text(method: str, value: object) -> str:
     """The one text of what is asked for one alone."""
-    texts = _texts(method, given)
+    texts = _texts(method, value)
     if len(texts) != 1:
         raise RecipeError(method, f"found {len(texts)} texts", "one text", "call it for each")
     return texts[0]

@@ -95,8 +95,8 @@ def _by_processes(
     if status := start([kind.recipes.verb, name, *words, *flags], devices, restarts=restarts):
         if status - 128 in PASSED_ON:
             raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)
-        found = f"its {devices} processes ended with status {status}"
-        raise RunError(folder, found, "", "they have said why, in the lines above")
+        problem = f"its {devices} processes ended with status {status}"
+        raise RunError(folder, problem, "", "they have said why, in the lines above")
     return folder
 
 

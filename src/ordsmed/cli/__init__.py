@@ -33,10 +33,10 @@ def _main(words: list[str]) -> None:
             _run(words)
     except OrdsmedError as error:
         status = 2 if isinstance(error, UsageError) else 1
-        if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):  # all find the same
+        if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):  # every process finds the same
             sys.exit(status)
         fail(str(error), status)
-    except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to tell
+    except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to print to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except RecursionError as error:
@@ -58,20 +58,20 @@ def _run(words: list[str]) -> None:
     if name.startswith("-"):
         wanted = "`ordsmed VERB`, and flags behind it"
         raise UsageError(f"`{name}`", "no such verb", wanted, "`ordsmed help` lists them")
-    asked_for = verb.find(name)
+    entry = verb.find(name)
     rest = words[len(name.split()) :]
-    own = asked_for.own(rest)
-    asked = asked_for.parser(helped="-h" in own or "--help" in own).read(own)
-    asked.words, asked.others = [name, *rest], rest[len(own) :]
-    if folder := getattr(asked, "cache_dir", None):
+    read = entry.own(rest)
+    args = entry.parser(helped="-h" in read or "--help" in read).read(read)
+    args.words, args.others = [name, *rest], rest[len(read) :]
+    if folder := getattr(args, "cache_dir", None):
         from ordsmed.base import hub
 
         os.environ[hub.CACHE] = folder
-    asked_for.run(asked)
+    entry.run(args)
 
 
 def _stopped(words: Sequence[str], by: KeyboardInterrupt) -> None:
-    """End as one who was asked to, with how to go on."""
+    """End as asked, and say how to go on."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once
     status = 128 + (by.number if isinstance(by, ending.Ended) else signal.SIGINT)
     name = verb.named(words) if words else ""

@@ -28,7 +28,7 @@ def settings_of(name: str) -> list[str]:
     """What can be changed of a verb's recipe, and what it means."""
     place = verb.find(name).recipe
     assert place
-    tables = [("", *place), *((f"{one.key}.", one.module, one.name) for one in menu.nested(*place))]
+    tables = [("", *place), *((f"{table.key}.", table.module, table.name) for table in menu.nested(*place))]
     return [f"{key}{line.name}=\t{line.doc}" for key, *of in tables for line in menu.lines(*of)]
 
 
@@ -41,10 +41,10 @@ def recipes_for(name: str) -> list[str]:
     settings = menu.lines(*place)
     keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
     names, verbs = recipes_of(name), verb.names()
-    for other in recipes_of():
-        if other.split("/")[0] not in verbs:
-            table = tomllib.loads((menu.HOUSE / "recipes" / f"{other}.toml").read_text(encoding="utf-8"))
-            names += [other] if needed <= set(table) <= keys else []
+    for recipe in recipes_of():
+        if recipe.split("/")[0] not in verbs:
+            table = tomllib.loads((menu.HOUSE / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8"))
+            names += [recipe] if needed <= set(table) <= keys else []
     return names
 
 
@@ -158,9 +158,9 @@ def precision(parser: Parser) -> None:
     parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16|int8", help=meaning)
 
 
-def opened_as(asked: argparse.Namespace) -> dict[str, Any]:
+def opened_as(args: argparse.Namespace) -> dict[str, Any]:
     """What `opening` was given."""
-    return {"step": asked.step, "device": asked.device, "threads": asked.threads, "precision": asked.precision}
+    return {"step": args.step, "device": args.device, "threads": args.threads, "precision": args.precision}
 
 
 def task_files(parser: Parser, nargs: str, metavar: str) -> None:

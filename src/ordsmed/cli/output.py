@@ -21,9 +21,9 @@ def print_lines(lines: Iterable[str]) -> None:
         print("\n".join(fitted(line, wide)))
 
 
-def print_or_json(facts: Any, lines: Iterable[str], asked: argparse.Namespace) -> None:
+def print_or_json(facts: Any, lines: Iterable[str], args: argparse.Namespace) -> None:
     """Lines for a person, or with --json the facts in one line."""
-    if asked.json:
+    if args.json:
         print(json.dumps(facts))
     else:
         print_lines(lines)
@@ -49,16 +49,16 @@ def speaks() -> bool:
 def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
     """Settings, each with its type and default, and what it means below."""
     wide, lines = columns(sys.stdout) or 100 + len(indent) + 4, []
-    for one in settings:
-        lines += fitted(f"{indent}{one.name} ({one.type}, {one.default})", columns(sys.stdout))
-        lines += fitted(f"{indent}    {one.doc}", wide)
+    for setting in settings:
+        lines += fitted(f"{indent}{setting.name} ({setting.type}, {setting.default})", columns(sys.stdout))
+        lines += fitted(f"{indent}    {setting.doc}", wide)
     return lines
 
 
 def all_settings(module: str, name: str = "", indent: str = "  ") -> list[str]:
     """The settings of a dataclass, and of every table within them."""
     lines = settings_lines(menu.lines(module, name), indent)
-    for one in menu.nested(module, name):
-        of = f" ({', '.join(one.kinds)})" if one.kinds else ""
-        lines += ["", f"{indent[2:]}{one.key}{of}:", *settings_lines(menu.lines(one.module, one.name), indent)]
+    for table in menu.nested(module, name):
+        of = f" ({', '.join(table.kinds)})" if table.kinds else ""
+        lines += ["", f"{indent[2:]}{table.key}{of}:", *settings_lines(menu.lines(table.module, table.name), indent)]
     return lines

@@ -19,7 +19,7 @@ FIRST_STEPS = (
 
 def first_steps() -> list[str]:
     """How one begins, and the verbs by name."""
-    rows = [(group, " · ".join(one.name for one in verbs)) for group, verbs in _grouped()]
+    rows = [(group, " · ".join(entry.name for entry in verbs)) for group, verbs in _grouped()]
     steps = table(FIRST_STEPS)
     if 0 < columns(sys.stdout) < max(map(len, steps)):  # what a command does stands below it
         steps = [line for words, does in FIRST_STEPS for line in (f"  {words}", f"      {does}")]
@@ -29,11 +29,11 @@ def first_steps() -> list[str]:
 
 def verbs_in_groups() -> list[str]:
     """Every verb and what it does."""
-    rows = [(one.name, one.headline) for one in verb.every()]
+    rows = [(entry.name, entry.headline) for entry in verb.every()]
     lines_of = dict(zip([name for name, _ in rows], table(rows), strict=True))
     lines = [TITLE]
     for group, verbs in _grouped():
-        lines += ["", f"{group}:", *(lines_of[one.name] for one in verbs)]
+        lines += ["", f"{group}:", *(lines_of[entry.name] for entry in verbs)]
     last = (
         "`ordsmed help VERB` prints its flags and settings; `ordsmed help WORD` what a word of the field (EMA) is here."
     )
@@ -42,4 +42,4 @@ def verbs_in_groups() -> list[str]:
 
 def _grouped() -> list[tuple[str, list[verb.Verb]]]:
     verbs = verb.every()
-    return [(group, [one for one in verbs if one.group == group]) for group in verb.GROUPS]
+    return [(group, [entry for entry in verbs if entry.group == group]) for group in verb.GROUPS]

@@ -18,11 +18,11 @@ from ordsmed.cli.output import print_lines
 HIDDEN = ("verb", "state", "fingerprint", "began", "parts", "checksums", "stood_in", "folder")
 
 
-def make(kind: type[Any], asked: argparse.Namespace) -> None:
+def make(kind: type[Any], args: argparse.Namespace) -> None:
     """What the recipe makes, and what was made."""
     from ordsmed.base.run import Run, obtain
 
-    folder = obtain(kind, asked.name, asked.overrides, anew=asked.anew)
+    folder = obtain(kind, args.name, args.overrides, anew=args.anew)
     if (folder / "report.md").exists():
         next_step = command("corpus", "stats", folder)
         print_lines([f"{folder}: done; {folder}/report.md tells what it is made of", f"next: {next_step}"])
@@ -31,32 +31,32 @@ def make(kind: type[Any], asked: argparse.Namespace) -> None:
     print_lines([f"{folder}: done", *facts])
 
 
-def train(asked: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
+def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
     """The folder of a training that is done; None where it was only rehearsed."""
-    if asked.threads:
-        asked.overrides.append(f"layout.threads={asked.threads}")
-    if asked.devices and not asked.dry_run and "RANK" not in os.environ and not getattr(asked, "part", ""):
+    if args.threads:
+        args.overrides.append(f"layout.threads={args.threads}")
+    if args.devices and not args.dry_run and "RANK" not in os.environ and not getattr(args, "part", ""):
         from ordsmed.base.launch.local import start
 
-        sys.exit(start(without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
+        sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=args.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
-    part = {"part": asked.part} if getattr(asked, "part", "") else {}
-    how = {"deadline": _deadline(asked), "anew": asked.anew, "layout": asked.layout, "site": asked.site, **part}
-    if asked.dry_run:
+    part = {"part": args.part} if getattr(args, "part", "") else {}
+    how = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **part}
+    if args.dry_run:
         from ordsmed.tell.show import show
 
-        recipe, lines = rehearse(asked.name, asked.overrides, devices=asked.devices, **how)
-        print_lines(show.rehearsed(asked.name, asked.overrides, recipe, lines))
+        recipe, lines = rehearse(args.name, args.overrides, devices=args.devices, **how)
+        print_lines(show.rehearsed(args.name, args.overrides, recipe, lines))
         return None
-    return Path(training(asked.name, overrides=asked.overrides, **how).folder)
+    return Path(training(args.name, overrides=args.overrides, **how).folder)
 
 
-def _deadline(asked: argparse.Namespace) -> float | None:
+def _deadline(args: argparse.Namespace) -> float | None:
     """In how many seconds the training is to end."""
     from ordsmed.base.say import seconds
 
     try:
-        return seconds(asked.deadline) if asked.deadline is not None else None
+        return seconds(args.deadline) if args.deadline is not None else None
     except ValueError as error:
         raise RecipeError("--deadline", str(error)) from None
 

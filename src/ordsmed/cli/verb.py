@@ -44,8 +44,8 @@ class Verb:
 
     def own(self, words: Sequence[str]) -> list[str]:
         """The words that it reads itself."""
-        places = [place for place, word in enumerate(words, 1) if not word.startswith("-")]
-        return list(words[: places[self.others_behind - 1]] if 0 < self.others_behind <= len(places) else words)
+        ends = [end for end, word in enumerate(words, 1) if not word.startswith("-")]
+        return list(words[: ends[self.others_behind - 1]] if 0 < self.others_behind <= len(ends) else words)
 
     @property
     def headline(self) -> str:

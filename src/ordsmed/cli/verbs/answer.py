@@ -22,12 +22,12 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
     from ordsmed.use.answer import answer_lines
 
-    words, overrides = flags.split_overrides(asked.text)
-    model = open(asked.run, **flags.opened_as(asked))
-    how = {"file": asked.file, "best": asked.best, "as_json": asked.json}
+    words, overrides = flags.split_overrides(args.text)
+    model = open(args.run, **flags.opened_as(args))
+    how = {"file": args.file, "best": args.best, "as_json": args.json}
     for line in answer_lines(model.trained, words, sys.stdin.buffer, overrides, **how):
         print(line, flush=True)

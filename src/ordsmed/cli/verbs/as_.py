@@ -32,7 +32,7 @@ def arguments(parser: Parser) -> None:
         "code", nargs="?", metavar="CODE", help=f"{meaning}; left out: all are told", offers=program.names
     )
     parser.add_argument(
-        "program", nargs="?", metavar="PROGRAM ...", help="theirs, and its flags; left out: all are told"
+        "program", nargs="?", metavar="PROGRAM ...", help="original, and its flags; left out: all are told"
     )
     parser.add_argument("--recipe", action="store_true", help="print the recipes and perform nothing")
     parser.add_argument("--flags", action="store_true", help="print where each flag of the program goes")
@@ -41,68 +41,66 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--install", metavar="FOLDER", help="write files of their programs' names, which call this")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.base.ranks import alone, place_of
     from ordsmed.others.translate import follow, install, page, perform, program
     from ordsmed.others.translate.dllogger import METRICS
 
-    if asked.find is not None:
-        if len(asked.find) != 1:
-            raise UsageError(
-                "--find", f"found {len(asked.find)} words behind it", "one: a flag's name, or a part of it"
-            )
-        print_lines(page.find(asked.find[0], [asked.code] if asked.code else program.names()))
+    if args.find is not None:
+        if len(args.find) != 1:
+            raise UsageError("--find", f"found {len(args.find)} words behind it", "one: a flag's name, or a part of it")
+        print_lines(page.find(args.find[0], [args.code] if args.code else program.names()))
         return
-    if not asked.code:
-        if asked.install:
+    if not args.code:
+        if args.install:
             raise UsageError("--install", "found without a code", f"one of {', '.join(program.names())} before it")
         print_lines(page.codes())
         return
-    if asked.install:
-        print_lines(install.install(asked.code, asked.install))
+    if args.install:
+        print_lines(install.install(args.code, args.install))
         return
-    if not asked.program:
-        print_lines(page.programs(asked.code))
+    if not args.program:
+        print_lines(page.programs(args.code))
         return
-    theirs = program.find(asked.code, asked.program)
-    if asked.flags or {"--flags", "-h", "--help"} & set(asked.others):
-        print_lines(page.flags(theirs))
+    original = program.find(args.code, args.program)
+    if args.flags or {"--flags", "-h", "--help"} & set(args.others):
+        print_lines(page.flags(original))
         return
-    words = [word for word in asked.others if word != "--recipe"]
-    values = theirs.read(words, place_of(os.environ), os.environ)
-    call = theirs.translated(values)
-    perform.keep_beside(theirs, call)
-    if asked.recipe or "--recipe" in asked.others or os.environ.get(SHOW) == "1":
+    words = [word for word in args.others if word != "--recipe"]
+    values = original.read(words, place_of(os.environ), os.environ)
+    call = original.translated(values)
+    perform.keep_beside(original, call)
+    if args.recipe or "--recipe" in args.others or os.environ.get(SHOW) == "1":
         if values.place.rank == 0:
-            print_lines(perform.shown(theirs, values, call))
+            print_lines(perform.shown(original, values, call))
         return
-    for one in (call, *call.then):
-        own = perform.prepare(theirs, values, one)
-        for step in one.before:
+    for part in (call, *call.then):
+        words = perform.prepare(original, values, part)
+        for step in part.before:
             step()
-        if own and (one.verb not in ALONE or values.place.rank == 0):
-            tells = one.tells if values.place.rank == 0 else None
+        if words and (part.verb not in ALONE or values.place.rank == 0):
+            tells = part.tells if values.place.rank == 0 else None
             with (
-                follow.followed(perform.run_of(theirs, values, one) / METRICS, tells)
+                follow.followed(perform.run_of(original, values, part) / METRICS, tells)
                 if tells
                 else contextlib.nullcontext(),
-                alone() if one.verb in ALONE else contextlib.nullcontext(),
+                alone() if part.verb in ALONE else contextlib.nullcontext(),
             ):
-                _perform(own)
+                _perform(words)
         if values.place.rank == 0:
             with alone():  # the others are done, and may be gone
-                for step in one.after:
+                for step in part.after:
                     step()
 
 
-def _perform(own: list[str]) -> None:
-    """What these words of ours mean; a verb that started processes, all of which are done, is done."""
-    name = verb.named(own)
-    meant = verb.find(name)
-    means = meant.parser().read(own[len(name.split()) :])
-    means.words = own
+def _perform(words: list[str]) -> None:
+    """Run a command of `ordsmed`; a verb that started processes, all of which are done, is done."""
+    name = verb.named(words)
+    entry = verb.find(name)
+    args = entry.parser().read(words[len(name.split()) :])
+    args.words = words
     try:
-        meant.run(means)
+        entry.run(args)
     except SystemExit as ended:
         if ended.code:
             raise

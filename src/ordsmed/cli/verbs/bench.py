@@ -27,12 +27,12 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--devices", type=whole(1), metavar="N", help="processes, one a GPU (devices=N)")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.measure.bench.bench import bench
 
-    words = ["profile=4"] if asked.profile else []
-    words += [f"{name}={value}" for name in ("beside", "keep", "devices") if (value := getattr(asked, name))]
-    for line in bench(asked.name, [*asked.overrides, *words], json_line=asked.json, left=_page):
+    words = ["profile=4"] if args.profile else []
+    words += [f"{name}={value}" for name in ("beside", "keep", "devices") if (value := getattr(args, name))]
+    for line in bench(args.name, [*args.overrides, *words], json_line=args.json, left=_page):
         print(line)
 
 

@@ -24,5 +24,5 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("shell", choices=completion.SHELLS, metavar="SHELL", help=" ".join(completion.SHELLS))
 
 
-def run(asked: argparse.Namespace) -> None:
-    print(completion.script(asked.shell), end="")
+def run(args: argparse.Namespace) -> None:
+    print(completion.script(args.shell), end="")

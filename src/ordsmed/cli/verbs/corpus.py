@@ -25,16 +25,16 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.corpus.pipeline import Corpus, partly
 
-    _check_verb(asked.name)
-    if not (asked.part or asked.until):
-        make(Corpus, asked)
+    _check_verb(args.name)
+    if not (args.part or args.until):
+        make(Corpus, args)
         return
-    if asked.anew:
+    if args.anew:
         raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
-    print_lines(partly(asked.name, asked.overrides, part=asked.part, until=asked.until))
+    print_lines(partly(args.name, args.overrides, part=args.part, until=args.until))
 
 
 def _check_verb(name: str) -> None:

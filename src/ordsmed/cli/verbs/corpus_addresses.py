@@ -27,14 +27,14 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.text.web.urls import Rules, write_list
 
-    *inputs, out = asked.files
+    *inputs, out = args.files
     if not inputs:
         raise RecipeError("corpus addresses", f"found one file, {out}", "FILE... OUT")
     try:
-        rules = Rules(asked.score, asked.over_18, asked.blacklist or ["usual"], asked.pattern or [])
+        rules = Rules(args.score, args.over_18, args.blacklist or ["usual"], args.pattern or [])
     except ValueError as error:
         raise RecipeError("corpus addresses", str(error)) from None
-    print_lines(write_list(inputs, out, rules, private=asked.private, anew=asked.anew))
+    print_lines(write_list(inputs, out, rules, private=args.private, anew=args.anew))

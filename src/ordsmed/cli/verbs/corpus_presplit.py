@@ -20,13 +20,13 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ordsmed.corpus import loose
     from ordsmed.corpus.presplit import presplit
 
-    if Path(asked.folder).is_file():
-        print_lines(loose.presplit(asked.folder, asked.out, key=asked.key, anew=asked.anew))
+    if Path(args.folder).is_file():
+        print_lines(loose.presplit(args.folder, args.out, key=args.key, anew=args.anew))
         return
-    print_lines(presplit(asked.folder, asked.out, anew=asked.anew))
+    print_lines(presplit(args.folder, args.out, anew=args.anew))

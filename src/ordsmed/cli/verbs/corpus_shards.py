@@ -26,11 +26,11 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.corpus.shards import shards
 
-    *folders, out = asked.folders
+    *folders, out = args.folders
     if not folders:
         raise RecipeError("corpus shards", f"found one folder, {out}", "FOLDER... OUT")
-    how = {"train": asked.train, "test": asked.test, "fraction": asked.fraction, "splits": asked.splits}
-    print_lines(shards(folders, out, **how, anew=asked.anew))
+    how = {"train": args.train, "test": args.test, "fraction": args.fraction, "splits": args.splits}
+    print_lines(shards(folders, out, **how, anew=args.anew))

@@ -23,10 +23,10 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.corpus.loose import split
 
-    *sources, out = asked.files
+    *sources, out = args.files
     if not sources:
         raise RecipeError("corpus split", f"found one name, {out}", "FILE... OUT")
-    print_lines(split(sources, out, dev=asked.dev, test=asked.test, seed=asked.seed, anew=asked.anew))
+    print_lines(split(sources, out, dev=args.dev, test=args.test, seed=args.seed, anew=args.anew))

@@ -17,7 +17,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--tokenizer", help="folder, file or recipe of one: count its tokens as well")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.show.stats import stats
 
-    print_lines(stats(asked.folder, tokenizer=asked.tokenizer, wide=columns(sys.stdout)))
+    print_lines(stats(args.folder, tokenizer=args.tokenizer, wide=columns(sys.stdout)))

@@ -32,26 +32,26 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
-    if asked.devices and "RANK" not in os.environ:
+def run(args: argparse.Namespace) -> None:
+    if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
         from ordsmed.cli.recipes import without
 
-        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+        sys.exit(start(without(args.words, "--devices"), args.devices))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
     from ordsmed.machines.doctor.doctor import doctor
     from ordsmed.machines.doctor.outcome import Outcome
 
-    def show(one: Outcome) -> None:
-        if not asked.json:
-            print_lines([f"{one.state:<8} {one.check:<12}  {one.words}"])
+    def show(outcome: Outcome) -> None:
+        if not args.json:
+            print_lines([f"{outcome.state:<8} {outcome.check:<12}  {outcome.words}"])
             sys.stdout.flush()
 
     def ending(report: dict[str, Any]) -> None:
-        count = [sum(one["state"] == state for one in report["checks"]) for state in ("ok", "warning", "error")]
-        print(json.dumps(report) if asked.json else "{} ok, {} to be looked at, {} wrong".format(*count), flush=True)
+        count = [sum(check["state"] == state for check in report["checks"]) for state in ("ok", "warning", "error")]
+        print(json.dumps(report) if args.json else "{} ok, {} to be looked at, {} wrong".format(*count), flush=True)
 
     state = doctor(
-        site=asked.site, device=asked.device, account=asked.account, patience=asked.patience, show=show, ending=ending
+        site=args.site, device=args.device, account=args.account, patience=args.patience, show=show, ending=ending
     )
     sys.exit(state == "error")

@@ -47,12 +47,12 @@ def _vectors(parser: Parser) -> None:
     parser.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
     from ordsmed.use.embed import Form, prepared
 
-    how = {name: getattr(asked, name) for name in FORM}
-    source = sys.stdin.buffer if asked.input == "-" else asked.input
-    prepared(source, asked.out, Form(**how), anew=asked.anew)  # what cannot be is refused before a model is opened
-    model = open(asked.run, step=asked.step, device=asked.device, precision=asked.precision, threads=asked.threads)
-    print_lines([model.embed_file(source, asked.out, anew=asked.anew, **how)])
+    how = {name: getattr(args, name) for name in FORM}
+    source = sys.stdin.buffer if args.input == "-" else args.input
+    prepared(source, args.out, Form(**how), anew=args.anew)  # what cannot be is refused before a model is opened
+    model = open(args.run, step=args.step, device=args.device, precision=args.precision, threads=args.threads)
+    print_lines([model.embed_file(source, args.out, anew=args.anew, **how)])

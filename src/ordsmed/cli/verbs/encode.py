@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
     flags.cache(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.data.encode import Encoding
 
-    make(Encoding, asked)
+    make(Encoding, args)

@@ -29,9 +29,9 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.use.records import write_records
 
-    how = {"length": asked.length, "split": asked.split, "times": asked.times, "parts": asked.files}
-    how |= {"seed": asked.seed, "packed": asked.gzip, "anew": asked.anew}
-    print_lines(write_records(asked.data, asked.out, asked.objective, asked.overrides, **how))
+    how = {"length": args.length, "split": args.split, "times": args.times, "parts": args.files}
+    how |= {"seed": args.seed, "packed": args.gzip, "anew": args.anew}
+    print_lines(write_records(args.data, args.out, args.objective, args.overrides, **how))

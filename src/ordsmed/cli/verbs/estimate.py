@@ -32,30 +32,30 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
-    if sum(map(bool, (asked.name, asked.scaling, asked.claims))) != 1:
+def run(args: argparse.Namespace) -> None:
+    if sum(map(bool, (args.name, args.scaling, args.claims))) != 1:
         wanted = "one of RECIPE, --scaling FILE and --claims"
         raise UsageError("estimate", "found none of them, or several", wanted, "`ordsmed estimate RECIPE --site SITE`")
-    if asked.scaling:
+    if args.scaling:
         from ordsmed.machines.cluster import scaling
 
-        series = scaling.read(Path(asked.scaling))
-        print_or_json(scaling.facts(series), scaling.lines(series), asked)
-    elif asked.claims:
+        series = scaling.read(Path(args.scaling))
+        print_or_json(scaling.facts(series), scaling.lines(series), args)
+    elif args.claims:
         from ordsmed.machines.cluster import claims
 
-        if asked.markdown:
+        if args.markdown:
             print("\n".join(claims.markdown()))
         else:
-            print_or_json(claims.facts(), claims.lines() if not asked.json else [], asked)
+            print_or_json(claims.facts(), claims.lines() if not args.json else [], args)
     else:
         from ordsmed.machines.cluster.estimate import estimate
 
         whole = estimate(
-            asked.name, asked.overrides, site=asked.site, nodes=asked.nodes, a_node=asked.gpus, measure=asked.measure,
-            file=Path(asked.measurements) if asked.measurements else None,
+            args.name, args.overrides, site=args.site, nodes=args.nodes, a_node=args.gpus, measure=args.measure,
+            file=Path(args.measurements) if args.measurements else None,
         )  # fmt: skip
-        if asked.json:
-            print_or_json(whole.facts(), [], asked)
+        if args.json:
+            print_or_json(whole.facts(), [], args)
         else:
             print_lines(whole.lines())

@@ -62,52 +62,52 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
-    if asked.probe or _is_recipe(asked.run):
-        _probes(asked)
+def run(args: argparse.Namespace) -> None:
+    if args.probe or _is_recipe(args.run):
+        _probes(args)
         return
     from ordsmed.api.model import open
 
     for flag in ("way", "iterations", "batch", "each", "out", "layout", "devices", "anew"):
-        if getattr(asked, flag):
+        if getattr(args, flag):
             raise UsageError(f"--{flag}", "is of probes, but none is named", "--probe NAME FILE...")
-    files, overrides = flags.split_overrides(asked.files)
-    if asked.step == "all":
+    files, overrides = flags.split_overrides(args.files)
+    if args.step == "all":
         raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
-    scores, lines = open(asked.run, **flags.opened_as(asked)).evaluate(files, overrides=overrides)
-    print_or_json(scores, lines, asked)
+    scores, lines = open(args.run, **flags.opened_as(args)).evaluate(files, overrides=overrides)
+    print_or_json(scores, lines, args)
 
 
-def _probes(asked: argparse.Namespace) -> None:
+def _probes(args: argparse.Namespace) -> None:
     """Ask, on as many processes as are wanted, and tell."""
-    if asked.devices and "RANK" not in os.environ:
+    if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
         from ordsmed.cli.recipes import without
 
-        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+        sys.exit(start(without(args.words, "--devices"), args.devices))
     from ordsmed.measure.evaluation import compared
     from ordsmed.measure.evaluation.evaluate import Means, evaluate
     from ordsmed.measure.evaluation.recipe import named, read
     from ordsmed.measure.evaluation.results import finite, table
 
-    common = {"way": asked.way, "iterations": asked.iterations, "batch": asked.batch}
-    step: Any = asked.step
-    out = asked.out
-    if asked.probe:
-        models, probes = (asked.run, *asked.files), named(asked.probe, **common)
+    common = {"way": args.way, "iterations": args.iterations, "batch": args.batch}
+    step: Any = args.step
+    out = args.out
+    if args.probe:
+        models, probes = (args.run, *args.files), named(args.probe, **common)
     else:
-        recipe = read(asked.run, asked.files)
+        recipe = read(args.run, args.files)
         models, probes, out = recipe.models, recipe.probe, out or recipe.out
         step = recipe.step if step is None else step
-    means = Means(asked.device, asked.threads, asked.layout, asked.anew, asked.precision)
-    result = evaluate(models, probes, step=step, out=out, means=means, each=asked.each)
+    means = Means(args.device, args.threads, args.layout, args.anew, args.precision)
+    result = evaluate(models, probes, step=step, out=out, means=means, each=args.each)
     if not result:  # another process tells
         return
     comparisons = compared.compare(result)
-    written = [*(one.path for one in result), *([compared.write(comparisons, out)] if comparisons else [])]
-    if asked.json:
-        plain = [one.plain() for one in result]
-        more = {"comparisons": [finite(one.plain()) for one in comparisons]} if comparisons else {}
+    written = [*(scores.path for scores in result), *([compared.write(comparisons, out)] if comparisons else [])]
+    if args.json:
+        plain = [scores.plain() for scores in result]
+        more = {"comparisons": [finite(comparison.plain()) for comparison in comparisons]} if comparisons else {}
         print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain, **more}))
     else:
         print_lines([*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)])

@@ -24,12 +24,12 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.weights.export import export, export_all, readers
 
-    how = {"anew": asked.anew, "licence": asked.licence, "to": asked.to, "overrides": asked.set}
-    if asked.step == "all":
-        print_lines([f"{out}: written" for out in export_all(asked.run, asked.out, **how)])
+    how = {"anew": args.anew, "licence": args.licence, "to": args.to, "overrides": args.set}
+    if args.step == "all":
+        print_lines([f"{out}: written" for out in export_all(args.run, args.out, **how)])
         return
-    out = export(asked.run, asked.out, step=asked.step, **how)
+    out = export(args.run, args.out, step=args.step, **how)
     print_lines([f"{out}: written; {readers(out)}"])

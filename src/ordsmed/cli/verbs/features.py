@@ -23,16 +23,16 @@ def arguments(parser: Parser) -> None:
     flags.json_line(shapes)
 
 
-def run(asked: argparse.Namespace) -> None:
-    if asked.family and asked.family not in menu.entries("models"):
-        wanted = nearest(asked.family, menu.entries("models"))
-        raise RecipeError(f"`{asked.family}`", "no such family", "", wanted)
+def run(args: argparse.Namespace) -> None:
+    if args.family and args.family not in menu.entries("models"):
+        wanted = nearest(args.family, menu.entries("models"))
+        raise RecipeError(f"`{args.family}`", "no such family", "", wanted)
     from ordsmed.tell.show import features
 
     rows = features.features()
-    if asked.markdown:
-        print("\n".join(features.markdown(rows, asked.family or "")))
-    elif asked.json:
-        print_or_json(features.facts(rows, asked.family or ""), [], asked)
+    if args.markdown:
+        print("\n".join(features.markdown(rows, args.family or "")))
+    elif args.json:
+        print_or_json(features.facts(rows, args.family or ""), [], args)
     else:
-        print_lines(features.lines(rows, asked.family or ""))
+        print_lines(features.lines(rows, args.family or ""))

@@ -34,10 +34,10 @@ def shipped() -> list[str]:
     return [*sorted(path.stem for path in (menu.HOUSE / "recipes" / "fetch").glob("*.toml")), FILES]
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.text.web.fetch import fetch, listing
 
-    if asked.names:
-        print_lines(fetch(asked.names, out=asked.out, **{name: getattr(asked, name) for name in HOW}))
+    if args.names:
+        print_lines(fetch(args.names, out=args.out, **{name: getattr(args, name) for name in HOW}))
     else:
         print_lines(listing())

@@ -25,14 +25,14 @@ def arguments(parser: Parser) -> None:
     flags.threads(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
     from ordsmed.use.fill import lines
 
-    model = open(asked.run, step=asked.step, device="cpu", precision=asked.precision, threads=asked.threads)
+    model = open(args.run, step=args.step, device="cpu", precision=args.precision, threads=args.threads)
     model.check("fill")  # before anybody types a line
-    for text in filter(str.strip, asked.text or lines(sys.stdin.buffer)):
-        if asked.all:
-            print(model.fill_all(text, together=asked.together), flush=True)
+    for text in filter(str.strip, args.text or lines(sys.stdin.buffer)):
+        if args.all:
+            print(model.fill_all(text, together=args.together), flush=True)
         else:
-            print("\n".join(model.fill(text, best=asked.best).lines), flush=True)
+            print("\n".join(model.fill(text, best=args.best).lines), flush=True)

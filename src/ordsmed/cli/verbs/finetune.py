@@ -22,13 +22,13 @@ def arguments(parser: Parser) -> None:
     )
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.api.training import finetune
     from ordsmed.base.run import Run
     from ordsmed.train.finetune.finetune import rehearse
 
-    folder = train(asked, finetune, rehearse)
-    if folder and speaks() and not (asked.part and Run(folder).status.get("state") != "done"):
+    folder = train(args, finetune, rehearse)
+    if folder and speaks() and not (args.part and Run(folder).status.get("state") != "done"):
         from ordsmed.train.finetune.compared import ended
 
         print_lines(ended(folder))

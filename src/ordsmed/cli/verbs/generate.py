@@ -64,40 +64,40 @@ def arguments(parser: Parser) -> None:
     flags.threads(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
-    how = _options(asked)
-    asks = asked.interactive or (not asked.text and not asked.file and sys.stdin.isatty())
-    if asked.devices and "RANK" not in os.environ:
+def run(args: argparse.Namespace) -> None:
+    how = _options(args)
+    asks = args.interactive or (not args.text and not args.file and sys.stdin.isatty())
+    if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
         from ordsmed.cli.recipes import without
 
-        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+        sys.exit(start(without(args.words, "--devices"), args.devices))
     from ordsmed.base.ranks import first_alone
     from ordsmed.use.generation.network import together
     from ordsmed.use.generation.prompts import agreed, before, given, of_file
     from ordsmed.weights.trained import opened
 
-    prompts: Any = of_file(asked.file) if asked.file else given(asked.text)
-    with together(opened(asked.run, **flags.opened_as(asked))) as network:
+    prompts: Any = of_file(args.file) if args.file else given(args.text)
+    with together(opened(args.run, **flags.opened_as(args))) as network:
         if first_alone(network.ranks, lambda: asks):
-            _session(network, how, asked.until)
+            _session(network, how, args.until)
             return
-        if not (asked.file or asked.text):
+        if not (args.file or args.text):
             from ordsmed.use.fill import lines
 
-            prompts = given(before(asked.until, lines(sys.stdin.buffer)))
-        _write(asked, network, agreed(network.ranks, prompts), how)
+            prompts = given(before(args.until, lines(sys.stdin.buffer)))
+        _write(args, network, agreed(network.ranks, prompts), how)
 
 
-def _options(asked: argparse.Namespace) -> Any:
+def _options(args: argparse.Namespace) -> Any:
     from ordsmed.use.generation.options import SamplingOptions
 
-    if asked.greedy and asked.temperature not in (0.0, 1.0):
-        raise UsageError("--greedy", f"found with --temperature {asked.temperature:g}", "one of the two")
-    asked.temperature = 0.0 if asked.greedy else asked.temperature
-    if asked.file and asked.text:
+    if args.greedy and args.temperature not in (0.0, 1.0):
+        raise UsageError("--greedy", f"found with --temperature {args.temperature:g}", "one of the two")
+    args.temperature = 0.0 if args.greedy else args.temperature
+    if args.file and args.text:
         raise UsageError("--file", "found with a text", "one of the two")
-    return SamplingOptions(**{name: getattr(asked, name) for name in WAY}, stop=tuple(asked.stop))
+    return SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
 
 
 def _session(network: Any, how: Any, until: str) -> None:
@@ -117,7 +117,7 @@ def _session(network: Any, how: Any, until: str) -> None:
     leading.end(network)
 
 
-def _write(asked: argparse.Namespace, network: Any, prompts: Any, how: Any) -> None:
+def _write(args: argparse.Namespace, network: Any, prompts: Any, how: Any) -> None:
     """Texts of all prompts; one by itself as it is made."""
     import itertools
 
@@ -125,17 +125,17 @@ def _write(asked: argparse.Namespace, network: Any, prompts: Any, how: Any) -> N
     from ordsmed.use.generate import generate_all, steps
     from ordsmed.use.generation import prompts as way
 
-    json = asked.json or (asked.out or "").endswith(way.JSON_LINES)
-    tells, written = speaks(), way.as_json if json else way.as_line if asked.out else lambda text, prompt: text.text
-    with way.taken(asked.out if tells else None, anew=asked.anew) as take:
-        size = asked.batch if asked.file or len(asked.text) > 1 else 1  # lines of a stream are answered as they come
+    json = args.json or (args.out or "").endswith(way.JSON_LINES)
+    tells, written = speaks(), way.as_json if json else way.as_line if args.out else lambda text, prompt: text.text
+    with way.taken(args.out if tells else None, anew=args.anew) as take:
+        size = args.batch if args.file or len(args.text) > 1 else 1  # lines of a stream are answered as they come
         while some := list(itertools.islice(prompts, size)):
-            if len(some) == how.samples == 1 and not asked.out and not json:
+            if len(some) == how.samples == 1 and not args.out and not json:
                 pieces = itertools.chain([some[0].text], steps(network, some[0].text, how), ["\n"])
                 way.shown(pieces if tells else (piece for piece in pieces if not piece))
                 network.tell()
                 continue
-            texts = generate_all(network, [prompt.text for prompt in some], how, batch=asked.batch)
+            texts = generate_all(network, [prompt.text for prompt in some], how, batch=args.batch)
             for number, text in enumerate(texts):
                 if tells:
                     take(written(text, some[number // how.samples]))

@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
     flags.cache(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.weights.importing import take_over
 
-    print_lines(take_over(asked.source, asked.out, asked.overrides, anew=asked.anew))
+    print_lines(take_over(args.source, args.out, args.overrides, anew=args.anew))

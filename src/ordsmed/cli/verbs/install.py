@@ -35,32 +35,32 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ordsmed.base.arguments import UsageError
     from ordsmed.base.screen import command
     from ordsmed.machines.install import bundle, make, plan
 
-    if not asked.site:
+    if not args.site:
         raise UsageError("install", "no --site", "`ordsmed install --site SITE`", "`ordsmed sites` lists them")
-    words = command(*asked.words)
+    words = command(*args.words)
     wish = plan.InstallWish(
-        site=asked.site, flavor=asked.by, prefix=asked.prefix, modules=tuple(asked.module), image=asked.image,
-        source=asked.source, extras=tuple(filter(None, asked.extras.split(","))), bundle=asked.collected,
-        python=asked.python, out=asked.out,
+        site=args.site, flavor=args.by, prefix=args.prefix, modules=tuple(args.module), image=args.image,
+        source=args.source, extras=tuple(filter(None, args.extras.split(","))), bundle=args.collected,
+        python=args.python, out=args.out,
     )  # fmt: skip
     work = plan.decide(wish, words)
-    if asked.bundle:
-        facts = bundle.collect(work, Path(asked.bundle))
-        after = command("install", "--site", asked.site, "--from", asked.bundle)
-        print_or_json(facts, [*bundle.lines(facts, Path(asked.bundle)), f"next, there: {after}"], asked)
+    if args.bundle:
+        facts = bundle.collect(work, Path(args.bundle))
+        after = command("install", "--site", args.site, "--from", args.bundle)
+        print_or_json(facts, [*bundle.lines(facts, Path(args.bundle)), f"next, there: {after}"], args)
         return
     written = make.write(work)
-    if not asked.json:
+    if not args.json:
         print_lines(make.lines(work))
-    last = make.carry_out(work) if asked.yes else ""
-    if asked.json:
-        print_or_json({"files": list(map(str, written)), "prefix": str(work.prefix), "done": last}, [], asked)
-    elif not asked.yes:
-        print_lines([f"next: {command(*asked.words, '--yes')}, or bash {make.SCRIPT} there"])
+    last = make.carry_out(work) if args.yes else ""
+    if args.json:
+        print_or_json({"files": list(map(str, written)), "prefix": str(work.prefix), "done": last}, [], args)
+    elif not args.yes:
+        print_lines([f"next: {command(*args.words, '--yes')}, or bash {make.SCRIPT} there"])

@@ -22,14 +22,14 @@ def kinds() -> list[str]:
     return sorted({kind for name in menu.MENUS for kind in menu.entries(name)})
 
 
-def run(asked: argparse.Namespace) -> None:
-    for name in [asked.menu] if asked.menu else menu.MENUS:
-        _check(name, asked.kind)
+def run(args: argparse.Namespace) -> None:
+    for name in [args.menu] if args.menu else menu.MENUS:
+        _check(name, args.kind)
         print_lines([name])
-        for kind in [asked.kind] if asked.kind else menu.entries(name):
+        for kind in [args.kind] if args.kind else menu.entries(name):
             module = menu.module_of(name, kind)
             print_lines([f"  {kind:<13}  {menu.headline(module)}"])
-            if asked.menu:
+            if args.menu:
                 print_lines(all_settings(module, indent=" " * 6))
 
 

@@ -23,14 +23,14 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser, "replace the folder that stands")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
     from ordsmed.use.predict import free
 
-    files, overrides = flags.split_overrides(asked.files)
+    files, overrides = flags.split_overrides(args.files)
     *sources, out = files or [""]
     if not sources:
         raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
-    free(out, anew=asked.anew)  # before a model is opened
-    model = open(asked.run, **flags.opened_as(asked))
-    print_lines(model.predict(sources, out, overrides=overrides, anew=asked.anew, scores=asked.scores).lines)
+    free(out, anew=args.anew)  # before a model is opened
+    model = open(args.run, **flags.opened_as(args))
+    print_lines(model.predict(sources, out, overrides=overrides, anew=args.anew, scores=args.scores).lines)

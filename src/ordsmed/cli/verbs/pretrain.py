@@ -20,11 +20,11 @@ def arguments(parser: Parser) -> None:
     flags.training(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.api.training import pretrain
     from ordsmed.train.pretrain.pretrain import rehearse
 
-    folder = train(asked, pretrain, rehearse)
+    folder = train(args, pretrain, rehearse)
     if folder and speaks():
         done = f"{folder}: done; {folder}/loss.svg shows its course"
         print_lines([done, f"next: {command('show', folder)}"])

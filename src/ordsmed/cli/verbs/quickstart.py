@@ -15,7 +15,7 @@ def arguments(parser: Parser) -> None:
     """None."""
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.use.quickstart import quickstart
 
     quickstart()

@@ -35,28 +35,28 @@ def _trackers() -> list[str]:
     return menu.entries("trackers")
 
 
-def run(asked: argparse.Namespace) -> None:
-    if asked.port and not asked.watch:
+def run(args: argparse.Namespace) -> None:
+    if args.port and not args.watch:
         raise UsageError("report", "--port without --watch", "both, or neither", "add --watch")
-    written = asked.out or asked.markdown or asked.json
-    if asked.to and (asked.watch or written):
+    written = args.out or args.markdown or args.json
+    if args.to and (args.watch or written):
         wanted = "--to alone, with --project and --offline"
         raise UsageError("report", "--to beside what is written or served", wanted, "give two commands")
-    if asked.offline and not asked.to:
+    if args.offline and not args.to:
         raise UsageError("report", "--offline without --to", "both, or neither", "name a tracker with --to")
-    if asked.to:
+    if args.to:
         from ordsmed.tell.report import send
 
-        print_lines(send.send(asked.folders, asked.to, project=asked.project, offline=asked.offline))
+        print_lines(send.send(args.folders, args.to, project=args.project, offline=args.offline))
         return
-    if asked.watch and written:
+    if args.watch and written:
         raise UsageError("report", "--watch writes no file", "--watch alone", "leave out --out, --markdown and --json")
-    if asked.watch:
+    if args.watch:
         from ordsmed.tell.report import live
 
-        live.watch(asked.folders, port=asked.port or 0, watts=asked.watts)
+        live.watch(args.folders, port=args.port or 0, watts=args.watts)
         return
     from ordsmed.tell.report import report
 
-    files = {"out": asked.out, "markdown": asked.markdown, "json": asked.json}
-    print_lines(report.write(asked.folders, **files, watts=asked.watts))
+    files = {"out": args.out, "markdown": args.markdown, "json": args.json}
+    print_lines(report.write(args.folders, **files, watts=args.watts))

@@ -26,12 +26,12 @@ def tasks() -> list[str]:
     return names()
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.use.score import score
 
-    files, overrides = flags.split_overrides(asked.files)
+    files, overrides = flags.split_overrides(args.files)
     *data, predictions = files or [""]
     if not data:
         raise RecipeError("score", f"found one file, {predictions}", "TASK DATA... PREDICTIONS")
-    facts = score(asked.task, data, predictions, overrides)
-    print_or_json(facts, [f"{name}: {value}" for name, value in facts.items()], asked)
+    facts = score(args.task, data, predictions, overrides)
+    print_or_json(facts, [f"{name}: {value}" for name, value in facts.items()], args)

@@ -28,19 +28,19 @@ def arguments(parser: Parser) -> None:
     flags.cache(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.show import show
 
-    if asked.step is not None:
-        print_lines(show.documents(asked.name, asked.step))
-    elif asked.other and "=" not in asked.other[0]:
-        other, *overrides = asked.other
+    if args.step is not None:
+        print_lines(show.documents(args.name, args.step))
+    elif args.other and "=" not in args.other[0]:
+        second, *overrides = args.other
         if more := next((word for word in overrides if "=" not in word), ""):
             raise RecipeError(f"`{more}`", "one name too many", "two recipes or runs to compare")
-        print_lines(show.difference(asked.name, other, overrides))
-    elif asked.layout is not None:
-        how = {"layout": asked.layout, "site": asked.site, "devices": asked.devices}
-        print_lines(show.layout(asked.name, asked.other, **how))
+        print_lines(show.difference(args.name, second, overrides))
+    elif args.layout is not None:
+        how = {"layout": args.layout, "site": args.site, "devices": args.devices}
+        print_lines(show.layout(args.name, args.other, **how))
     else:
-        how = {"site": asked.site, "devices": asked.devices, "own_settings": asked.settings, "defaults": asked.all}
-        print_lines(show.show(asked.name, asked.other, **how))
+        how = {"site": args.site, "devices": args.devices, "own_settings": args.settings, "defaults": args.all}
+        print_lines(show.show(args.name, args.other, **how))

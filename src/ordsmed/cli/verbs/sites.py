@@ -16,12 +16,12 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.base.launch import describe
 
-    if asked.name:
-        print_or_json(describe.facts(asked.name), describe.lines(asked.name), asked)
-    elif asked.json:
-        print_or_json(describe.all_facts(), [], asked)
+    if args.name:
+        print_or_json(describe.facts(args.name), describe.lines(args.name), args)
+    elif args.json:
+        print_or_json(describe.all_facts(), [], args)
     else:
         print_lines(describe.overview())

@@ -14,9 +14,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help="what to call it: NAME.toml is written here")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.base.launch.new_site import write
     from ordsmed.base.screen import command
 
-    path = write(asked.name)
+    path = write(args.name)
     print_lines([f"{path}: written; read it, mend it, name its sources", f"next: {command('sites', path)}"])

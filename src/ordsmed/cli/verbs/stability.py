@@ -32,24 +32,22 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.stability import pages, results
     from ordsmed.tell.stability.stability import StudyOptions, compare, stability
 
-    names = [word for word in asked.other if "=" not in word]
-    words = [word for word in asked.other if "=" in word]
+    names = [word for word in args.other if "=" not in word]
+    words = [word for word in args.other if "=" in word]
     if len(names) > 1:
         raise UsageError("stability", f"`{names[1]}` is one name too many", "one recipe, or two to compare")
-    how = StudyOptions(
-        seeds=asked.seeds, workers=asked.workers, devices=asked.devices, metric=asked.metric, anew=asked.anew
-    )
+    how = StudyOptions(seeds=args.seeds, workers=args.workers, devices=args.devices, metric=args.metric, anew=args.anew)
     if names:
-        result = compare(asked.name, names[0], words, how)
+        result = compare(args.name, names[0], words, how)
         lines = [
             pages.verdict(result),
             f"{result['folder']}/comparison.md has each seed, comparison.html their courses",
         ]
     else:
-        result = stability(asked.name, words, how)
+        result = stability(args.name, words, how)
         lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their courses"]
-    print_or_json(result, lines, asked)
+    print_or_json(result, lines, args)

@@ -41,30 +41,30 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.base.arguments import UsageError
     from ordsmed.base.screen import command
     from ordsmed.machines.cluster import submit
 
-    if asked.status:
-        print_or_json(submit.sent(), submit.status() if not asked.json else [], asked)
+    if args.status:
+        print_or_json(submit.sent(), submit.status() if not args.json else [], args)
         return
-    if not asked.name or not asked.site:
-        missing = "--site" if asked.name else "RECIPE"
+    if not args.name or not args.site:
+        missing = "--site" if args.name else "RECIPE"
         wanted = "`ordsmed submit RECIPE --site SITE`"
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists those")
     wish = submit.Wish(
-        site=asked.site, nodes=asked.nodes, gpus=asked.gpus, tasks=asked.tasks, time=asked.time, save=asked.save,
-        account=asked.account, quality=asked.qos, parts=asked.parts, requeue=not asked.chain,
-        container=asked.container, enroot=asked.enroot, torchrun=asked.torchrun,
+        site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, time=args.time, save=args.save,
+        account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
+        container=args.container, enroot=args.enroot, torchrun=args.torchrun,
     )  # fmt: skip
-    written = submit.prepare(asked.name, asked.overrides, wish, out=asked.out)
-    numbers = submit.queue(written, asked.chain) if asked.yes else []
-    if asked.json:
-        print_or_json({"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}, [], asked)
+    written = submit.prepare(args.name, args.overrides, wish, out=args.out)
+    numbers = submit.queue(written, args.chain) if args.yes else []
+    if args.json:
+        print_or_json({"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}, [], args)
         return
     print_lines([*written.lines, f"{written.path}: written"])
     if numbers:
         print_lines([f"sent in: {', '.join(numbers)}", f"next: {command('submit', '--status')}"])
     else:
-        print_lines([f"next: {command('submit', *asked.words[1:], '--yes')}, or sbatch it yourself"])
+        print_lines([f"next: {command('submit', *args.words[1:], '--yes')}, or sbatch it yourself"])

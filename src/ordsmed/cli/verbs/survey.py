@@ -17,13 +17,13 @@ def arguments(parser: Parser) -> None:
     flags.json_line(shapes)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.show import survey
 
-    if asked.markdown:
+    if args.markdown:
         print("\n".join(survey.markdown()))
         return
-    if asked.json:
-        print_or_json(survey.facts(), [], asked)
+    if args.json:
+        print_or_json(survey.facts(), [], args)
         return
     print_lines(survey.lines())

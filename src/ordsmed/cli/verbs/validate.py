@@ -41,47 +41,47 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
 
 
-def run(asked: argparse.Namespace) -> None:
-    if asked.compare:
-        _compare(asked)
+def run(args: argparse.Namespace) -> None:
+    if args.compare:
+        _compare(args)
         return
-    if asked.reframe:
-        _reframe(asked)
+    if args.reframe:
+        _reframe(args)
         return
-    if asked.devices and "RANK" not in os.environ:
+    if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
         from ordsmed.cli.recipes import without
 
-        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+        sys.exit(start(without(args.words, "--devices"), args.devices))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
     from ordsmed.cli.output import speaks
     from ordsmed.machines.suite import report
     from ordsmed.machines.suite.validate import validate
 
     def show(row: dict[str, Any]) -> None:
-        if not asked.json:
+        if not args.json:
             text = "; ".join(filter(None, (row["text"], row["remedy"] if row["state"] == "error" else "")))
             where = f"{row['node']}: " if row["state"] == "error" and row["node"] else ""
             shown = ", ".join(filter(None, (where + text, report.figures(row))))
             print_lines([f"{row['state']:<7} {row['item']:<11}  {row['case']:<24}  {shown}"])
             sys.stdout.flush()
 
-    out = Path(asked.out)
-    done = validate(out, device=asked.device, site=asked.site, quick=asked.quick, patience=asked.patience, show=show)
+    out = Path(args.out)
+    done = validate(out, device=args.device, site=args.site, quick=args.quick, patience=args.patience, show=show)
     counts = report.count(done)
     if speaks():
         summary = f"{counts['ok']} ok, {counts['error']} wrong, {counts['absent']} absent"
-        print_lines([json.dumps(done)] if asked.json else [summary, f"{out / report.PAGE}: the report"])
+        print_lines([json.dumps(done)] if args.json else [summary, f"{out / report.PAGE}: the report"])
     sys.exit(counts["error"] > 0)
 
 
-def _compare(asked: argparse.Namespace) -> None:
+def _compare(args: argparse.Namespace) -> None:
     from ordsmed.machines.suite import report
 
-    old, new = map(report.read, asked.compare)
-    lines = report.regressions(old, new, asked.slower / 100)
+    old, new = map(report.read, args.compare)
+    lines = report.regressions(old, new, args.slower / 100)
     facts = list(report.differences(old, new))
-    if asked.json:
+    if args.json:
         print(json.dumps({"regressions": lines, "differences": facts}))
     else:
         print_lines([*(f"differs  {line}" for line in facts), *(f"worse    {line}" for line in lines)])
@@ -89,14 +89,14 @@ def _compare(asked: argparse.Namespace) -> None:
     sys.exit(bool(lines))
 
 
-def _reframe(asked: argparse.Namespace) -> None:
-    if os.path.exists(asked.reframe) and not os.path.isdir(asked.reframe):
-        raise UsageError("--reframe", f"found {asked.reframe}, which is a file", "a folder")
+def _reframe(args: argparse.Namespace) -> None:
+    if os.path.exists(args.reframe) and not os.path.isdir(args.reframe):
+        raise UsageError("--reframe", f"found {args.reframe}, which is a file", "a folder")
     from ordsmed.base.launch.site import find
     from ordsmed.machines.suite.reframe import CONFIGURATION, TEST, write
 
-    folder = Path(asked.reframe)
-    paths = write(folder, find(asked.site) if asked.site else None)
+    folder = Path(args.reframe)
+    paths = write(folder, find(args.site) if args.site else None)
     print_lines(
         [*(f"{path}: written" for path in paths), f"next: reframe -C {folder / CONFIGURATION} -c {folder / TEST} -l"]
     )

@@ -15,5 +15,5 @@ def arguments(parser: Parser) -> None:
     """None."""
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     print_lines([f"ordsmed {__version__}"])
