@@ -242,7 +242,7 @@ def precisions(folder: Path) -> dict[str, str]:
 def test_all_trials_have_one_precision(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen once, before the first; trials that come later keep it, though another would be chosen now."""
     answers, folder = ["bf16"], tmp_path / "out"
-    monkeypatch.setattr(trials, "chosen_once", lambda kind, recipe, beside: say("it was chosen") or answers.pop())
+    monkeypatch.setattr(trials, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop())
     trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
     trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3), jobs=1), "r")
     trials.perform_part(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3, 4), jobs=1), "r", (3, 4))
@@ -260,7 +260,7 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
 ) -> None:
     told: list[int] = []
     monkeypatch.setattr(several, "cores", lambda: 12)
-    monkeypatch.setattr(trials, "chosen_once", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(trials, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
     trials.perform(tmp_path / "out", recipe(tmp_path / "out", layout=Layout(), seeds=(1, 2, 3), jobs=jobs), "r")
     assert told == [trials_beside]
 
@@ -268,10 +268,10 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
 def test_a_grid_may_name_precisions(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is chosen, as none is left open; one that comes later and leaves it open is settled too."""
     folder, grids = tmp_path / "out", [["fp32", "bf16"], ["fp16", "auto"]]
-    monkeypatch.setattr(trials, "chosen_once", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(trials, "fastest_precision", lambda *_: pytest.fail("chosen"))
     trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[0]}, jobs=1), "r")
     assert sorted(precisions(folder).values()) == ["bf16", "fp32"]
-    monkeypatch.setattr(trials, "chosen_once", lambda *_: "bf16")
+    monkeypatch.setattr(trials, "fastest_precision", lambda *_: "bf16")
     trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[1]}, jobs=1), "r")
     assert precisions(folder)["precision-auto,seed-0"] == "bf16"
 
@@ -281,7 +281,7 @@ def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monke
     trials.perform(folder, recipe(folder, seeds=(1,), jobs=1), "r")
     path = folder / TRIALS
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
-    monkeypatch.setattr(trials, "chosen_once", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(trials, "fastest_precision", lambda *_: pytest.fail("chosen"))
     (_, again) = trials.asked(str(folder), ["seeds=[1,2]"]) or pytest.fail("no trials")
     assert again.layout.precision == "fp32"
     trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")

@@ -107,7 +107,7 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     attention.CALL = 0  # examples of a row are looked at one by one, however short they are
     recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
     shape = tuple(case["shape"])
-    alike = recipe.layout.settled("fp32")
+    alike = recipe.layout.with_precision("fp32")
     layout = dataclasses.replace(alike, replicate=shape[0], shard=shape[1], tensor=shape[2])
     recipe, ranks = dataclasses.replace(recipe, layout=layout), stand(met, shape)
     job = FinetuningPlan.of(recipe, ranks).completed(make=True).build()

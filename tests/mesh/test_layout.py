@@ -173,9 +173,13 @@ def test_the_network_that_cannot_be_split_is_named(recipe: Recipe) -> None:
 def test_in_fp32_nothing_is_kept_exact() -> None:
     """What is asked for beside a precision that is left open holds where that comes to 16 bits."""
     layout = Layout(exact=("norms",))
-    assert [layout.settled(precision).exact for precision in ("fp32", "bf16", "fp16")] == [(), ("norms",), ("norms",)]
+    assert [layout.with_precision(precision).exact for precision in ("fp32", "bf16", "fp16")] == [
+        (),
+        ("norms",),
+        ("norms",),
+    ]
     named = Layout(precision="bf16", exact=("norms",))
-    assert named.settled("fp32") is named
+    assert named.with_precision("fp32") is named
 
 
 PHASES = [Phase(steps=1, length=8, batch=8, rate=1.0), Phase(steps=1, length=8, batch=12, rate=1.0)]

@@ -86,7 +86,7 @@ def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
 ) -> None:  # fmt: skip
     """Where products are not, no steps are timed; one line says all."""
     speeds.products, speeds.steps = products, steps
-    plan = fastest.settled(plan_of(recipe(), "layout.exact=['norms']"))
+    plan = fastest.with_fastest_precision(plan_of(recipe(), "layout.exact=['norms']"))
     layout = plan.recipe.layout
     assert (layout.precision, layout.exact) == (chosen, ("norms",) if chosen == "bf16" else ())
     assert [one[0] for one in speeds.timed] == ["fp32", "bf16"][:timed]
@@ -97,7 +97,7 @@ def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
 
 def test_what_is_named_stays(recipe: Recipe, speeds: SimpleNamespace) -> None:
     plan = plan_of(recipe(), "layout.precision=fp32")
-    assert fastest.settled(plan) is plan
+    assert fastest.with_fastest_precision(plan) is plan
     assert not speeds.timed
 
 
@@ -105,40 +105,40 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process finds them too; another network, length or number of threads is timed on its own."""
-    fastest.settled(plan_of(recipe()))
+    fastest.with_fastest_precision(plan_of(recipe()))
     assert speeds.timed == [("fp32", 8), ("bf16", 8)]
     speeds.steps = 1.0
     monkeypatch.setattr(speed, "_known", {})
-    assert fastest.settled(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
+    assert fastest.with_fastest_precision(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2
     for word in ("model.width=18", "phase[1].length=16", "layout.micro=4", "layout.recompute=true",
                  "layout.compile=true", "layout.exact=['norms']", "optimizer.kind=lamb"):  # fmt: skip
-        assert fastest.settled(plan_of(recipe(), word)).recipe.layout.precision == "fp32", word
+        assert fastest.with_fastest_precision(plan_of(recipe(), word)).recipe.layout.precision == "fp32", word
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 18
 
 
 def test_the_first_step_counts_for_nothing(recipe: Recipe, speeds: SimpleNamespace) -> None:
     speeds.first, speeds.steps = 1e-6, 1.0
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
 
 
 def test_what_was_timed_beside_others_is_timed_again(recipe: Recipe, speeds: SimpleNamespace) -> None:
     speeds.alone, speeds.steps = False, 0.5
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     speeds.alone, speeds.steps = True, 2.0
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "bf16"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "bf16"
 
 
 def test_few_tokens_are_timed(recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more rows than the run itself holds at a time, and one where fp32 would take long for more."""
     monkeypatch.setattr(fastest, "TOKENS", 4 * 32)
-    plan = fastest.settled(plan_of(recipe()))
+    plan = fastest.with_fastest_precision(plan_of(recipe()))
     assert plan.recipe.layout.micro == 0, "the run's own micro-batch stays"
-    fastest.settled(plan_of(recipe(), "layout.micro=2"))
+    fastest.with_fastest_precision(plan_of(recipe(), "layout.micro=2"))
     speeds.peak = 1.0
-    fastest.settled(plan_of(recipe(), "model.width=18"))
+    fastest.with_fastest_precision(plan_of(recipe(), "model.width=18"))
     assert [micro for _, micro in speeds.timed] == [4, 4, 2, 2, 1, 1]
 
 
@@ -147,10 +147,10 @@ def test_the_first_rank_decides(recipe: Recipe, speeds: SimpleNamespace, monkeyp
     plan = plan_of(recipe())
     answers = iter([3.0, 0.0, 99, True, True, None, 1.1])  # products; steps kept; tokens; enough, twice; kept; steps
     monkeypatch.setattr(fastest, "first_alone", lambda ranks, act: next(answers))
-    assert fastest.settled(plan).recipe.layout.precision == "fp32"
+    assert fastest.with_fastest_precision(plan).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 2, "steps are taken by all ranks together"
     answers = iter([3.0, 1.3])
-    assert fastest.settled(plan).recipe.layout.precision == "bf16"
+    assert fastest.with_fastest_precision(plan).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2, "the first rank knew"
 
 
@@ -162,7 +162,7 @@ def test_a_gpu_has_units_for_16_bits(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     plan: Any = Planned(Made(Layout(precision="auto")))
-    assert fastest.settled(plan).recipe.layout.precision == chosen
+    assert fastest.with_fastest_precision(plan).recipe.layout.precision == chosen
     why = "for which this GPU has units" if arch >= (7, 0) else "this GPU has no units for 16 bits"
     assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: {why}\n"
 
@@ -184,7 +184,7 @@ def test_on_the_machine_of_the_tests_nothing_is_measured(
     monkeypatch.setattr(speed, "_measure", lambda *_: pytest.fail("measured"))
     monkeypatch.setattr(speed, "_known", {})
     monkeypatch.setattr(fastest, "timed_steps", lambda *_: pytest.fail("timed"))
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     assert "products in bf16 are 1.00 times as fast" in capsys.readouterr().err
 
 
@@ -201,13 +201,13 @@ def test_what_cannot_be_timed_is_plain_fp32(
     speeds.norm, inner = norm, fastest._speed
     if error:
         monkeypatch.setattr(fastest, "_speed", lambda plan: inner(plan) if _is_fp32(plan) else raised(error))
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     line = capsys.readouterr().err
     assert line.endswith(f"times as fast as in fp32, but steps of this network could not be timed: {told}\n")
     assert not any("steps" in key for key in speed._known)
     speeds.norm = 1.0
     monkeypatch.setattr(fastest, "_speed", inner)
-    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "bf16"
+    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "bf16"
 
 
 def _is_fp32(plan: Any) -> bool:
@@ -223,7 +223,7 @@ def test_a_request_to_stop_is_no_failure(
 ) -> None:
     monkeypatch.setattr(fastest, "_speed", lambda plan: raised(Stopped(0, 15)))
     with pytest.raises(Stopped):
-        fastest.settled(plan_of(recipe()))
+        fastest.with_fastest_precision(plan_of(recipe()))
 
 
 def test_of_several_processes_one_s_own_failure_is_raised(
@@ -243,7 +243,7 @@ def test_of_several_processes_one_s_own_failure_is_raised(
 def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is measured for it."""
     plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
-    assert fastest.settled(plan).recipe.layout.precision == "bf16"
+    assert fastest.with_fastest_precision(plan).recipe.layout.precision == "bf16"
     assert capsys.readouterr().err == "layout.precision: auto took bf16: which layout.fp8 needs\n"
     assert fastest.expected(plan) == "bf16"
 
@@ -256,7 +256,7 @@ def test_what_is_expected_before_anything_is_measured(recipe: Recipe, speeds: Si
         "layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"
     ]
     assert not speeds.timed
-    fastest.settled(plan)
+    fastest.with_fastest_precision(plan)
     assert fastest.expected(plan) == "bf16"
     assert fastest.expected(plan_of(recipe(), "model.width=18")) == "fp32"
     assert fastest.expected(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
@@ -276,10 +276,10 @@ def test_several_runs_choose_once(
     threads: list[tuple[int, int]] = []
     before = torch.get_num_threads()
     monkeypatch.setattr(fastest, "threads_of", lambda wish, *, local_world: threads.append((wish, local_world)) or 2)
-    assert fastest.chosen_once(PretrainingPlan, several, 3) == "bf16"
+    assert fastest.fastest_precision(PretrainingPlan, several, 3) == "bf16"
     assert (threads, len(speeds.timed), torch.get_num_threads()) == ([(None, 3)], 2, before)
     missing = dataclasses.replace(several, data="no/such/store", model=dataclasses.replace(several.model, width=20))
-    assert fastest.chosen_once(PretrainingPlan, missing, 1) == "fp32"
+    assert fastest.fastest_precision(PretrainingPlan, missing, 1) == "fp32"
     assert re.search(r"as in fp32, but steps could not be timed: .*no/such/store", capsys.readouterr().err)
 
 

@@ -323,15 +323,15 @@ WRITES = {
     "_begin",
     "_note",
     "_perform",
-    "_performed",
+    "_train_in_folder",
     "perform",
     "go_on",
     "_go_on",
     "_machine",
-    "_prepared",
+    "_process",
     "_writable",
 }
-DRY = {"rehearse", "rehearsed", "ready"}
+DRY = {"rehearse", "dry_run", "ready"}
 ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "train/pretrain/plan.py", "train/finetune/plan.py")
 
 
@@ -361,11 +361,11 @@ def test_a_dry_run_visits_what_the_run_visits(
     stopped: None, home: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: list[str]
 ) -> None:
     dry_run, real_run = VERBS[verb]
-    monkeypatch.setattr(session, "settled", lambda plan: plan)
+    monkeypatch.setattr(session, "with_fastest_precision", lambda plan: plan)
     dry = [name for name in visited(lambda: dry_run(words[0], words[1:])) if name.split(".")[1] not in DRY]
     real = [name for name in visited(lambda: real_run(words[0], words[1:]))
-            if name.split(".")[1] not in WRITES | {"tell", "_chosen"}]  # fmt: skip
-    extra = {"train.planned", "train._prepared", "train.on"}
+            if name.split(".")[1] not in WRITES | {"tell", "_fastest"}]  # fmt: skip
+    extra = {"train.planned", "train._process", "train.on"}
     assert [name for name in real if name not in dry] == []
     assert [name for name in dry if name in real] == real, "in the same order"
     if "data=e.toml" not in words:  # there the run goes on to make them

@@ -19,7 +19,7 @@ from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
 from ordsmed.train import checkpoint, loop, request
-from ordsmed.train import session as deed
+from ordsmed.train import session
 from ordsmed.train.callbacks import Replanned
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import memory
@@ -44,9 +44,9 @@ def job(recipe: Recipe) -> Callable[..., Job]:
 def test_validations_up_to_the_step_that_is_gone_on_from(tmp_path: Path) -> None:
     lines = [{"step": 2, "loss": 1.0}, {"step": 2, "validation": 3.0}, {"step": 4, "validation": 2.0},
              {"step": 6, "validation": 1.0}]  # fmt: skip
-    assert deed._validations(tmp_path, 4) == []
+    assert session._validations(tmp_path, 4) == []
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert deed._validations(tmp_path, 4) == lines[1:3]
+    assert session._validations(tmp_path, 4) == lines[1:3]
 
 
 @pytest.mark.parametrize("step", [2, 3])
@@ -68,7 +68,7 @@ def test_a_checkpoint_is_put_back(
     other.scaler.factor = 1.0
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(Objective, "begin", lambda self, first, count: begun.append((first, count)))
-    assert deed._restore(other, path, state) == step
+    assert session._restore(other, path, state) == step
     for ours, theirs in zip(one.parts, other.parts, strict=True):
         assert torch.equal(ours.local, theirs.local)
         moments = (one.optimizer.state[ours.local], other.optimizer.state[theirs.local])
@@ -87,20 +87,20 @@ def test_other_circumstances_are_told(
 ) -> None:
     Saving(job(), tmp_path).save(2, final=True)
     path, state = checkpoint.latest(tmp_path / "checkpoints", place=tmp_path) or (tmp_path, {})
-    deed._restore(job(), path, state)
+    session._restore(job(), path, state)
     assert "losses will agree" not in capsys.readouterr().err
-    deed._restore(job("layout.micro=2"), path, {**state, "threads": 99})
+    session._restore(job("layout.micro=2"), path, {**state, "threads": 99})
     said = capsys.readouterr().err
     assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
     assert f"goes on from {path}" in said
-    deed._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
+    session._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
-    deed._restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
+    session._restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
     said = capsys.readouterr().err
     assert f"machine NVIDIA A100, now {state['machine']}; kernels ['gelu'], now []; triton 3.6.0, now none: " in said
-    deed._restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
+    session._restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
     assert "losses will agree" not in capsys.readouterr().err, "a checkpoint of before says nothing of these"
-    deed._restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
+    session._restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
     assert "made with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
 
 
@@ -118,23 +118,23 @@ def test_it_rewinds_as_often_as_it_must(
         return 12
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
-    monkeypatch.setattr(deed, "_restore", lambda *_: done.append("restored") or 4)
+    monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
+    monkeypatch.setattr(session, "_restore", lambda *_: done.append("restored") or 4)
     saving: Any = SimpleNamespace(wait=lambda: done.append("settled"))
-    deed._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    session._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
     assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
 
 
 def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
-    assert deed._machine(own, 3e12) == [
+    assert session._machine(own, 3e12) == [
         "cpu, 1 thread; measured peak of all 3 TFLOP/s",
         own.precision,
         *filter(None, [own.kernels]),
     ]
     change(own, ranks=dataclasses.replace(own.ranks, world=2))
-    assert deed._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
+    assert session._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
     count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()
     assert lines[1].startswith(f"network: {count:,} parameters, ")
@@ -149,14 +149,17 @@ def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: P
     (tmp_path / "run").mkdir()
     (tmp_path / ".run.removed").mkdir()
     (tmp_path / ".run.removed" / "older").write_text("")
-    deed._remove(tmp_path / "run")
+    session._remove(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., Job], tmp_path: Path) -> None:
     recipe, folder, words = job().recipe, tmp_path / "run", ["tiny/bert"]
-    stands = lambda *how, **more: deed._stands(plan_of(recipe, None), folder, *how, **more)  # noqa: E731
-    mark = deed.run.fingerprint(recipe)
+
+    def stands(words: list[str], *, anew: bool) -> bool:
+        return session._resumes(plan_of(recipe, None), asked_for(recipe, folder, *words, anew=anew))
+
+    mark = session.run.fingerprint(recipe)
     assert not stands(words, anew=False)
     folder.mkdir()
     Run(folder).set(verb="pretrain", fingerprint=mark)
@@ -184,9 +187,9 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     recipe = job().recipe
-    Run(tmp_path).set(verb="pretrain", fingerprint=deed.run.fingerprint(recipe))
+    Run(tmp_path).set(verb="pretrain", fingerprint=session.run.fingerprint(recipe))
     (tmp_path / "recipe.toml").write_text("")
-    assert deed._stands(plan_of(recipe, None), tmp_path, ["tiny/bert"], anew=True)
+    assert session._resumes(plan_of(recipe, None), asked_for(recipe, tmp_path, anew=True))
 
 
 def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +262,7 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
         ([{"from": 0, **lay}, other], 2, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
     ):  # fmt: skip
         Run(tmp_path).set(layouts=before)
-        deed._note(tmp_path, own, step)
+        session._note(tmp_path, own, step)
         assert Run(tmp_path).status["layouts"] == wanted
     status = Run(tmp_path).status
     assert (status["state"], status["data"], status["threads"], status["phases_before"]) == (
@@ -272,7 +275,7 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
     assert status["flops"] == [own.objective.flops(8, 32), own.objective.flops(4, 16)]
     assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
     assert json.loads((tmp_path / "data.json").read_text()) == own.data.facts()
-    assert Pretraining is type(deed.run.read_recipe(Pretraining, tmp_path))
+    assert Pretraining is type(session.run.read_recipe(Pretraining, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -286,9 +289,9 @@ def test_a_run_goes_on_with_its_own_data(
     recipe: Any = job().recipe
     stamp = [list(entry) if isinstance(entry, tuple) else entry for entry in recipe.stamp()]
     Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
-    monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
+    monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
     with pytest.raises(RecipeError, match=said):
-        deed.go_on(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
+        session.go_on(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
 
 
 def test_a_deadline_counts_from_the_start(
@@ -304,13 +307,13 @@ def test_a_deadline_counts_from_the_start(
 
     own = job()
     plan = plan_of(own.recipe, own.ranks, fit)
-    monkeypatch.setattr(deed.time, "time", lambda: 1100.0)
-    assert deed._begin(plan, asked_for(own.recipe, tmp_path / "a"), 1000.0, 500.0) is shorter
+    monkeypatch.setattr(session.time, "time", lambda: 1100.0)
+    assert session._begin(plan, asked_for(own.recipe, tmp_path / "a", began=1000.0, deadline=500.0)) is shorter
     status = Run(tmp_path / "a").status
     assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
     assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
-    assert status["fingerprint"] == deed.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
-    made = deed._begin(plan, asked_for(own.recipe, tmp_path / "b"), 1000.0, None)
+    assert status["fingerprint"] == session.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
+    made = session._begin(plan, asked_for(own.recipe, tmp_path / "b", began=1000.0))
     assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
 
 
@@ -326,7 +329,7 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
     monkeypatch.setattr(loop, "train", train)
     own = job()
     saving: Any = SimpleNamespace(job=own)
-    new = deed._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    new = session._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert starts == [0, 2]
     assert [phase.steps for phase in new.phases] == [2, 1]
     assert saving.job is new
@@ -338,42 +341,41 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
     lines = [{"step": n, "loss": 1.0, "seconds": float(n)} for n in range(1, 6)] + [{"step": 3, "validation": 1.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     given: list[Any] = []
-    monkeypatch.setattr(deed.Deadline, "of", lambda *how: given.append(how[2:]))
+    monkeypatch.setattr(session.Deadline, "of", lambda *how: given.append(how[2:]))
     monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
     for start in (3, 0):
-        deed._train(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+        session._train(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
     assert given == [(3, 6.0), (0, 0)]
 
 
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
-    how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": "", "callbacks": ()}
-    monkeypatch.setattr(deed, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
+    monkeypatch.setattr(session, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
         with pytest.raises(RecipeError if refused else LookupError):
-            deed._performed(PretrainingPlan, "x", [], **how)
+            session.perform(PretrainingPlan, "x", anew=True)
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
     with pytest.raises(LookupError):
-        deed._performed(PretrainingPlan, "x", [], **{**how, "anew": False})
+        session.perform(PretrainingPlan, "x")
 
 
 def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()  # of 5 steps
     own.state.left_out = [{"first": 1, "last": 2, "why": "loss nan"}]
-    deed._check_learned(own, tmp_path)
+    session._check_learned(own, tmp_path)
     own.state.left_out.append({"first": 4, "last": 4, "why": "norm inf"})
     with pytest.raises(
         Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
     ):
-        deed._check_learned(own, tmp_path)
+        session._check_learned(own, tmp_path)
 
 
 def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()
     tensors = own_tensors(own.objective)
-    deed.leave_weights(own, tmp_path / "weights", tensors)
+    session.leave_weights(own, tmp_path / "weights", tensors)
     opened = open_model(tmp_path / "weights")
     assert opened.settings == own.objective.model_settings
     found = own_tensors(opened.objective)
@@ -381,8 +383,8 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
-def asked_for(recipe: Any, folder: Path) -> request.Request:
-    return request.Request(recipe, folder, stands=False, devices=0, changed="")
+def asked_for(recipe: Any, folder: Path, *words: str, **how: Any) -> request.Request:
+    return request.Request(recipe, folder, words or ("tiny/bert",), **how)
 
 
 def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
@@ -419,17 +421,19 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )  # fmt: skip
         state = {"step": found}
         Run(tmp_path).set(verb="pretrain")
-        monkeypatch.setattr(deed, "_train", train)
-        monkeypatch.setattr(deed, "_machine", lambda job, peak: ["lent"])
-        monkeypatch.setattr(deed, "measured_peak", lambda *_: 2e9)
-        monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path / "step", state) if found is not None else None)
-        monkeypatch.setattr(deed, "_restore", lambda *_, over=False: noted.append(("restore", over)))
-        monkeypatch.setattr(deed, "_note", lambda folder, job, start: noted.append(("note", start)))
+        monkeypatch.setattr(session, "_train", train)
+        monkeypatch.setattr(session, "_machine", lambda job, peak: ["lent"])
+        monkeypatch.setattr(session, "measured_peak", lambda *_: 2e9)
+        monkeypatch.setattr(
+            session, "_last_checkpoint", lambda *_: (tmp_path / "step", state) if found is not None else None
+        )
+        monkeypatch.setattr(session, "_restore", lambda *_, over=False: noted.append(("restore", over)))
+        monkeypatch.setattr(session, "_note", lambda folder, job, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
         saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), wait=lambda: noted.append("settle"),
                                 let_write=lambda: noted.append("wait"))  # fmt: skip
-        monkeypatch.setattr(deed, "Saving", lambda job, folder: saver)
-        return deed.go_on(plan, tmp_path, None)  # type: ignore[arg-type]
+        monkeypatch.setattr(session, "Saving", lambda job, folder: saver)
+        return session.go_on(plan, tmp_path, None)  # type: ignore[arg-type]
 
     return go, noted
 
@@ -507,14 +511,14 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_path: Path) -> None:
     """Revisions, which hold weights alone, are nothing to go on from."""
     own, error = job(), Trouble("x", "loss nan", "numbers")
-    assert "checkpoint" in deed._with_remedy(error, own, tmp_path).remedy
+    assert "checkpoint" in session._with_remedy(error, own, tmp_path).remedy
     for step, sums in ((2, ["model", "optimizer"]), (4, ["model"])):
         folder = tmp_path / "checkpoints" / f"step-{step:09d}"
         folder.mkdir(parents=True)
         (folder / "state.json").write_text(json.dumps({"checksums": {f"{name}.safetensors": "0" for name in sums}}))
-    told = deed._with_remedy(error, own, tmp_path)
+    told = session._with_remedy(error, own, tmp_path)
     assert (told.place, told.found, told.wanted) == ("x", "loss nan", "numbers")
-    assert told.remedy == deed.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
+    assert told.remedy == session.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
 
 
 @pytest.mark.parametrize(("auto", "stands", "micro"), [(True, False, 2), (False, False, 1), (True, True, 4)])
@@ -526,32 +530,25 @@ def test_a_layout_is_measured_to_begin_with(
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []
-    monkeypatch.setattr(deed, "laid_out", lambda plan: plan.by(laid(plan.recipe, 2)))
-    monkeypatch.setattr(deed, "_stands", lambda *_, **__: stands)
-    monkeypatch.setattr(deed, "_begin", lambda plan, *_: plan.recipe)
-    monkeypatch.setattr(deed, "go_on", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
-    monkeypatch.setattr(deed.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
+    monkeypatch.setattr(session, "laid_out", lambda plan: plan.by(laid(plan.recipe, 2)))
+    monkeypatch.setattr(session, "_resumes", lambda *_, **__: stands)
+    monkeypatch.setattr(session, "_begin", lambda plan, *_: plan.recipe)
+    monkeypatch.setattr(session, "go_on", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
+    monkeypatch.setattr(session.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
     folder = tmp_path / "run"
     folder.mkdir()
-    how: Any = (
-        plan_of(own.recipe, own.ranks),
-        asked_for(own.recipe, folder),
-        ["tiny/bert"],
-        None,
-        0.0,
-        60.0,
-        "said before\n",
-    )
-    deed._perform(*how, auto=auto, anew=False)
+    meant = asked_for(own.recipe, folder, deadline=60.0, auto=auto)
+    how: Any = (plan_of(own.recipe, own.ranks), meant, None, "said before\n")
+    session._train_in_folder(*how)
     (recipe,) = begun
     assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)
     assert ("--deadline is not applied again" in capsys.readouterr().err) == stands
     status = Run(folder).status
     assert (status["state"], status["found"]) == ("done", 3)
     assert (folder / "log.txt").read_text().startswith("said before\n")
-    monkeypatch.setattr(deed, "go_on", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
+    monkeypatch.setattr(session, "go_on", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
     with pytest.raises(RecipeError):
-        deed._perform(*how, auto=False, anew=False)
+        session._train_in_folder(*how)
     assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")
 
 

@@ -35,14 +35,14 @@ MOST = 5.0  # where it has not
 P = TypeVar("P", bound=Plan)
 
 
-def settled(plan: P) -> P:
+def with_fastest_precision(plan: P) -> P:
     """A plan whose precision is chosen, where its layout leaves that open; the first rank decides for all."""
     if plan.recipe.layout.precision != "auto":
         return plan
     return _in(plan, _chosen(plan.recipe.layout, plan.ranks, lambda: plan))
 
 
-def chosen_once(kind: type[Plan], recipe: Training, beside: int) -> str:
+def fastest_precision(kind: type[Plan], recipe: Training, beside: int) -> str:
     """The precision of several runs of a recipe, as one process of those that go on side by side would choose it."""
     layout = dataclasses.replace(recipe.layout, replicate=0, shard=1, tensor=1)
     before, ranks = torch.get_num_threads(), planned(layout, 1)
@@ -58,7 +58,7 @@ def expected(plan: Plan) -> str:
     """What would be taken, as far as that is known before anything is measured; on a CPU else fp32."""
     layout, device = plan.recipe.layout, plan.ranks.device
     if layout.precision == "auto" and not layout.fp8 and device.type == "cpu" and plan.network is not None:
-        layout = layout.settled("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
+        layout = layout.with_precision("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
     return likely(layout, device).precision
 
 
@@ -146,7 +146,7 @@ def _speed(plan: Plan) -> float:
 
 def _in(plan: P, precision: str) -> P:
     """The plan in a precision that is chosen."""
-    return plan.by(dataclasses.replace(plan.recipe, layout=plan.recipe.layout.settled(precision)))
+    return plan.by(dataclasses.replace(plan.recipe, layout=plan.recipe.layout.with_precision(precision)))
 
 
 def _short(plan: Plan) -> Plan:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from ordsmed.base.launch.site import site_layout
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
+from ordsmed.train.callbacks import Callback
 from ordsmed.train.mesh.layout import parse
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed
 
@@ -29,9 +31,15 @@ class Request:
 
     recipe: Training
     folder: Path  # where it stands, or would
-    stands: bool
-    devices: int  # processes it is meant for; 0: as many as there are
-    changed: str  # of a run's own layout, in words
+    words: tuple[str, ...]  # name and overrides
+    stands: bool = False  # the name is that of a run's folder
+    devices: int = 0  # processes it is meant for; 0: as many as there are
+    changed: str = ""  # of a run's own layout, in words
+    anew: bool = False  # delete what stands
+    auto: bool = False  # in the layout that is fastest
+    deadline: float | None = None  # seconds
+    callbacks: tuple[Callback, ...] = ()  # beside those that the recipe names
+    began: float = field(default_factory=time.time)
 
     def tell(self) -> None:
         """What changes, where anything is left to be done; the first process does it."""
@@ -52,10 +60,11 @@ def requested(
     asked = _asked_of_layout(overrides, layout, site)
     if shown and not devices:
         devices = _last(recipe, folder if stands else None, asked)
+    words = (name, *overrides)
     if not stands:
-        return Request(recipe, folder, False, devices, "")
+        return Request(recipe, folder, words, devices=devices)
     recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, asked)
-    return Request(recipe, folder, True, devices, changed)
+    return Request(recipe, folder, words, True, devices, changed)
 
 
 def read(

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import torch
 
@@ -33,7 +33,7 @@ from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import laid_out, let_go
 from ordsmed.train.callbacks import Callback, Replanned
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
-from ordsmed.train.fastest import expected, settled
+from ordsmed.train.fastest import expected, with_fastest_precision
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import Layout
@@ -62,119 +62,70 @@ class SessionOptions(TypedDict, total=False):
     callbacks: Sequence[Callback]  # beside those that the recipe names
 
 
-def perform(
-    kind: type[Plan],
-    name: str,
-    overrides: Sequence[str] = (),
-    *,
-    deadline: float | None = None,
-    anew: bool = False,
-    layout: str = "",
-    site: str = "",
-    callbacks: Sequence[Callback] = (),
-) -> Path:
-    """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
-    site = absolute(site)
+def perform(kind: type[Plan], name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
+    """Start the run a recipe describes, or resume one that a folder holds; every process of a launch calls this."""
+    how["site"] = absolute(how.get("site", ""))
     with run.at_home(name) as place:
-        return _performed(
-            kind, place, overrides, deadline=deadline, anew=anew, layout=layout, site=site, callbacks=callbacks
-        )
+        return _perform(kind, _request(kind, place, overrides, how))
 
 
 def rehearse(
-    kind: type[P],
-    name: str,
-    overrides: Sequence[str] = (),
-    *,
-    devices: int = 0,
-    deadline: float | None = None,
-    anew: bool = False,
-    layout: str = "",
-    site: str = "",
-    callbacks: Sequence[Callback] = (),
+    kind: type[P], name: str, overrides: Sequence[str] = (), devices: int = 0, **how: Unpack[SessionOptions]
 ) -> P:
     """What `perform` does up to its first step, with making switched off: the same refusals; the plan it has then.
 
     Of several processes (`devices`), and where data are not made yet, that ends before networks are built.
     """
-    with run.nothing_made(), run.at_home(name) as own:
-        request = _requested(kind, own, overrides, layout, absolute(site), devices=devices, anew=anew)
-        return rehearsed(kind, request, [own, *overrides], deadline=deadline, anew=anew, auto=layout == "auto")
+    how["site"] = absolute(how.get("site", ""))
+    with run.nothing_made(), run.at_home(name) as place:
+        return dry_run(kind, _request(kind, place, overrides, how, devices))
 
 
-def rehearsed(
-    kind: type[P],
-    request: Request,
-    words: Sequence[str],
-    *,
-    deadline: float | None = None,
-    anew: bool = False,
-    auto: bool = False,
-) -> P:
+def dry_run(kind: type[P], request: Request) -> P:
     """The same of a request; making is switched off."""
-    began, folder, layout = time.time(), request.folder, request.recipe.layout
-    with named(words[0], kind.recipes):
+    folder, layout = request.folder, request.recipe.layout
+    with named(request.words[0], kind.recipes):
         if layout.threads:
             threads_of(layout.threads)  # refused alike
-        plan = _planned(kind, request, planned_for(layout, request.devices), words, anew=anew, here=not request.devices)
+        plan = _plan(kind, request, planned_for(layout, request.devices), here=not request.devices)
     plan = dataclasses.replace(plan, changed=request.changed)
     whole = plan.data is not None and plan.ranks.world == 1
     if whole:
-        plan = plan.on(stand(_prepared(request, anew=anew), plan.ranks.shape))
-    stands = _stands(plan, folder, words, anew=anew)
+        plan = plan.on(stand(_process(request), plan.ranks.shape))
+    resumes = _resumes(plan, request)
     if not whole:
         return plan
-    if stands:
-        plan = _resumed(plan, request, deadline, auto=auto)
+    if resumes:
+        plan = _as_begun(plan, request)
     else:
-        if auto or deadline:  # nothing is measured that is not asked for
-            plan = _chosen(plan, auto=auto)
-        plan = plan.by(_resolved(plan, folder, began, deadline)[0])
-    precision = plan.recipe.layout.settled(expected(plan))  # where it is left open, and measured by the run alone
+        if request.auto or request.deadline:  # nothing is measured that is not asked for
+            plan = _fastest(plan, request)
+        plan = plan.by(_complete(plan, request)[0])
+    precision = plan.recipe.layout.with_precision(
+        expected(plan)
+    )  # where it is left open, and measured by the run alone
 
     def ready(plan: P) -> None:
-        found, status = (None, {}) if anew else (_found(folder, plan.ranks), Run(folder).status)
-        _ready(plan, folder, status, found)
+        last, status = (None, {}) if request.anew else (_last_checkpoint(folder, plan.ranks), Run(folder).status)
+        _ready(plan, folder, status, last)
 
     _with_room(plan.by(dataclasses.replace(plan.recipe, layout=precision)), folder, ready)
     return plan
 
 
-def _performed(
-    kind: type[Plan],
-    name: str,
-    overrides: Sequence[str],
-    *,
-    deadline: float | None,
-    anew: bool,
-    layout: str,
-    site: str,
-    callbacks: Sequence[Callback],
-) -> Path:
-    began = time.time()
-    request = _requested(kind, name, overrides, layout, site, anew=anew)
+def _perform(kind: type[Plan], request: Request) -> Path:
     request.tell()
-    with named(name, kind.recipes):
-        alone = _prepared(request, anew=anew)
+    with named(request.words[0], kind.recipes):
+        process = _process(request)
         with remembered() as before:  # what is wrong in the data belongs in the run's log
-            plan = _planned(kind, request, alone, [name, *overrides], anew=anew)
-        plan = dataclasses.replace(plan, callbacks=(*callbacks, *plan.callbacks))
-        ranks = meet(alone, request.recipe.layout.patience)
-        with contextlib.ExitStack() as at_the_end, Watch(ranks, request.recipe.layout.patience) as watch:
+            plan = _plan(kind, request, process)
+        patience = request.recipe.layout.patience
+        ranks = meet(process, patience)
+        with contextlib.ExitStack() as at_the_end, Watch(ranks, patience) as watch:
             at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, Stopped)))
             try:
-                plan = plan.on(stand(connect(ranks, request.recipe.layout.patience), alone.shape))
-                _perform(
-                    plan,
-                    request,
-                    [name, *overrides],
-                    watch,
-                    began,
-                    deadline,
-                    before.getvalue(),
-                    auto=layout == "auto",
-                    anew=anew,
-                )
+                plan = plan.on(stand(connect(ranks, patience), process.shape))
+                _train_in_folder(plan, request, watch, before.getvalue())
             except OrdsmedError as error:
                 watch.farewell(error)
                 raise
@@ -187,70 +138,59 @@ def _performed(
     return request.folder
 
 
-def _requested(
-    kind: type[Plan], name: str, overrides: Sequence[str], layout: str, site: str, *, anew: bool, devices: int = 0
-) -> Request:
+def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: SessionOptions, devices: int = 0) -> Request:
     """Which training the words mean."""
+    anew, layout = bool(how.get("anew")), how.get("layout", "")
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         problem = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
         raise RecipeError("--anew", problem, "", "delete the folder by hand, or name another `out`")
-    return requested(kind.recipes, name, overrides, layout, site, devices=devices)
+    request = requested(kind.recipes, name, overrides, layout, how.get("site", ""), devices=devices)
+    callbacks, deadline = tuple(how.get("callbacks", ())), how.get("deadline")
+    return dataclasses.replace(request, anew=anew, auto=layout == "auto", deadline=deadline, callbacks=callbacks)
 
 
-def _prepared(request: Request, *, anew: bool) -> Ranks:
+def _process(request: Request) -> Ranks:
     """This process, set up for a training."""
-    layout, kept = request.recipe.layout, None if anew else checkpoint.threads_kept(request.folder)
-    alone = prepare(layout.device, layout.threads or None, kept=kept)
-    return dataclasses.replace(alone, shape=layout.shape(alone.world))
+    layout, kept = request.recipe.layout, None if request.anew else checkpoint.threads_kept(request.folder)
+    process = prepare(layout.device, layout.threads or None, kept=kept)
+    return dataclasses.replace(process, shape=layout.shape(process.world))
 
 
-def _planned(
-    kind: type[P], request: Request, ranks: Ranks, words: Sequence[str], *, anew: bool, here: bool = True
-) -> P:
+def _plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool = True) -> P:
     """The plan with all that is read, made before the processes meet: a corpus may take hours.
 
     What is refused without it is refused before.
     """
-    callbacks = tuple(hooks.load(request.recipe.callbacks))
+    callbacks = (*request.callbacks, *hooks.load(request.recipe.callbacks))
     plan = dataclasses.replace(kind.of(request.recipe, ranks, request.folder), callbacks=callbacks)
-    place = Run(request.folder)
     run.check_free(request.folder)
     run.finished(request.folder, request.recipe.verb)
-    other = place.status.get("recipe_key") not in (None, run.recipe_key(request.recipe))
-    if other and not (anew or request.stands) and plan.makes() and checkpoint.steps(request.folder / "checkpoints"):
-        raise _misfit(request.folder, words)
+    in_the_way = not (request.anew or request.stands) and bool(checkpoint.steps(request.folder / "checkpoints"))
+    key = Run(request.folder).status.get("recipe_key")
+    if in_the_way and key not in (None, run.recipe_key(request.recipe)) and plan.makes():
+        raise _misfit(request)
     return plan.completed(make=True, here=here)
 
 
-def _perform(
-    plan: Plan,
-    request: Request,
-    words: Sequence[str],
-    watch: Watch,
-    began: float,
-    deadline: float | None,
-    before: str,
-    *,
-    auto: bool,
-    anew: bool,
-) -> None:
+def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) -> None:
+    """Train, with the folder locked; `before`: what was said before it had a log."""
     folder, ranks = request.folder, plan.ranks
-    with contextlib.ExitStack() as held:
-        opened = first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))) and _writable(folder))
-        stands = first_alone(ranks, lambda: _stands(plan, folder, words, anew=anew))
-        if stands and not opened and Run(folder).status.get("state") == "done":
+    with contextlib.ExitStack() as stack:
+        opened = first_alone(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
+        resumes = first_alone(ranks, lambda: _resumes(plan, request))
+        if resumes and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return
-        if stands:
-            plan = _resumed(plan, request, deadline, auto=auto)
+        if resumes:
+            plan = _as_begun(plan, request)
         else:
             with remembered() as measured:
-                plan = _chosen(plan, auto=auto)
+                plan = _fastest(plan, request)
             before += measured.getvalue()
-            plan = plan.by(_begin(plan, request, began, deadline))
+            plan = plan.by(_begin(plan, request))
         if ranks.first:
-            held.enter_context(logged(folder / "log.txt", before))
+            stack.enter_context(logged(folder / "log.txt", before))
         try:
             facts = go_on(plan, folder, watch)
         except OrdsmedError as error:
@@ -261,25 +201,25 @@ def _perform(
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
 
 
-def _resumed(plan: P, request: Request, deadline: float | None, *, auto: bool) -> P:
-    """The plan by the recipe of the run that stands, in the layout of today."""
+def _as_begun(plan: P, request: Request) -> P:
+    """The plan by the recipe of the run that is resumed, in the layout of today."""
     folder, recipe = request.folder, plan.recipe
-    if deadline:
+    if request.deadline:
         say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
     kept = run.read_recipe(plan.recipes, folder)
     trouble = recipe.trouble if request.stands else kept.trouble
     layout = recipe.layout
-    if auto:
+    if request.auto:
         layout = fitted_to(kept, folder, plan.ranks.world, set())[0].layout
         plan = _in_mesh(plan, layout)
-    layout = layout.settled(kept.layout.precision)
+    layout = layout.with_precision(kept.layout.precision)
     return plan.by(dataclasses.replace(kept, layout=layout, trouble=trouble, callbacks=recipe.callbacks))
 
 
-def _chosen(plan: P, *, auto: bool) -> P:
+def _fastest(plan: P, request: Request) -> P:
     """The plan with the precision and the layout that are fastest here, where these are left open."""
-    plan = settled(plan)
-    return laid_out(plan) if auto else plan
+    plan = with_fastest_precision(plan)
+    return laid_out(plan) if request.auto else plan
 
 
 def _in_mesh(plan: P, layout: Layout) -> P:
@@ -292,63 +232,55 @@ def _writable(folder: Path) -> bool:
     return not folder.exists() or os.access(folder, os.W_OK)
 
 
-def _begin(plan: Plan, request: Request, began: float, deadline: float | None) -> Training:
+def _begin(plan: Plan, request: Request) -> Training:
     """Write a new run's folder; returns the recipe as resolved."""
-    mark, asked = run.fingerprint(plan.recipe), [phase.steps for phase in plan.recipe.phases]
-    resolved, fit = _resolved(plan, request.folder, began, deadline)
-    facts = {
-        "fingerprint": mark,
-        "recipe_key": run.recipe_key(request.recipe),
-        "began": began,
-        "deadline": deadline,
-        "steps_asked": asked,
-        **fit,
-    }
+    resolved, fit = _complete(plan, request)
+    facts: dict[str, Any] = {"fingerprint": run.fingerprint(plan.recipe), "recipe_key": run.recipe_key(request.recipe)}
+    facts |= {"began": request.began, "deadline": request.deadline, **fit}
+    facts["steps_asked"] = [phase.steps for phase in plan.recipe.phases]
     first_alone(plan.ranks, lambda: Run(request.folder).begin(resolved, **facts))
     return resolved
 
 
-def _resolved(plan: Plan, folder: Path, began: float, deadline: float | None) -> tuple[Training, dict[str, Any]]:
+def _complete(plan: Plan, request: Request) -> tuple[Training, dict[str, Any]]:
     """The recipe with its network, and with as many steps as fit into the time; what the status keeps of that."""
     resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
-    if not deadline:
+    if not request.deadline:
         return resolved, {}
-    end = began + deadline
-    resolved, fit = _with_room(plan.by(resolved), folder, lambda plan: plan.fitted(end - time.time()))
+    end = request.began + request.deadline
+    resolved, fit = _with_room(plan.by(resolved), request.folder, lambda plan: plan.fitted(end - time.time()))
     return resolved, {"fit": fit}
 
 
-def _stands(plan: Plan, folder: Path, words: Sequence[str], *, anew: bool) -> bool:
-    """Does a run of this recipe stand here, to go on with? What is in the way is refused, or was never begun."""
-    place = Run(folder)
-    if not place.status:
+def _resumes(plan: Plan, request: Request) -> bool:
+    """Is there a run of this recipe to go on with? What is in the way is refused, or was never begun."""
+    folder = request.folder
+    status = Run(folder).status
+    if not status:
         return False
     run.finished(folder, plan.recipe.verb)
-    own = kind_of_folder(words[0]).made
-    if not own and not (folder / RECIPE).exists():
+    by_folder = kind_of_folder(request.words[0]).made
+    if not by_folder and not (folder / RECIPE).exists():
         return False  # killed between the first two files of a run
-    if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+    if request.anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         _remove(folder)
         return False
-    if own:
+    if by_folder:
         return True
     with contextlib.suppress(run.NotMade):  # of data that are not made the fingerprint is not known
-        if place.status["fingerprint"] == run.fingerprint(plan.recipe):
+        if status["fingerprint"] == run.fingerprint(plan.recipe):
             return True
         if checkpoint.steps(folder / "checkpoints"):
-            raise _misfit(folder, words)
+            raise _misfit(request)
     _remove(folder)  # it never came to a checkpoint: a recipe that was mended
     return False
 
 
-def _misfit(folder: Path, words: Sequence[str]) -> RecipeError:
+def _misfit(request: Request) -> RecipeError:
     """A folder that another run has."""
-    return RecipeError(
-        folder,
-        "holds a run of another recipe or other data",
-        "",
-        f"`{command('show', folder, *words)}` shows the difference; name another `out=`, or add --anew",
-    )
+    remedy = f"`{command('show', request.folder, *request.words)}` shows the difference"
+    problem = "holds a run of another recipe or other data"
+    return RecipeError(request.folder, problem, "", f"{remedy}; name another `out=`, or add --anew")
 
 
 def _remove(folder: Path) -> None:
@@ -382,7 +314,7 @@ def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
 def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
     ranks = plan.ranks
-    found = _found(folder, ranks)
+    found = _last_checkpoint(folder, ranks)
     plan, job, over = _ready(plan, folder, Run(folder).status, found)
     recipe = plan.recipe
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
@@ -482,7 +414,7 @@ def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: 
             start = new.step
         except Rewind as back:
             saving.wait()
-            found = _found(folder, job.ranks)
+            found = _last_checkpoint(folder, job.ranks)
             assert found is not None, "a run that rewinds saves before its first step"
             start = _restore(job, *found)
             if job.state.deadline:
@@ -527,7 +459,7 @@ def _check_learned(job: Job, folder: Path) -> None:
         raise Trouble(folder, found, "half of them at least", REMEDY)
 
 
-def _found(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
+def _last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
     """The last whole checkpoint, looked for by the first rank."""
 
     def look() -> list[Any] | None:

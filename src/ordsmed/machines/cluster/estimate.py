@@ -34,7 +34,7 @@ from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
 from ordsmed.tell.show.show import PLANS, read
 from ordsmed.train.callbacks import AfterStep, LoopState
-from ordsmed.train.fastest import expected, settled
+from ordsmed.train.fastest import expected, with_fastest_precision
 from ordsmed.train.finetune import grid
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
@@ -228,7 +228,9 @@ def _there(
         layout = plan.recipe.layout
         alone_ranks = prepare(layout.device, layout.threads or None)
         if make:
-            plan = settled(plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True))
+            plan = with_fastest_precision(
+                plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True)
+            )
     here = plan.ranks.device
     return plan, Devices(
         devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads

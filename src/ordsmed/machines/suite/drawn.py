@@ -91,7 +91,7 @@ def build(recipe: Pretraining, ranks: Ranks) -> Job:
     """
     from ordsmed.train.pretrain.plan import PretrainingPlan
 
-    recipe = replace(recipe, layout=recipe.layout.settled("fp32"))
+    recipe = replace(recipe, layout=recipe.layout.with_precision("fp32"))
     return PretrainingPlan.of(recipe, ranks).completed(make=True).build()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from ordsmed.base.ranks import join, leave, prepare
-from ordsmed.train.fastest import settled
+from ordsmed.train.fastest import with_fastest_precision
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
 
@@ -24,7 +24,7 @@ def met(kind: type[P], training: Training) -> Iterator[P]:
     plan = kind.of(training, dataclasses.replace(alone, shape=shape)).completed(make=True)
     ranks = join(plan.ranks, shape, layout.patience)
     try:
-        yield settled(plan.on(ranks))
+        yield with_fastest_precision(plan.on(ranks))
     except BaseException:
         leave(ranks, well=False)
         raise

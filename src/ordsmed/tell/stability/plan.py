@@ -21,7 +21,7 @@ from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.tell.show.show import PLANS, read
 from ordsmed.train import several
-from ordsmed.train.fastest import chosen_once
+from ordsmed.train.fastest import fastest_precision
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.several import PlannedRun
@@ -119,11 +119,11 @@ def settled(study: Study, workers: int, devices: int) -> Study:
     """With the precision that its seeds before were made in, else one that is chosen once for all."""
     layout = study.recipe.layout
     if study.stands:
-        layout = layout.settled(run.read_recipe(type(study.recipe), study.folder).layout.precision)
+        layout = layout.with_precision(run.read_recipe(type(study.recipe), study.folder).layout.precision)
     if layout.precision == "auto":
         places = several.places_of(layout.device, workers, len(study.seeds), devices)
         beside = len(places.environments) * max(1, devices)
-        layout = layout.settled(chosen_once(PLANS[study.recipe.verb], study.runs[0].recipe, beside))
+        layout = layout.with_precision(fastest_precision(PLANS[study.recipe.verb], study.runs[0].recipe, beside))
     return replace(study, recipe=replace(study.recipe, layout=layout))
 
 
@@ -132,7 +132,7 @@ def as_the_other(study: Study, other: Study) -> Study:
     if other.recipe.layout.precision != "auto":
         return study
     taken = run.read_recipe(type(other.recipe), other.folder).layout.precision
-    return replace(study, recipe=replace(study.recipe, layout=study.recipe.layout.settled(taken)))
+    return replace(study, recipe=replace(study.recipe, layout=study.recipe.layout.with_precision(taken)))
 
 
 def mark(study: Study) -> str:

@@ -76,7 +76,7 @@ class FinetuningPlan(Plan):
         recipe = plan.recipe
         if plan.begun is None:
             return dataclasses.replace(plan, notes=(*plan.notes, *_files(recipe)))
-        filled = [] if recipe.settled else [_filled_in(recipe, plan.network)]
+        filled = [] if recipe.complete else [_filled_in(recipe, plan.network)]
         recipe = recipe.fill_defaults(plan.network)
         if recipe.layout.tensor > 1 and recipe.layout.sequence:
             say("layout.sequence = false: rows of examples are of any length, which tensor ranks could not split")

@@ -123,7 +123,7 @@ class Finetuning(Training):
                 raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
             if not isinstance(values, list | tuple) or not values:
                 raise ValueError(f"grid.{path}: found {values!r}; wanted a list of one or more values")
-        if self.settled:
+        if self.complete:
             super().__post_init__()
         else:  # the rest is refused now, not when the family has filled this in
             decay = 1.0 if self.layer_decay is None else self.layer_decay
@@ -136,7 +136,7 @@ class Finetuning(Training):
         return bool(self.seeds or self.grid or self.step == "all")
 
     @property
-    def settled(self) -> bool:
+    def complete(self) -> bool:
         """Is everything said that a run needs, as in a run's folder?"""
         return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 

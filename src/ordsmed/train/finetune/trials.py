@@ -28,7 +28,7 @@ from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, remembered, say
 from ordsmed.train import picture, session, several
-from ordsmed.train.fastest import chosen_once
+from ordsmed.train.fastest import fastest_precision
 from ordsmed.train.finetune.compared import best_of, compared, table
 from ordsmed.train.finetune.grid import Trial, plan
 from ordsmed.train.finetune.plan import FinetuningPlan
@@ -119,8 +119,7 @@ def _rehearsed(trials: Sequence[Trial], *, anew: bool) -> FinetuningPlan:
         groups.setdefault(repr([getattr(trial.recipe, key) for key in READ]), []).append(trial)
     first = None
     for one, *others in groups.values():
-        request = Request(one.recipe, one.folder, False, 0, "")
-        planned = session.rehearsed(FinetuningPlan, request, [str(one.path)], anew=anew)
+        planned = session.dry_run(FinetuningPlan, Request(one.recipe, one.folder, (str(one.path),), anew=anew))
         for other in others:
             planned.check(other.recipe)
         first = first or planned
@@ -177,17 +176,17 @@ def _fingerprint(recipe: Finetuning) -> str:
 def _alike(trials: Sequence[Trial], recipe: Finetuning) -> list[Trial]:
     """Those that name no precision by that of all: what is compared is computed alike."""
     taken = recipe.layout.precision
-    return [replace(one, recipe=replace(one.recipe, layout=one.recipe.layout.settled(taken))) for one in trials]
+    return [replace(one, recipe=replace(one.recipe, layout=one.recipe.layout.with_precision(taken))) for one in trials]
 
 
 def _settled(folder: Path, recipe: Finetuning, trials: Sequence[Trial], *, stands: bool) -> Finetuning:
     """With the precision that trials before were made in, else one that is chosen once for all."""
     layout, left = recipe.layout, [one.recipe for one in trials if one.recipe.layout.precision == "auto"]
     if stands:
-        layout = layout.settled(run.read_recipe(Finetuning, folder, TRIALS).layout.precision)
+        layout = layout.with_precision(run.read_recipe(Finetuning, folder, TRIALS).layout.precision)
     if left and layout.precision == "auto":
         places = several.places_of(layout.device, recipe.jobs, len(trials))
-        layout = layout.settled(chosen_once(FinetuningPlan, left[0], len(places.environments)))
+        layout = layout.with_precision(fastest_precision(FinetuningPlan, left[0], len(places.environments)))
     return replace(recipe, layout=layout)
 
 

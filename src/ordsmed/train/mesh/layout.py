@@ -121,7 +121,7 @@ class Layout:
         """Are products made in 16 bits?"""
         return self.precision in ("bf16", "fp16")
 
-    def settled(self, precision: str) -> Layout:
+    def with_precision(self, precision: str) -> Layout:
         """With the precision that was chosen where the choice was left open; in fp32 nothing needs to be kept exact."""
         if self.precision != "auto":
             return self

@@ -62,8 +62,8 @@ def best_on(device: torch.device) -> str:
 def likely(layout: Layout, device: torch.device) -> Layout:
     """As `auto` will settle it, as far as the device alone tells: on a CPU with fp32, before steps are timed."""
     if layout.precision != "auto" or device.type != "cuda":
-        return layout.settled("fp32")
-    return layout.settled(best_on(device) if torch.cuda.is_available() else "bf16")
+        return layout.with_precision("fp32")
+    return layout.with_precision(best_on(device) if torch.cuda.is_available() else "bf16")
 
 
 def has_tf32(arch: tuple[int, int]) -> bool:
