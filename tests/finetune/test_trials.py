@@ -218,7 +218,7 @@ def test_a_disk_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(Run, "set", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "status")))
         raise RunError("trials", "cannot write: No space left on device")
 
-    monkeypatch.setattr(trials, "_make", full)
+    monkeypatch.setattr(trials.Trials, "make", full)
     with pytest.raises(RunError, match=r"^trials: cannot write: No space left on device$"):
         trials.perform(tmp_path / "run", recipe, "recipe")
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,14 +136,15 @@ def test_only_the_best_so_far_keeps_its_checkpoints(tmp_path: Path, capsys: pyte
     made = planned(tmp_path, seeds=(1, 2, 3))
     done(made[0], 70.0)
     done(made[1], 80.0)
-    trials._note(made[1], made, "accuracy", "5 s")
+    group: Any = SimpleNamespace(runs=made, score="accuracy")
+    trials._note(made[1], group, "5 s")
     assert [(trial.folder / "checkpoints").exists() for trial in made[:2]] == [False, True]
     assert (
         f"seed-2: accuracy 80.00; 2 of 3 done, 5 s left; best: accuracy 80.00, {made[1].name}"
         in capsys.readouterr().err
     )
     done(made[2], 75.0)
-    trials._note(made[2], made, "accuracy", "")
+    trials._note(made[2], group, "")
     assert "seed-3: accuracy 75.00; 3 of 3 done; best: accuracy 80.00, seed-2" in capsys.readouterr().err
     assert [(trial.folder / "checkpoints").exists() for trial in made] == [False, True, False]
     assert [trials.is_put_away(trial.folder) for trial in made] == [True, False, True]
@@ -242,7 +244,9 @@ def precisions(folder: Path) -> dict[str, str]:
 def test_all_trials_have_one_precision(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen once, before the first; trials that come later keep it, though another would be chosen now."""
     answers, folder = ["bf16"], tmp_path / "out"
-    monkeypatch.setattr(trials, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop())
+    monkeypatch.setattr(
+        several, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
+    )
     trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
     trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3), jobs=1), "r")
     trials.perform_part(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3, 4), jobs=1), "r", (3, 4))
@@ -260,7 +264,7 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
 ) -> None:
     told: list[int] = []
     monkeypatch.setattr(several, "cores", lambda: 12)
-    monkeypatch.setattr(trials, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
     trials.perform(tmp_path / "out", recipe(tmp_path / "out", layout=Layout(), seeds=(1, 2, 3), jobs=jobs), "r")
     assert told == [trials_beside]
 
@@ -268,10 +272,10 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
 def test_a_grid_may_name_precisions(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is chosen, as none is left open; one that comes later and leaves it open is settled too."""
     folder, grids = tmp_path / "out", [["fp32", "bf16"], ["fp16", "auto"]]
-    monkeypatch.setattr(trials, "fastest_precision", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
     trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[0]}, jobs=1), "r")
     assert sorted(precisions(folder).values()) == ["bf16", "fp32"]
-    monkeypatch.setattr(trials, "fastest_precision", lambda *_: "bf16")
+    monkeypatch.setattr(several, "fastest_precision", lambda *_: "bf16")
     trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[1]}, jobs=1), "r")
     assert precisions(folder)["precision-auto,seed-0"] == "bf16"
 
@@ -281,7 +285,7 @@ def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monke
     trials.perform(folder, recipe(folder, seeds=(1,), jobs=1), "r")
     path = folder / TRIALS
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
-    monkeypatch.setattr(trials, "fastest_precision", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
     (_, again) = trials.asked(str(folder), ["seeds=[1,2]"]) or pytest.fail("no trials")
     assert again.layout.precision == "fp32"
     trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
@@ -334,8 +338,10 @@ def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_o
     trials.perform(folder, other, "r", anew=True)
     assert len(at_once) == 4
     early = tmp_path / "early"
-    trials._begin(early, recipe(early, seeds=(1,)), [], anew=False)
-    trials._begin(early, recipe(early, seeds=(1,), batch=4), [], anew=False)  # nothing was trained: nothing is lost
+    trials.Trials.of(early, recipe(early, seeds=(1,)), "r").begin(anew=False)
+    trials.Trials.of(early, recipe(early, seeds=(1,), batch=4), "r").begin(
+        anew=False
+    )  # nothing was trained: nothing is lost
     assert settings.read(early / TRIALS)["batch"] == 4
 
 

@@ -24,7 +24,7 @@ from ordsmed.base.say import say
 from ordsmed.learn.score.seeds import paired
 from ordsmed.tell.report.folders import read_one
 from ordsmed.tell.show.show import show
-from ordsmed.tell.stability import plan, results
+from ordsmed.tell.stability import results
 from ordsmed.tell.stability.stability import StudyOptions, compare, stability
 from ordsmed.train import several
 from ordsmed.train.several import PlannedRun
@@ -448,7 +448,7 @@ def test_a_disk_that_fails_is_told_once(study: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Run, "set", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "status")))
         raise RunError("seeds", "cannot write: No space left on device")
 
-    monkeypatch.setattr(several, "make", full)
+    monkeypatch.setattr(several.RunGroup, "make", full)
     with pytest.raises(RunError, match=r"^seeds: cannot write: No space left on device$"):
         stability(str(study))
 
@@ -475,7 +475,7 @@ def test_a_precision_is_measured_beside_as_many_processes_as_will_run(
 ) -> None:
     """Each run has so many devices; the cores are theirs together."""
     asked: list[int] = []
-    monkeypatch.setattr(plan, "fastest_precision", lambda kind, recipe, beside: asked.append(beside) or "fp32")
+    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: asked.append(beside) or "fp32")
     for number, (workers, devices) in enumerate([(2, 3), (2, 0), (1, 2)]):
         how = StudyOptions(seeds=(1, 2, 3), workers=workers, devices=devices)
         stability(str(study), ["layout.precision=auto", f"out=study-{number}"], how)
@@ -485,7 +485,9 @@ def test_a_precision_is_measured_beside_as_many_processes_as_will_run(
 def test_all_seeds_have_one_precision(study: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen once, before the first; seeds that come later keep it, though another would be chosen now."""
     answers, words = ["fp32", "bf16"], ["layout.precision=auto"]
-    monkeypatch.setattr(plan, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop())
+    monkeypatch.setattr(
+        several, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
+    )
     stability(str(study), words, StudyOptions(seeds=(1, 2)))
     assert "it was chosen\n" in (HERE / "log.txt").read_text()
     stability(str(study), words, StudyOptions(seeds=(1, 2, 3)))
@@ -511,7 +513,7 @@ def test_a_precision_is_chosen_beside_as_many_processes_as_will_run(
     monkeypatch.setattr(several, "cores", lambda: 8)
     monkeypatch.setattr(several, "threads_of", lambda *, local_world: local_world)
     monkeypatch.setattr(several, "start", start)
-    monkeypatch.setattr(plan, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
     stability(str(study), ["layout.precision=auto"], StudyOptions(FIVE.seeds, workers, devices))
     assert (told, begun) == ([beside], {(beside, devices)})
 
@@ -522,7 +524,7 @@ def test_what_is_compared_is_computed_alike(
 ) -> None:
     """The second takes what the first took, or the first what the second stands in."""
     answers, words, both = ["fp32", "bf16"], ["layout.precision=auto"], [str(study), str(recipe("quicker", clip=0.5))]
-    monkeypatch.setattr(plan, "fastest_precision", lambda kind, recipe, beside: answers.pop())
+    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: answers.pop())
     if first is not None:
         stability(both[first], words, StudyOptions(seeds=(1, 2)))
     compare(*both, words, StudyOptions(seeds=(1, 2)))
@@ -534,7 +536,7 @@ def test_what_is_compared_is_computed_alike(
 def test_a_precision_that_is_named_stays(
     study: Path, made: Made, recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "fastest_precision", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
     second = recipe("quicker", clip=0.5)
     second.write_text(second.read_text().replace("fp32", "bf16"))
     compare(str(study), str(second), how=StudyOptions(seeds=(1, 2)))

@@ -254,7 +254,7 @@ def test_a_dry_fine_tuning_refuses_what_the_run_refuses(
 ) -> None:
     failed = said != GOES and any(word.startswith("grid") for word in words) and "the same trial" not in said
     if any(word.startswith(("seeds", "grid")) for word in words):
-        monkeypatch.setattr("ordsmed.train.finetune.trials._make", lambda *_: (_ for _ in ()).throw(Reached))
+        monkeypatch.setattr("ordsmed.train.several.RunGroup.make", lambda *_: (_ for _ in ()).throw(Reached))
     if not failed:
         assert said in compared("finetune", ["f.toml", *words], how, home)
         return

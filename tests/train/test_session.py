@@ -18,8 +18,7 @@ from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
-from ordsmed.train import checkpoint, loop, request
-from ordsmed.train import session
+from ordsmed.train import checkpoint, loop, request, session
 from ordsmed.train.callbacks import Replanned
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import memory

@@ -13,7 +13,9 @@ from ordsmed.base import run
 from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
 from ordsmed.train import several
+from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.trials import Trials
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.several import PlannedRun
 
@@ -219,7 +221,7 @@ def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
         one.folder.mkdir(parents=True)
         one.said.write_text("")
         run.Run(one.folder).set(state=state)
-    failed = several.make(several.Gathering(tmp_path, "finetune", "trial"), made, several.Places(({},)),
-                          lambda one, left: told.append(one.name))  # fmt: skip
+    group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
+    failed = group.make(lambda one, left: told.append(one.name))
     assert (told, list(failed)) == ([], ["seed-1"])
     assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); the same command" in capsys.readouterr().err

@@ -13,25 +13,27 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import RecipeError
-from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.machine.host import cores
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, say
+from ordsmed.base.say import Progress, logged, remembered, say
 from ordsmed.base.screen import command
 from ordsmed.train import checkpoint
+from ordsmed.train.fastest import fastest_precision
 from ordsmed.train.loop import asked_to_stop
+from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds
@@ -67,15 +69,167 @@ class PlannedRun:
 
 
 R = TypeVar("R", bound=PlannedRun)
+T = TypeVar("T", bound=Training)
 
 
-@dataclass(frozen=True)
-class Gathering:
-    """What several runs are called, and which verb goes on with their folder."""
+@dataclass(frozen=True, kw_only=True)
+class RunGroup(Generic[R]):
+    """Several runs of one recipe, in one folder: how they are begun, computed alike, made and ended."""
 
     folder: Path
-    verb: str
-    noun: str
+    recipe: Training
+    """what they share"""
+    runs: tuple[R, ...]
+    plan: type[Plan]
+    """which makes one of them"""
+    workers: int = 0
+    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    devices: int = 0
+    """processes of each run; 0: it is one"""
+
+    noun: ClassVar[str]
+    file: ClassVar[str] = RECIPE
+    """in which the folder keeps what they share"""
+    remains: ClassVar[str]
+    """files of runs of another recipe, which are not to be lost"""
+    problem: ClassVar[str]
+    wanted: ClassVar[str]
+
+    @property
+    def verb(self) -> str:
+        """The command that resumes them."""
+        return self.recipe.verb
+
+    @property
+    def mark(self) -> str:
+        """By which the folder is known as this recipe's, with these data."""
+        return run.fingerprint(self.recipe)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the folder's status says of them."""
+        return {}
+
+    @property
+    def begun(self) -> bool:
+        """Was it ever begun?"""
+        return (self.folder / self.file).is_file()
+
+    @contextlib.contextmanager
+    def work(self, *, anew: bool) -> Iterator[Self | None]:
+        """The group begun, in its locked folder, with its log open; None: all is done, and may only be read.
+
+        What goes wrong is in its status.
+        """
+        run.check_free(self.folder)
+        with run.locked(self.folder):
+            if not anew and self.is_done_for_good():
+                say(f"{self.folder}: is done; it may only be read, and stays as it is")
+                yield None
+                return
+            with remembered() as before:
+                group = self.begin(anew=anew)
+            with logged(self.folder / "log.txt", before.getvalue()):
+                try:
+                    group.write_recipes()
+                    yield group
+                except OrdsmedError as error:
+                    with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
+                        if Run(self.folder).status.get("state") == "running":
+                            Run(self.folder).set(state="failed", why=str(error))
+                    raise
+
+    def is_done_for_good(self) -> bool:
+        """Are these very runs done, in a folder that may only be read?"""
+        status = Run(self.folder).status
+        same = status.get("state") == "done" and status.get("fingerprint") == self.mark
+        return same and not os.access(self.folder, os.W_OK) and all(one.done for one in self.runs)
+
+    def check_folder(self, *, anew: bool) -> bool:
+        """Are there runs of this recipe to go on with? What is in the way is refused, or was never trained."""
+        status = Run(self.folder).status
+        if not status:
+            return False
+        run.finished(self.folder, self.verb)
+        other = status.get("fingerprint") != self.mark
+        if other and not anew and any(self.folder.glob(self.remains)):
+            raise RecipeError(self.folder, self.problem, self.wanted, "name another `out=`, or add --anew")
+        return not (other or anew)
+
+    def begin(self, *, anew: bool) -> Self:
+        """Write the folder; returns the group with the precision of all."""
+        place = Run(self.folder)
+        before = place.status
+        if not self.check_folder(anew=anew) and before:
+            run.clear(self.folder)
+        group = self.with_precision(self._precision())
+        began = before.get("began", time.time())
+        place.begin(
+            group.recipe, **{"verb": self.verb, "fingerprint": self.mark, "why": None, "began": began, **self.facts}
+        )
+        if self.file != RECIPE:
+            files.write_text(self.folder / self.file, settings.write(group.recipe))
+        return group
+
+    def _precision(self) -> str:
+        """That of runs before, else one that is chosen once for all."""
+        layout = self.recipe.layout
+        if self.begun:
+            layout = layout.with_precision(run.read_recipe(type(self.recipe), self.folder, self.file).layout.precision)
+        open_recipes = [one.recipe for one in self.runs if one.recipe.layout.precision == "auto"]
+        if open_recipes and layout.precision == "auto":
+            places = places_of(layout.device, self.workers, len(self.runs), self.devices)
+            processes = len(places.environments) * max(1, self.devices)
+            return fastest_precision(self.plan, open_recipes[0], processes)
+        return layout.precision
+
+    def with_precision(self, precision: str) -> Self:
+        """Those that name no precision by that of all: what is compared is computed alike."""
+        recipe = _with_precision(self.recipe, precision)
+        runs = tuple(replace(one, recipe=_with_precision(one.recipe, precision)) for one in self.runs)
+        return replace(self, recipe=recipe, runs=runs)
+
+    def write_recipes(self) -> None:
+        """The recipe of each; what has its name has to be the same."""
+        for one in self.runs:
+            check(one, self.noun)
+            one.path.parent.mkdir(exist_ok=True)
+            files.write_text(one.path, settings.write(one.recipe))
+
+    def make(self, finished: Callable[[R, str], None], runs: Sequence[R] | None = None) -> dict[str, str]:
+        """Make those that are not done, or of some of them, some at a time; returns those that failed, and why.
+
+        `finished` is called with each that is done, and how long the rest may take.
+        """
+        runs = self.runs if runs is None else runs
+        waiting, count = deque(one for one in runs if not one.done), len(runs)
+        places = places_of(self.recipe.layout.device, self.workers, len(waiting), self.devices)
+        done = count - len(waiting)
+        if waiting:
+            logs = f"{waiting[0].folder.parent}/*/log.txt"
+            together = f"{len(places.environments)} at a time; each tells its course in {logs}"
+            say(f"{done} of {count} {self.noun}s stand; {together}")
+        failed: dict[str, str] = {}
+        progress = Progress(f"{self.noun}s", count, f"{self.noun}s", done=done, every=math.inf)
+        with asked_to_stop() as stopped, progress, contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
+            for one, status in ends:
+                if reason := why_failed(one, status) or ("" if one.done else UNDONE):
+                    known = any(reason.replace(one.name, name) == before for name, before in failed.items())
+                    failed[one.name] = reason
+                    say(f"{one.name} failed likewise" if known else f"{one.name} failed: {reason}")
+                else:
+                    progress.add(1)
+                    finished(one, progress.left())
+            if stopped():
+                done = sum(one.done for one in runs)
+                Run(self.folder).set(state="stopped")
+                say(f"{done} of {count} {self.noun}s are done; go on with: {command(self.verb, self.folder)}")
+                raise Stopped(done, stopped())
+        return failed
+
+
+def _with_precision(recipe: T, precision: str) -> T:
+    return replace(recipe, layout=recipe.layout.with_precision(precision))
 
 
 @dataclass(frozen=True)
@@ -87,49 +241,13 @@ class Places:
     """processes of a run, started by `--devices`; 0: it is one process"""
 
 
-def write(one: PlannedRun, what: str) -> None:
-    """The recipe of a run; what stands under its name has to be the same."""
-    check(one, what)
-    files.write_text(one.path, settings.write(one.recipe))
-
-
-def check(one: PlannedRun, what: str) -> None:
-    """Refuse what stands under a run's name and is another."""
+def check(one: PlannedRun, noun: str) -> None:
+    """Refuse what has a run's name and is another."""
     if one.path.exists() and kind_of_folder(one.folder).made:
-        stands = settings.decode(type(one.recipe), settings.read(one.path), str(one.path))
-        if run.essence(stands) != run.essence(one.recipe):
-            problem = f"is a {what} of other settings"
+        before = settings.decode(type(one.recipe), settings.read(one.path), str(one.path))
+        if run.essence(before) != run.essence(one.recipe):
+            problem = f"is a {noun} of other settings"
             raise RecipeError(one.folder, problem, "", "name another `out=`, or add --anew")
-
-
-def make(of: Gathering, runs: Sequence[R], places: Places, finished: Callable[[R, str], None]) -> dict[str, str]:
-    """Make those that are not done, some at a time; returns those that failed, and why.
-
-    `finished` is called with each that is done, and how long the rest may take.
-    """
-    waiting, count = deque(one for one in runs if not one.done), len(runs)
-    stand = count - len(waiting)
-    if waiting:
-        course = f"{waiting[0].folder.parent}/*/log.txt"
-        together = f"{len(places.environments)} at a time; each tells its course in {course}"
-        say(f"{stand} of {count} {of.noun}s stand; {together}")
-    failed: dict[str, str] = {}
-    with asked_to_stop() as stopped, Progress(f"{of.noun}s", count, f"{of.noun}s", done=stand, every=math.inf) as shown:
-        with contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
-            for one, status in ends:
-                if why := why_failed(one, status) or ("" if one.done else UNDONE):
-                    known = any(why.replace(one.name, other) == before for other, before in failed.items())
-                    failed[one.name] = why
-                    say(f"{one.name} failed likewise" if known else f"{one.name} failed: {why}")
-                else:
-                    shown.add(1)
-                    finished(one, shown.left())
-        if stopped():
-            done = sum(one.done for one in runs)
-            Run(of.folder).set(state="stopped")
-            say(f"{done} of {count} {of.noun}s are done; go on with: {command(of.verb, of.folder)}")
-            raise Stopped(done, stopped())
-    return failed
 
 
 def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) -> Generator[tuple[R, int], None, None]:

@@ -16,15 +16,13 @@ from typing import Any
 
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.tell.show.show import PLANS, read
-from ordsmed.train import several
-from ordsmed.train.fastest import fastest_precision
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.recipe import Pretraining
-from ordsmed.train.several import PlannedRun
+from ordsmed.train.several import PlannedRun, RunGroup
 from ordsmed.train.training import Training
 
 HOME = Path("work") / "stability"
@@ -34,37 +32,57 @@ ASKED = re.compile(r"(data|objective)($|[.\[])|validation_rows$|phase\[\d+\]\.le
 KINDS: dict[str, type[Training]] = {"pretrain": Pretraining, "finetune": Finetuning}
 
 
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, kw_only=True)
+class Study(RunGroup[PlannedRun]):
     """One recipe with several seeds."""
 
     name: str
-    folder: Path
-    recipe: Training
     seeds: tuple[int, ...]
 
-    @property
-    def stands(self) -> bool:
-        """Was it ever begun?"""
-        return (self.folder / RECIPE).is_file()
+    noun = "seed"
+    verb = FolderKind.STABILITY.value
+    remains = "seed-*"
+    problem = "holds seeds of another recipe, or of other data"
+    wanted = "those of this recipe"
 
-    @property
-    def runs(self) -> list[PlannedRun]:
+    @staticmethod
+    def of(folder: Path, recipe: Training, seeds: Sequence[int], workers: int = 0, devices: int = 0) -> Study:
         """A run for each seed."""
-        return [
-            PlannedRun(f"seed-{seed}", replace(self.recipe, seed=seed, out=str(self.folder / f"seed-{seed}")))
-            for seed in self.seeds
-        ]
+        runs = tuple(
+            PlannedRun(f"seed-{seed}", replace(recipe, seed=seed, out=str(folder / f"seed-{seed}"))) for seed in seeds
+        )
+        return Study(
+            folder=folder,
+            recipe=recipe,
+            runs=runs,
+            plan=PLANS[recipe.verb],
+            workers=workers,
+            devices=devices,
+            name=folder.name,
+            seeds=tuple(seeds),
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"of": self.recipe.verb, "seeds": list(self.seeds)}
 
 
-def asked(name: str, overrides: Sequence[str], seeds: Sequence[int] | None, home: Path | None = None) -> Study:
-    """What a name and words mean: a new study, or one that stands; `home`: where the folder of a new one is put."""
+def requested(
+    name: str,
+    overrides: Sequence[str],
+    seeds: Sequence[int] | None,
+    home: Path | None = None,
+    *,
+    workers: int = 0,
+    devices: int = 0,
+) -> Study:
+    """What a name and words mean: a new study, or one to resume; `home`: where the folder of a new one is put."""
     if place_of(os.environ).world > 1:
         problem = f"found {place_of(os.environ).world} processes"
         raise RecipeError("stability", problem, "one: it starts its runs itself", "--devices N gives each run N")
     kind = kind_of_folder(name)
     if kind is FolderKind.STABILITY:
-        return _standing(Path(name), overrides, seeds)
+        return _resumed(Path(name), overrides, seeds, workers, devices)
     if kind.made:
         wanted = "a recipe of pretrain or finetune, or the folder of a `stability`"
         raise RecipeError(name, f"is the folder of a `{Run(Path(name)).status.get('verb')}`", wanted)
@@ -74,11 +92,11 @@ def asked(name: str, overrides: Sequence[str], seeds: Sequence[int] | None, home
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
     folder = Path(out) if out else (home or HOME) / run.title(name)
     run.place(replace(recipe, out=str(folder)), "")  # refuses what can be no folder
-    own = seeds or getattr(recipe, "seeds", ()) or SEEDS
-    return Study(folder.name, folder, _alone(recipe, name), tuple(own))
+    seeds = seeds or getattr(recipe, "seeds", ()) or SEEDS
+    return Study.of(folder, _alone(recipe, name), seeds, workers, devices)
 
 
-def _standing(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None) -> Study:
+def _resumed(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None, workers: int, devices: int) -> Study:
     if overrides:
         problem = f"stands, but {overrides[0]} is given"
         raise RecipeError(folder, problem, "", "it goes on by its own recipe; name the recipe and another `out=`")
@@ -86,7 +104,7 @@ def _standing(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | Non
     kind = KINDS.get(str(status.get("of")))
     if kind is None:
         raise RecipeError(folder, "does not say of which training it is", "", "name its recipe in its place")
-    return Study(folder.name, folder, run.read_recipe(kind, folder), tuple(seeds or status["seeds"]))
+    return Study.of(folder, run.read_recipe(kind, folder), seeds or status["seeds"], workers, devices)
 
 
 def without_out(overrides: Sequence[str]) -> tuple[list[str], str]:
@@ -115,29 +133,11 @@ def _alone(recipe: Training, name: str) -> Training:
     return replace(recipe, seed=0, out=None)
 
 
-def settled(study: Study, workers: int, devices: int) -> Study:
-    """With the precision that its seeds before were made in, else one that is chosen once for all."""
-    layout = study.recipe.layout
-    if study.stands:
-        layout = layout.with_precision(run.read_recipe(type(study.recipe), study.folder).layout.precision)
-    if layout.precision == "auto":
-        places = several.places_of(layout.device, workers, len(study.seeds), devices)
-        beside = len(places.environments) * max(1, devices)
-        layout = layout.with_precision(fastest_precision(PLANS[study.recipe.verb], study.runs[0].recipe, beside))
-    return replace(study, recipe=replace(study.recipe, layout=layout))
-
-
 def as_the_other(study: Study, other: Study) -> Study:
     """With the precision of one that stands, which it is compared with, where neither names any."""
     if other.recipe.layout.precision != "auto":
         return study
-    taken = run.read_recipe(type(other.recipe), other.folder).layout.precision
-    return replace(study, recipe=replace(study.recipe, layout=study.recipe.layout.with_precision(taken)))
-
-
-def mark(study: Study) -> str:
-    """By which the folder is known as this recipe's, with these data."""
-    return run.fingerprint(study.recipe)
+    return study.with_precision(run.read_recipe(type(other.recipe), other.folder).layout.precision)
 
 
 def unlike(settings: Iterable[str]) -> list[str]:

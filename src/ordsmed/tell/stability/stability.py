@@ -6,26 +6,22 @@ two of them -> differences seed by seed -> comparison.json, .md, .svg, .html
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, run
-from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.folder import STATUS, FolderKind
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, many, remembered, say
+from ordsmed.base.say import many, say
 from ordsmed.learn.score.bands import bands
 from ordsmed.learn.score.seeds import LEVEL, paired
 from ordsmed.tell.report import report
 from ordsmed.tell.stability import pages, plan, results
 from ordsmed.tell.stability.plan import Study
-from ordsmed.train import several
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.picture import BandGroup, draw_bands
 from ordsmed.train.several import PlannedRun
@@ -53,7 +49,7 @@ def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None
     """
     how = how or StudyOptions()
     with run.at_home(name) as own:
-        study = plan.asked(own, overrides, how.seeds)
+        study = plan.requested(own, overrides, how.seeds, workers=how.workers, devices=how.devices)
         result = _perform(study, how)
     _complain(result, results.ended(result))
     return result
@@ -66,7 +62,8 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     names, studies = (first, second), list[Study]()
     for name in names:
         with run.at_home(name) as own:
-            studies.append(plan.asked(own, words, how.seeds, Path(out) if out else None))
+            home = Path(out) if out else None
+            studies.append(plan.requested(own, words, how.seeds, home, workers=how.workers, devices=how.devices))
     one, other = studies
     if one.recipe.verb != other.recipe.verb:
         problem = f"{first} is of {one.recipe.verb}, {second} of {other.recipe.verb}"
@@ -79,8 +76,8 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     outcomes = list[dict[str, Any]]()
     for name, study, other in zip(names, studies, reversed(studies), strict=True):
         with run.at_home(name):
-            known = other.stands and (outcomes or not how.anew)
-            alike = plan.as_the_other(study, other) if known and (how.anew or not study.stands) else study
+            known = other.begun and (outcomes or not how.anew)
+            alike = plan.as_the_other(study, other) if known and (how.anew or not study.begun) else study
             outcomes.append(_perform(alike, how))
     result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
     for each in outcomes:
@@ -99,71 +96,35 @@ def _complain(result: Mapping[str, Any], outcome: str) -> None:
 
 
 def _perform(study: Study, how: StudyOptions) -> dict[str, Any]:
-    folder = study.folder
-    with run.locked(folder):
-        if not how.anew and _stands_for_good(study):
-            say(f"{folder}: is done; it may only be read, and stays as it is")
+    with study.work(anew=how.anew) as group:
+        if group is None:
             return results.results(study, {}, how.metric)
-        with remembered() as before:
-            study = _begin(study, how)
-        with logged(folder / "log.txt", before.getvalue()):
-            try:
-                result = _made(study, how)
-            except OrdsmedError as error:
-                with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
-                    Run(folder).set(state="failed", why=str(error))
-                raise
-            whole = all(row["state"] == "done" for row in result["runs"])
-            Run(folder).set(state="done" if whole else "failed", why=None if whole else "some of its seeds failed")
-            if how.metric:  # asked for when all stands, so that a wrong name fails nothing
-                why = {f"seed-{row['seed']}": row["why"] for row in result["runs"] if row["state"] != "done"}
-                result = _leave(study, results.results(study, why, how.metric), drawn=True)
+        result = _make(group)
+        whole = all(row["state"] == "done" for row in result["runs"])
+        state, reason = ("done", None) if whole else ("failed", "some of its seeds failed")
+        Run(study.folder).set(state=state, why=reason)
+        if how.metric:  # asked for when all are done, so that a wrong name fails nothing
+            failed = {f"seed-{row['seed']}": row["why"] for row in result["runs"] if row["state"] != "done"}
+            result = _leave(group, results.results(group, failed, how.metric), drawn=True)
     return result
 
 
-def _stands_for_good(study: Study) -> bool:
-    """Are these very seeds done, in a folder that may only be read?"""
-    status = Run(study.folder).status
-    own = status.get("state") == "done" and status.get("fingerprint") == plan.mark(study)
-    return own and not os.access(study.folder, os.W_OK) and all(one.done for one in study.runs)
-
-
-def _begin(study: Study, how: StudyOptions) -> Study:
-    """The folder; another recipe's, or of other data, is refused. Returns the study with the precision of all seeds."""
-    place, own = Run(study.folder), plan.mark(study)
-    if place.status:
-        run.finished(study.folder, VERB)
-        other = place.status.get("fingerprint") != own
-        if other and not how.anew and any(study.folder.glob("seed-*")):
-            problem = "holds seeds of another recipe, or of other data"
-            raise RecipeError(study.folder, problem, "those of this recipe", "name another `out=`, or add --anew")
-        if other or how.anew:
-            run.clear(study.folder)
-    study = plan.settled(study, how.workers, how.devices)
-    facts = {"of": study.recipe.verb, "seeds": list(study.seeds), "began": place.status.get("began", time.time())}
-    place.begin(study.recipe, verb=VERB, fingerprint=own, why=None, **facts)
-    return study
-
-
-def _made(study: Study, how: StudyOptions) -> dict[str, Any]:
+def _make(study: Study) -> dict[str, Any]:
     """The runs, and what came of them."""
-    runs, failed, known = study.runs, dict[str, str](), dict[int, dict[str, Any]]()
-    for one in runs:
-        several.write(one, "seed")
+    failed, known = dict[str, str](), dict[int, dict[str, Any]]()
 
     def note(one: PlannedRun, left: str) -> None:
-        if isinstance(one.recipe, Finetuning):  # its best weights stand by themselves
+        if isinstance(one.recipe, Finetuning):  # its best weights are left, without their checkpoint
             shutil.rmtree(one.folder / "checkpoints", ignore_errors=True)
         result = _leave(study, results.results(study, failed, known=known))
         done = sum(row["state"] == "done" for row in result["runs"])
         row = next(row for row in result["runs"] if row["folder"] == str(one.folder))
         value = row["scores"].get(result["metric"])
         scored = f"{result['metric']} {value:.4f}" if value is not None else row["why"]
-        say(f"{one.name}: {scored}; {done} of {len(runs)} done" + (f", {left} left" if done < len(runs) else ""))
+        rest = f", {left} left" if done < len(study.runs) else ""
+        say(f"{one.name}: {scored}; {done} of {len(study.runs)} done{rest}")
 
-    waiting = sum(not one.done for one in runs)
-    places = several.places_of(study.recipe.layout.device, how.workers, waiting, how.devices)
-    failed |= several.make(several.Gathering(study.folder, VERB, "seed"), runs, places, note)
+    failed |= study.make(note)
     return _leave(study, results.results(study, failed, known=known), drawn=True)
 
 
