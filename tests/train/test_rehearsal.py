@@ -18,7 +18,9 @@ from ordsmed.base.run import Run
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.train import session
+from ordsmed.machines.cluster import estimate, submit
+from ordsmed.tell.stability import stability
+from ordsmed.train import session, several
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.finetune import rehearse as rehearse_finetuning
 from ordsmed.train.pretrain import deadline
@@ -370,3 +372,57 @@ def test_a_dry_run_visits_what_the_run_visits(
     assert [name for name in dry if name in real] == real, "in the same order"
     if "data=e.toml" not in words:  # there the run goes on to make them
         assert {name for name in dry if name not in real} <= extra
+
+
+# doors that start no run by themselves, or several: what they refuse of a recipe is what the run refuses
+ELSEWHERE = ("model.width=1000", "objective.kind=bilm")  # asked of another machine, or without the rows of an objective
+UNSHARED = ("seed", "out", "grid", "step=")  # each study has its own
+
+
+CLUSTER = """
+source = "x"
+checked = "2026-11"
+scheduler = "slurm"
+[[partition]]
+name = "main"
+cores = 8
+hours = 48
+"""
+
+
+def doors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., Any]]:
+    Path("cpus.toml").write_text(CLUSTER)
+
+    def reached(*_: Any, **__: Any) -> Any:
+        raise Reached
+
+    monkeypatch.setattr(submit.files, "write_text", reached)
+    monkeypatch.setattr(estimate, "_work", reached)
+    monkeypatch.setattr(several.RunGroup, "work", reached)
+    return {
+        "submit": lambda name, words: submit.prepare(name, words, submit.Wish("cpus.toml")),
+        "estimate": estimate.estimate,
+        "stability": lambda name, words: stability.stability(name, words, stability.StudyOptions((1, 2), workers=1)),
+    }
+
+
+IN_A_RECIPE = [("r.toml", words, said) for words, how, said in BROKEN if not how and words] + [
+    ("f.toml", words, said) for words, how, said in TUNED if not how and words
+]
+
+
+@pytest.mark.parametrize(("name", "words", "said"), IN_A_RECIPE, ids=[" ".join([n, *w]) for n, w, _ in IN_A_RECIPE])
+def test_other_doors_refuse_a_recipe_in_the_words_of_the_run(
+    stopped: None, home: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str], said: str
+) -> None:
+    """Submit and estimate ask for no more than they need to know; a study refuses all that its runs would."""
+    dry_run = rehearse if name == "r.toml" else rehearse_finetuning
+    wanted, acts = outcome(dry_run, name, words), doors(monkeypatch)
+    before = tree(home)
+    for door, act in acts.items():
+        if door == "stability" and any(word.startswith(UNSHARED) for word in words):
+            continue
+        answer = outcome(act, name, words)
+        if answer != wanted and not any(word.startswith(ELSEWHERE) for word in words):
+            assert (answer, door == "stability" and words != ["data=damaged"]) == (GOES, False), door
+    assert [path for path in tree(home) if path not in before] in ([], ["work", "work/jobs"]), "nothing is made"

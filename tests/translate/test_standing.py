@@ -108,6 +108,11 @@ def test_a_model_has_its_own_vocabulary(tmp_path: Path) -> None:
         checked(model, f"{other}/vocab.txt", None)
     with pytest.raises(UsageError, match=f"--do_lower_case: found False; {model} has learned otherwise; wanted True"):
         checked(model, None, False)
+    run = Path(run_at(tmp_path / "run", 10))
+    Tokenizer.load(f"{model}/vocab.txt").save(run / "tokenizer")
+    (run / "status.json").write_text(json.dumps({"verb": "pretrain", "state": "stopped"}))
+    with pytest.raises(UsageError, match=f"lists other pieces than {run} has"):
+        checked(str(run), f"{other}/vocab.txt", None)
     cased = model_at(tmp_path / "c", lowercase=False)
     assert checked(cased, f"{cased}/vocab.txt", False)
     with pytest.raises(UsageError, match="--do_lower_case: found True"):

@@ -88,7 +88,7 @@ def read(
     return recipe
 
 
-def folder_of(recipe: Training, name: str) -> Path:
+def folder_of(recipe: run.Recipe, name: str) -> Path:
     """A run's folder, or that which a run of the recipe of this name has or will have."""
     return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
 

@@ -83,12 +83,7 @@ def rehearse(
 
 def dry_run(kind: type[P], request: Request) -> P:
     """The same of a request; making is switched off."""
-    folder, layout = request.folder, request.recipe.layout
-    with named(request.words[0], kind.recipes):
-        if layout.threads:
-            threads_of(layout.threads)  # refused alike
-        plan = _plan(kind, request, planned_for(layout, request.devices), here=not request.devices)
-    plan = dataclasses.replace(plan, changed=request.changed)
+    folder, plan = request.folder, check(kind, request)
     whole = plan.data is not None and plan.ranks.world == 1
     if whole:
         plan = plan.on(stand(_process(request), plan.ranks.shape))
@@ -111,6 +106,16 @@ def dry_run(kind: type[P], request: Request) -> P:
 
     _with_room(plan.by(dataclasses.replace(plan.recipe, layout=precision)), folder, ready)
     return plan
+
+
+def check(kind: type[P], request: Request) -> P:
+    """What a run refuses before its processes meet; making is switched off."""
+    layout = request.recipe.layout
+    with named(request.words[0], kind.recipes):
+        if layout.threads:
+            threads_of(layout.threads)  # refused alike
+        plan = _plan(kind, request, planned_for(layout, request.devices), here=not request.devices)
+    return dataclasses.replace(plan, changed=request.changed)
 
 
 def _perform(kind: type[Plan], request: Request) -> Path:

@@ -40,7 +40,8 @@ from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.precision import likely
 from ordsmed.train.plan import Plan
-from ordsmed.train.training import Training
+from ordsmed.train.request import folder_of
+from ordsmed.train.training import Training, named
 
 WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
 LONG = 4.0  # seconds of a phase that are timed at least: what else a machine does comes and goes
@@ -182,7 +183,7 @@ def estimate(
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
     trials = 1
     if isinstance(recipe, Finetuning) and recipe.several:
-        trials = len(grid.plan(recipe, run.place(recipe, run.title(name)), name))
+        trials = len(grid.plan(recipe, folder_of(recipe, name), name))
     plan, place = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
     steps, work, beside, tokens = _work(plan, name)
     start = time.monotonic() - began if place.here else START
@@ -226,7 +227,8 @@ def _there(
     with run.at_home(name) as own:
         plan = PLANS[verb].read(own, overrides, devices=1 if alone else a_node or 0)
         layout = plan.recipe.layout
-        alone_ranks = prepare(layout.device, layout.threads or None)
+        with named(name, plan.recipes):
+            alone_ranks = prepare(layout.device, layout.threads or None)
         if make:
             plan = with_fastest_precision(
                 plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True)

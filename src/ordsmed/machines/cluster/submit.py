@@ -14,7 +14,6 @@ from typing import Any
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import slurm
 from ordsmed.base.launch.site import Destination, absolute, find
 from ordsmed.base.say import many, size
@@ -24,6 +23,7 @@ from ordsmed.tell.show.show import PLANS, read
 from ordsmed.train.finetune import grid
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.plan import Plan
+from ordsmed.train.request import folder_of
 from ordsmed.train.training import Training
 
 JOBS = Path("work/jobs")  # scripts and logs of jobs
@@ -103,7 +103,7 @@ def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> 
     if recipe.step == "all":  # as many as the run it starts from has checkpoints
         count, lines = 0, []
     else:
-        count = len(grid.plan(recipe, _folder(recipe, name), name))
+        count = len(grid.plan(recipe, folder_of(recipe, name), name))
         lines = [f"trials: {count}" + (f", in {wish.parts} jobs" if wish.parts else "")]
     if count and wish.parts > count:
         raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
@@ -111,11 +111,6 @@ def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> 
     if wish.gpus is None and count:
         gpus = min(gpus, -(-count // max(1, wish.parts)))
     return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
-
-
-def _folder(recipe: Any, name: str) -> Path:
-    """Where it is made."""
-    return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
 
 
 def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, wish: Wish) -> slurm.BatchJob:
@@ -132,7 +127,7 @@ def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, w
         gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
         parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
         container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
-        saves=_folder(recipe, name), saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
+        saves=folder_of(recipe, name), saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
     )  # fmt: skip
 
 

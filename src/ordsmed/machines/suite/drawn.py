@@ -77,11 +77,11 @@ def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
 
 def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
     """The job of a recipe's file, on one thread of this process."""
-    from ordsmed.base import run
     from ordsmed.base.ranks import prepare
     from ordsmed.train.pretrain.recipe import Pretraining
+    from ordsmed.train.request import read
 
-    return build(run.load(Pretraining, str(path), overrides)[0], prepare(device, 1))
+    return build(read(Pretraining, str(path), overrides), prepare(device, 1))
 
 
 def build(recipe: Pretraining, ranks: Ranks) -> Job:

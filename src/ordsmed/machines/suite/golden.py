@@ -29,6 +29,7 @@ from ordsmed.learn.sampling import Draw, keys
 from ordsmed.machines.suite.drawn import PAD_SECOND, SPECIAL, build, invented_text, learned, make_store, make_words
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.request import read
 
 HERE = Path(__file__).parent
 TEXTS = ("A red fox sees the iron gate.", "My sister forgets two copper kettles: déjà vu, 1789!", "Blåbær og smør\n")
@@ -130,7 +131,7 @@ def losses(
     torch.set_num_threads(1)
     try:
         alone = Ranks(torch.device(device))  # whoever else was started beside this process
-        job = build(run.load(Pretraining, str(run.find_recipe(name, "")), words)[0], alone)
+        job = build(read(Pretraining, str(run.find_recipe(name, "")), words), alone)
         began = time.perf_counter()
         course = [loss for loss, _ in learned(job, steps, rate=None)]
         return course, time.perf_counter() - began

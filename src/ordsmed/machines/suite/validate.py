@@ -133,13 +133,14 @@ def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     from ordsmed.base import run
     from ordsmed.machines.suite.drawn import build, learned
     from ordsmed.train.pretrain.recipe import Pretraining
+    from ordsmed.train.request import read
 
     case = golden.of("losses")[OVER_ALL]
     folder = Path(ranking.first_alone(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
     store = ranking.first_alone(ranks, lambda: str(golden.store_of(case, folder)))
     try:
         words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
-        recipe = run.load(Pretraining, str(run.find_recipe(OVER_ALL, "")), words)[0]
+        recipe = read(Pretraining, str(run.find_recipe(OVER_ALL, "")), words)
         if recipe.phase[0].batch % ranks.world:
             return absent(f"a batch of {recipe.phase[0].batch} does not divide by {ranks.world}")
         beat()

@@ -228,7 +228,7 @@ def _trials(recipe: Finetuning, name: str) -> list[str]:
     """Which trials would be made."""
     if recipe.step == "all" and Origin.find(recipe.init) is None:
         return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
-    return trials.describe(grid.plan(recipe, run.place(recipe, run.title(name)), name))
+    return trials.describe(grid.plan(recipe, request.folder_of(recipe, name), name))
 
 
 def _origin(encoded: Any, document: int) -> str:

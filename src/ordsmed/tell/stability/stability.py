@@ -14,7 +14,7 @@ from typing import Any
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.folder import STATUS, FolderKind
+from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
 from ordsmed.learn.score.bands import bands
@@ -22,8 +22,10 @@ from ordsmed.learn.score.seeds import LEVEL, paired
 from ordsmed.tell.report import report
 from ordsmed.tell.stability import pages, plan, results
 from ordsmed.tell.stability.plan import Study
+from ordsmed.train import session
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.picture import BandGroup, draw_bands
+from ordsmed.train.request import Request
 from ordsmed.train.several import PlannedRun
 
 VERB = FolderKind.STABILITY.value
@@ -50,7 +52,7 @@ def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None
     how = how or StudyOptions()
     with run.at_home(name) as own:
         study = plan.requested(own, overrides, how.seeds, workers=how.workers, devices=how.devices)
-        result = _perform(study, how)
+        result = _perform(study, how, own)
     _complain(result, results.ended(result))
     return result
 
@@ -78,7 +80,7 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
         with run.at_home(name):
             known = other.begun and (outcomes or not how.anew)
             alike = plan.as_the_other(study, other) if known and (how.anew or not study.begun) else study
-            outcomes.append(_perform(alike, how))
+            outcomes.append(_perform(alike, how, name))
     result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
     for each in outcomes:
         _complain(each, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
@@ -95,7 +97,8 @@ def _complain(result: Mapping[str, Any], outcome: str) -> None:
         raise RunError(result["folder"], what, "", remedy)
 
 
-def _perform(study: Study, how: StudyOptions) -> dict[str, Any]:
+def _perform(study: Study, how: StudyOptions, name: str) -> dict[str, Any]:
+    _check_runs(study, how, name)
     with study.work(anew=how.anew) as group:
         if group is None:
             return results.results(study, {}, how.metric)
@@ -107,6 +110,14 @@ def _perform(study: Study, how: StudyOptions) -> dict[str, Any]:
             failed = {f"seed-{row['seed']}": row["why"] for row in result["runs"] if row["state"] != "done"}
             result = _leave(group, results.results(group, failed, how.metric), drawn=True)
     return result
+
+
+def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
+    """Refuse what every run would refuse, before anything is made: they differ in nothing but their seeds."""
+    one = next((one for one in study.runs if how.anew or not one.done), None)
+    if one and kind_of_folder(one.folder) is FolderKind.ABSENT:
+        with run.nothing_made():
+            session.check(study.plan, Request(one.recipe, one.folder, (name,), devices=study.devices))
 
 
 def _make(study: Study) -> dict[str, Any]:
