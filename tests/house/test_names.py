@@ -50,7 +50,7 @@ MOST = {  # names of a wing that are thin, participles, unusual, and layouts by 
     "others": (61, 2, 7, 45),
     "tell": (171, 8, 29, 41),
     "text": (124, 3, 30, 24),
-    "train": (180, 7, 30, 16),
+    "train": (184, 2, 33, 17),
     "use": (83, 6, 7, 8),
     "weights": (213, 3, 12, 25),
 }
