@@ -13,7 +13,7 @@ from ordsmed.base.arguments import Parser, UsageError, number, whole
 
 def parser(**how: Any) -> Parser:
     """Of a verb with a word, more words, a switch, and flags with values."""
-    made = Parser("act", others=lambda flag: "elsewhere" if flag == "--other" else "", settings=("rate", "a_b"), **how)
+    made = Parser("act", owners=lambda flag: "elsewhere" if flag == "--other" else "", settings=("rate", "a_b"), **how)
     made.add_argument("name", metavar="NAME")
     made.add_argument("more", nargs="*", metavar="key=value")
     made.add_argument("--switch", "-s", action="store_true")
@@ -78,20 +78,20 @@ def test_complaints(words: list[str], said: str) -> None:
 
 
 def test_a_word_too_many() -> None:
-    bare = Parser("act", others=lambda _: "")
+    bare = Parser("act", owners=lambda _: "")
     bare.add_argument("name", metavar="NAME")
     assert complaint("a", "b", "c", of=bare) == "act: `b` is one word too many; wanted `ordsmed act NAME`"
-    bare = Parser("act", others=lambda _: "")
+    bare = Parser("act", owners=lambda _: "")
     bare.add_argument("name", metavar="NAME")
     assert complaint("--", "a", "--b", of=bare) == "act: `--b` is one word too many; wanted `ordsmed act NAME`"
-    two = Parser("act", others=lambda _: "")
+    two = Parser("act", owners=lambda _: "")
     for name in ("ONE", "TWO"):
         two.add_argument(name.lower(), metavar=name)
     assert complaint(of=two).startswith("act: no ONE and no TWO; ")
 
 
 def test_an_empty_text_is_one() -> None:
-    made = Parser("act", others=lambda _: "")
+    made = Parser("act", owners=lambda _: "")
     made.add_argument("text", nargs="*")
     assert made.read(["", "b"]).text == ["", "b"]
 

@@ -113,7 +113,7 @@ def test_a_finished_folder_that_may_only_be_read_is_reused(
     folder = obtain(deeds.Deed, "a.toml")
     Path("work/deed/.a.lock").unlink()
     read_only(tmp_path / "work")
-    run._said.clear()
+    run._announced.clear()
     assert obtain(deeds.Deed, "a.toml") == folder
     assert performed() == 1
     for refused in (["text=hallo"], ["out=work/deed/b"]):

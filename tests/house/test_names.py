@@ -39,7 +39,7 @@ PARTICIPLES = {"agreed", "begun", "settled", "shown", "stands", "taken", "told"}
 UNUSUAL = {"slope", "slopes", "places", "spread", "spreads", "letters", "signs", "course", "courses", "judged", "judge"}
 MOST = {  # names of a wing that are thin, participles, unusual, and layouts by hand; these may only become fewer
     "api": (0, 0, 0, 6),
-    "base": (103, 0, 3, 12),
+    "base": (1, 0, 0, 12),
     "cli": (0, 0, 0, 3),
     "corpus": (1, 0, 2, 7),
     "data": (0, 0, 1, 12),

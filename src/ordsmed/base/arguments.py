@@ -24,10 +24,10 @@ class UsageError(OrdsmedError):
 class Parser(argparse.ArgumentParser):
     """argparse, but flags are never guessed from their beginnings, and what is wrong is raised."""
 
-    def __init__(self, verb: str, *, others: Callable[[str], str], settings: Iterable[str] = (), **how: Any) -> None:
+    def __init__(self, verb: str, *, owners: Callable[[str], str], settings: Iterable[str] = (), **how: Any) -> None:
         self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # of an argument: what a shell completes it with
         super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
-        self.verb, self.others, self.settings = verb, others, tuple(settings)
+        self.verb, self.owners, self.settings = verb, owners, tuple(settings)
 
     def add_argument(
         self, *words: str, offers: Callable[[], Iterable[str]] | None = None, **how: Any
@@ -49,9 +49,9 @@ class Parser(argparse.ArgumentParser):
         if alone := next((word for word in words[:end] if re.fullmatch(r"--?[\w-]+=--", word)), None):
             raise UsageError(alone.removesuffix("=--"), "found --", "a value", self._more())  # argparse takes it away
         plain = [PLAIN + word for word in words[end + 1 :]]
-        asked, rest = self.parse_known_intermixed_args([*words[:end], *plain])
-        for name, value in vars(asked).items():
-            setattr(asked, name, _unmarked(value))
+        args, rest = self.parse_known_intermixed_args([*words[:end], *plain])
+        for name, value in vars(args).items():
+            setattr(args, name, _unmarked(value))
         flag = next((word for word in rest if word.startswith("-")), None)
         if flag is not None:
             raise UsageError(self.verb, f"{_short(flag)}: no such flag", "", self._near(flag.partition("=")[0]))
@@ -59,8 +59,8 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(
                 self.verb, f"`{_short(rest[0].removeprefix(PLAIN))}` is one word too many", f"`{self._form()}`"
             )
-        asked.verb = self.verb
-        return asked
+        args.verb = self.verb
+        return args
 
     def error(self, message: str) -> NoReturn:
         """What argparse found wrong, in our words."""
@@ -76,8 +76,8 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(self.verb, f"{place} has no value", f"`{self._value(place)}`", self._more())
         if explicit := re.match("ignored explicit argument '(.*)'", complaint):
             raise UsageError(place, f"found {_short(explicit[1])}", "no value: it is there or not")
-        what, _, wanted = complaint.partition("; wanted ")
-        raise UsageError(place if complaint else self.verb, what or message, wanted)
+        problem, _, wanted = complaint.partition("; wanted ")
+        raise UsageError(place if complaint else self.verb, problem or message, wanted)
 
     def flags(self) -> list[str]:
         """Every flag, in its long form."""
@@ -85,14 +85,14 @@ class Parser(argparse.ArgumentParser):
 
     def _near(self, flag: str) -> str:
         """What may have been meant by a flag that there is not."""
-        key, own = flag.lstrip("-").replace("-", "_"), self.flags()
-        if near := difflib.get_close_matches(flag, own, n=1, cutoff=0.8):
+        key, known = flag.lstrip("-").replace("-", "_"), self.flags()
+        if near := difflib.get_close_matches(flag, known, n=1, cutoff=0.8):
             return f"did you mean `{near[0]}`?"
         if key in self.settings:
             return f"a setting is written `{key}=...`"
-        if owners := self.others(flag):
+        if owners := self.owners(flag):
             return owners
-        return f"did you mean `{near[0]}`?" if (near := difflib.get_close_matches(flag, own, n=1)) else self._more()
+        return f"did you mean `{near[0]}`?" if (near := difflib.get_close_matches(flag, known, n=1)) else self._more()
 
     def _value(self, place: str) -> str:
         action = next((a for a in self._actions if place.split("/")[-1] in a.option_strings), None)
@@ -123,7 +123,7 @@ def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
 
 def seeds(text: str) -> tuple[int, ...]:
     """Different whole numbers, as 1..5 or 1,2,7 or both."""
-    given: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dots, last = (end.strip() for end in part.partition(".."))
         ends = [first, last] if dots else [first]
@@ -131,10 +131,10 @@ def seeds(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted seeds as 1..5 or 1,2,7")
         if int(ends[-1]) - int(ends[0]) >= MOST_SEEDS:
             raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted at most {MOST_SEEDS:,} seeds")
-        given += range(int(ends[0]), int(ends[-1]) + 1)
-    if len(set(given)) < len(given):
+        numbers += range(int(ends[0]), int(ends[-1]) + 1)
+    if len(set(numbers)) < len(numbers):
         raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted different seeds")
-    return tuple(given)
+    return tuple(numbers)
 
 
 def number(text: str) -> float:
@@ -150,7 +150,7 @@ def number(text: str) -> float:
 
 def _unmarked(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unmarked(one) for one in value]
+        return [_unmarked(word) for word in value]
     return value.removeprefix(PLAIN) if isinstance(value, str) else value
 
 

@@ -74,10 +74,10 @@ def last() -> None:
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
     """What asks to stop raises `Ended` in here, where nobody else listens to it (`nohup`, a run's own loop)."""
-    own = os.getpid()
+    process = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != own:  # a process that was forked from this one
+        if os.getpid() != process:  # a process that was forked from this one
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         raise Ended(number)

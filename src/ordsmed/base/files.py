@@ -28,17 +28,17 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         with survive_disk(path), path.open("wb") as file:
             yield file
         return
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
         with survive_disk(path):
-            with beside.open("wb") as file:
+            with part.open("wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
-            beside.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
         raise
 
 
@@ -51,8 +51,8 @@ def _is_device(path: Path) -> bool:
 
 def user_cache() -> Path:
     """Where what can be made again is kept for this user."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "ordsmed"
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if cache.startswith("/") else Path.home() / ".cache") / "ordsmed"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -112,17 +112,17 @@ def lines_of(path: Path) -> list[str]:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The tables of JSON lines that a command adds to; a last line that a kill cut off is left out."""
-    found = []
+    tables = []
     texts = lines_of(path)
     for number, text in enumerate(texts, 1):
         try:
-            found.append(loads(text))
+            tables.append(loads(text))
         except ValueError as error:
             if number < len(texts):
                 behind = many(len(texts) - number, "line")
                 say(f"{path}: line {number:,} is damaged ({error}); it and {behind} behind it are left out")
             break
-    return found
+    return tables
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -258,26 +258,26 @@ def named(path: Path) -> Path:
 def making(target: Path) -> Iterator[Path]:
     """A folder that takes its place when all went well; else nothing is left of it."""
     target = named(target)
-    beside = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.part")
     with survive_disk(target):
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
     try:
-        yield beside
+        yield part
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         raise
     with survive_disk(target):
-        _replace(target, beside)
+        _replace(target, part)
 
 
-def _replace(target: Path, beside: Path) -> None:
+def _replace(target: Path, part: Path) -> None:
     """Rename the new folder into place; the old one goes once the new one stands."""
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         say(f"{target}: what stood there is replaced")
         target.rename(old)
-    beside.rename(target)
+    part.rename(target)
     sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)

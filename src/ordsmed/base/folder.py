@@ -78,7 +78,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     for key, kind in STATED.items():
         if not isinstance(status.get(key, kind()), kind):
             raise DataError(path, f"{key}: found {status[key]}", "", "the file is damaged")
-    counts = [each.get("processes") if isinstance(each, dict) else None for each in status.get("layouts", [])]
+    counts = [layout.get("processes") if isinstance(layout, dict) else None for layout in status.get("layouts", [])]
     if not all(type(count) is int and count > 0 for count in counts):
         raise DataError(path, "layouts: found one without its processes", "", "the file is damaged")
     return status

@@ -51,11 +51,10 @@ def folder(name: str | Path) -> Path:
     if path.is_absolute() or ".." in path.parts:
         kept = None
     names = _spellings(str(name))
-    held = [own for known in names if kept and (own := _held(kept / "models" / known))]
-    if held:
-        return held[0]
+    if kept and (copies := [copy for known in names if (copy := _copy_of(kept / "models" / known))]):
+        return copies[0]
     for known in names:
-        for place in _places(known):
+        for place in _candidates(known):
             if place.exists():
                 return _copied(place, kept / "models" / known) if kept else place
     return path
@@ -94,7 +93,9 @@ def _published(name: str) -> str:
 
 def _recipe(name: str) -> str:
     """For who names a recipe where its run is meant."""
-    known = next((each for each in (name, *(f"{verb}/{name}" for verb in VERBS)) if each in run.recipe_names()), None)
+    known = next(
+        (recipe for recipe in (name, *(f"{verb}/{name}" for verb in VERBS)) if recipe in run.recipe_names()), None
+    )
     if known is None:
         return ""
     table = run.read_table(run.find_recipe(known, ""), "")
@@ -109,8 +110,8 @@ def _recipe(name: str) -> str:
 def _near(name: str) -> str:
     """The nearest folder: beside the one that is named, or among those that were made here."""
     path = Path(name)
-    if beside := _beside(path):
-        return beside
+    if suggestion := _beside(path):
+        return suggestion
     runs = {p.name: p for p in reversed(_made())}
     like = difflib.get_close_matches(path.name, runs, n=1, cutoff=0.6)
     return f"did you mean `{runs[like[0]]}`?" if like and not path.is_absolute() else ""
@@ -144,17 +145,17 @@ def _spellings(name: str) -> list[str]:
     return [name, *(f"{known}{sign}{revision}" for known in (MOVED.get(repository), *older) if known)]
 
 
-def _places(name: str) -> list[Path]:
+def _candidates(name: str) -> list[Path]:
     """Where a model of this name may stand, likeliest first."""
     table, base = _table()
-    places = [base / table["names"][name]] if name in table.get("names", {}) else []
+    candidates = [base / table["names"][name]] if name in table.get("names", {}) else []
     if "mirror" in table:
-        places.append(base / table["mirror"] / name)
+        candidates.append(base / table["mirror"] / name)
     repository, _, revision = name.partition("@")
     cached = _hub_cache() / f"models--{repository.replace('/', '--')}"
     ref = cached / "refs" / (revision or "main")
     commit = ref.read_text(encoding="utf-8").strip() if ref.is_file() else revision
-    return [*places, cached / "snapshots" / commit] if commit else places
+    return [*candidates, cached / "snapshots" / commit] if commit else candidates
 
 
 def _hub_cache() -> Path:
@@ -172,19 +173,19 @@ def _named_cache() -> Path | None:
     return base / table["cache"] if "cache" in table else None
 
 
-def _held(place: Path) -> Path | None:
+def _copy_of(place: Path) -> Path | None:
     """What the cache has under a name: a folder, or a file with the ending that it had."""
     if place.is_dir():
         return place
-    beside = place.parent.iterdir() if place.parent.is_dir() else ()
-    return next((path for path in sorted(beside) if path.stem == place.name and path.is_file()), None)
+    neighbors = place.parent.iterdir() if place.parent.is_dir() else ()
+    return next((path for path in sorted(neighbors) if path.stem == place.name and path.is_file()), None)
 
 
 def _copied(place: Path, target: Path) -> Path:
     """A copy in the cache, whole or not at all; made once, while others wait."""
     with run.locked(target):
-        if own := _held(target):
-            return own
+        if copy := _copy_of(target):
+            return copy
         if place.is_file():
             with files.writing(target.with_name(target.name + place.suffix)) as file:
                 file.write(place.read_bytes())
@@ -193,7 +194,7 @@ def _copied(place: Path, target: Path) -> Path:
             with files.making(target) as part, files.survive_disk(target):
                 shutil.copytree(place, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
         say(f"{place}: copied to {target.parent}, where it is looked for from now on")
-        return _held(target) or place
+        return _copy_of(target) or place
 
 
 def _table_path() -> Path | None:
@@ -212,8 +213,8 @@ def _table() -> tuple[dict[str, Any], Path]:
     table = settings.read(path)
     names = table.get("names", {})
     odd = [key for key in table if key not in KEYS]
-    places = [table.get("mirror", ""), table.get("cache", "")]
-    texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), *places])
+    folders = [table.get("mirror", ""), table.get("cache", "")]
+    texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), *folders])
     if odd or not texts:
         problem = f"unknown setting `{odd[0]}`" if odd else "a place that is no text"
         raise RecipeError(path, problem, 'mirror = "FOLDER", cache = "FOLDER" and [names] with "NAME" = "FOLDER"')

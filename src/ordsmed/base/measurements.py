@@ -105,7 +105,7 @@ NAMES = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 def add(path: Path, measurements: Sequence[Measurement]) -> None:
     """Write these behind what stands in a file; processes that do so at once wait for each other."""
-    lines = "".join(json.dumps(settings.plain(each)) + "\n" for each in measurements)
+    lines = "".join(json.dumps(settings.plain(measurement)) + "\n" for measurement in measurements)
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:

@@ -80,9 +80,9 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     place = place or f"{menu} kind"
     if "." not in kind:
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
-    found = choice(offers.imported(kind, place), place)
-    offers.check(menu, kind, found, place)
-    return found
+    loaded = choice(offers.imported(kind, place), place)
+    offers.check(menu, kind, loaded, place)
+    return loaded
 
 
 def choice(module: ModuleType, place: str = "") -> type[Any]:
@@ -94,8 +94,8 @@ def choice(module: ModuleType, place: str = "") -> type[Any]:
     if name == UNMARKED and module.__name__ not in _advised:
         _advised.add(module.__name__)
         say(f"{module.__name__}.{name}: derive it from `ordsmed.base.menu.Choice` and call it what it is")
-    found: type[Any] = getattr(module, name)
-    return found
+    loaded: type[Any] = getattr(module, name)
+    return loaded
 
 
 def choice_name(module: str) -> str:
@@ -140,8 +140,8 @@ def headline(module: str) -> str:
 def lines(module: str, name: str = "") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
     return [
-        Line(one.name, _type(one.annotation), _default(one.value), one.doc)
-        for one in _fields(module, name or choice_name(module))
+        Line(field.name, _type(field.annotation), _default(field.value), field.doc)
+        for field in _fields(module, name or choice_name(module))
     ]
 
 
@@ -150,13 +150,13 @@ def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ())
     tables: list[Nested] = []
     name = name or choice_name(module)
     above = (*above, (module, name))
-    for one in _fields(module, name):
-        for node in _named(one.annotation):
+    for field in _fields(module, name):
+        for node in _named(field.annotation):
             if isinstance(node, ast.Call):
-                tables += _nested_of_kinds(one.name, ast.literal_eval(node.args[0]), above)
-            elif (place := _table(one.module, ast.unparse(node))) and place not in above:
-                tables.append(Nested(one.name, *place))
-                tables += [replace(inner, key=f"{one.name}.{inner.key}") for inner in nested(*place, above)]
+                tables += _nested_of_kinds(field.name, ast.literal_eval(node.args[0]), above)
+            elif (place := _table(field.module, ast.unparse(node))) and place not in above:
+                tables.append(Nested(field.name, *place))
+                tables += [replace(inner, key=f"{field.name}.{inner.key}") for inner in nested(*place, above)]
     return tables
 
 
@@ -167,7 +167,7 @@ def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) ->
         place = (module_of(menu, kind), choice_name(module_of(menu, kind)))
         for inner in nested(*place, above) if place not in above else []:
             owners.setdefault(replace(inner, key=f"{key}.{inner.key}"), []).append(kind)
-    return [replace(one, kinds=() if own == entries(menu) else tuple(own)) for one, own in owners.items()]
+    return [replace(table, kinds=() if kinds == entries(menu) else tuple(kinds)) for table, kinds in owners.items()]
 
 
 def _named(annotation: ast.AST) -> list[ast.Name | ast.Attribute | ast.Call]:
@@ -199,19 +199,21 @@ def _fields(module: str, name: str) -> list[_Field]:
     inherited: dict[str, _Field] = {}
     for base in reversed(node.bases):
         if place := _home(module, ast.unparse(base)):
-            inherited |= {one.name: one for one in _fields(*place)}
-    own: dict[str, _Field] = {}
+            inherited |= {field.name: field for field in _fields(*place)}
+    fields: dict[str, _Field] = {}
     if not _is_dataclass(node):
         return list(inherited.values())
-    for this, after in zip(node.body, [*node.body[1:], None], strict=True):
-        if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
+    for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
-        if ast.unparse(this.annotation).startswith("ClassVar"):
+        if ast.unparse(statement.annotation).startswith("ClassVar"):
             continue
         explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         doc = after.value.value if explained else ""  # type: ignore[union-attr]
-        own[this.target.id] = _Field(module, this.target.id, this.annotation, this.value, " ".join(str(doc).split()))
-    return list((inherited | own).values())
+        fields[statement.target.id] = _Field(
+            module, statement.target.id, statement.annotation, statement.value, " ".join(str(doc).split())
+        )
+    return list((inherited | fields).values())
 
 
 def _table(module: str, name: str) -> tuple[str, str] | None:
@@ -248,8 +250,8 @@ def _class(module: str, name: str) -> ast.ClassDef | None:
 
 def _tree(module: str) -> ast.Module:
     """The source of a module; nothing where there is none, as of a class that looks like a module: `Outer.Inner`."""
-    own = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    path = own if module.startswith("ordsmed.") and own.is_file() else _source(module)
+    shipped = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    path = shipped if module.startswith("ordsmed.") and shipped.is_file() else _source(module)
     return _parsed(path, path.stat().st_mtime_ns) if path else ast.Module([], [])
 
 

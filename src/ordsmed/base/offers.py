@@ -62,8 +62,8 @@ def check(menu: str, kind: str, settings: Any, place: str) -> None:
         name = form.partition("(")[0]
         if not hasattr(settings, name) and name not in names:
             raise RecipeError(place, f"`{kind}`: {choice} has no `{name}`", f"`{form}`", PAGE)
-        if "(" in form and (why := _uncallable(settings, name, form)):
-            raise RecipeError(place, f"`{kind}`: {choice}.{name} {why}", f"`{form}`", PAGE)
+        if "(" in form and (reason := _uncallable(settings, name, form)):
+            raise RecipeError(place, f"`{kind}`: {choice}.{name} {reason}", f"`{form}`", PAGE)
     check_finished(settings, f"`{kind}`: {choice}", place)
 
 
@@ -76,10 +76,10 @@ def _rename(settings: type, names: Mapping[str, str]) -> None:
                     setattr(cls, missing, vars(cls)[present])
 
 
-def check_finished(made: type, named: str, place: str) -> None:
+def check_finished(cls: type, named: str, place: str) -> None:
     """Refuse a class that has not said all that its base class leaves to it."""
-    for name in dir(made):
-        method = inspect.getattr_static(made, name, None)
+    for name in dir(cls):
+        method = inspect.getattr_static(cls, name, None)
         if inspect.isfunction(method) and method.__code__.co_names == ("NotImplementedError",):
             form = f"{name}{inspect.signature(method)}"
             raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), PAGE)
@@ -90,12 +90,12 @@ def _uncallable(settings: type, name: str, form: str) -> str:
     method = inspect.getattr_static(settings, name)
     if not isinstance(method, staticmethod | classmethod) and not inspect.isfunction(method):
         return "is no method"
-    given = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
+    parameters = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
     plain = [] if isinstance(method, staticmethod | classmethod) else [None]
-    by_name = {word: None for word in given if word in NAMED}
+    by_name = {word: None for word in parameters if word in NAMED}
     try:
         inspect.signature(getattr(settings, name)).bind(
-            *plain, *[None for word in given if word not in NAMED], **by_name
+            *plain, *[None for word in parameters if word not in NAMED], **by_name
         )
     except TypeError as error:
         return f"cannot be called as it is needed ({error})"
@@ -106,6 +106,6 @@ def error_line(error: Exception) -> str:
     """An error with the line it comes from."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.msg} ({error.filename}, line {error.lineno})"
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own[1:] else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames[1:] else ""
     return f"{type(error).__name__}: {error}{where}".replace("\n", " ")

@@ -106,9 +106,9 @@ class Ranks:
         return values
 
 
-def place_of(given: Mapping[str, str]) -> Place:
+def place_of(variables: Mapping[str, str]) -> Place:
     """What the variables of torchrun, mpirun or srun say; one process alone where there are none."""
-    env = {k: v for k, v in given.items() if v}
+    env = {k: v for k, v in variables.items() if v}
     address = env.get("MASTER_ADDR", "127.0.0.1")
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = _number(env, "RANK"), _number(env, "WORLD_SIZE")
@@ -153,9 +153,9 @@ def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
     """This process and the device it would take; nothing is set up."""
     import torch
 
-    own = place_of(os.environ)
-    chosen = devices.device_of(device, own.local, own.local_world, own.world, place)
-    return Ranks(torch.device(chosen), own.rank, own.world, shape=(own.world, 1, 1), place=own)
+    position = place_of(os.environ)
+    chosen = devices.device_of(device, position.local, position.local_world, position.world, place)
+    return Ranks(torch.device(chosen), position.rank, position.world, shape=(position.world, 1, 1), place=position)
 
 
 def prepare(device: str = "auto", threads: int | None = None, *, kept: int | None = None, flags: bool = False) -> Ranks:
@@ -284,18 +284,18 @@ def word_of_attempt(store: Any, ranks: Ranks, until: float) -> str:
 
     torchrun keeps its store, with all that stands in it, when it begins again; and it counts restarts a machine.
     """
-    own = secrets.token_hex(8)
+    drawn = secrets.token_hex(8)
     if not ranks.first:
-        store.set(f"asks/{ranks.rank}", own)
+        store.set(f"asks/{ranks.rank}", drawn)
     missing = list(range(1, ranks.world)) if ranks.first else [0]
     while time.monotonic() < until:
         if not ranks.first:
-            asked, _, word = _read(store, f"given/{ranks.rank}").partition(" ")
-            if asked == own:
+            answered, _, word = _read(store, f"given/{ranks.rank}").partition(" ")
+            if answered == drawn:
                 store.set(f"has/{ranks.rank}", word)
                 return word
-        elif not (missing := [rank for rank in missing if not _has(store, rank, own)]):
-            return own
+        elif not (missing := [rank for rank in missing if not _has(store, rank, drawn)]):
+            return drawn
         time.sleep(0.01)
     raise RuntimeError(f"rank {', '.join(map(str, missing[:8]))} did not come")
 
@@ -374,9 +374,9 @@ def _number(env: Mapping[str, str], name: str, usual: int | None = None) -> int:
         raise RecipeError(name, f"found {env.get(name, 'nothing')}", "a number", "let the launcher set it") from None
 
 
-def _per_node(told: str) -> list[int]:
+def _per_node(text: str) -> list[int]:
     """Slurm's `4(x2),3` -> [4, 4, 3]."""
-    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", told)
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
     return [int(count) for count, times in groups for _ in range(int(times or 1))]
 
 

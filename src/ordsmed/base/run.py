@@ -60,7 +60,7 @@ LOOK = 1.0  # seconds after which a process that holds a lock has noted who it i
 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
-_said: set[Path] = set()  # folders a person has been told of
+_announced: set[Path] = set()  # folders that were announced as reused or made
 _only_checks = ContextVar("only_checks", default=False)
 _under_way: list[Path] = []  # folders that are being made, each for the one before
 
@@ -169,9 +169,9 @@ def at_home(name: str | Path) -> Iterator[str]:
     if home is None or home.resolve() == Path.cwd().resolve():
         yield str(name)
         return
-    own = str(Path(name).resolve())
+    folder = str(Path(name).resolve())
     with contextlib.chdir(home):
-        yield own
+        yield folder
 
 
 def fingerprint(recipe: Recipe) -> str:
@@ -289,8 +289,8 @@ def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.T
     like = table.pop("like")
     if not isinstance(like, str):
         raise RecipeError(f"{path}: like", f"found {like!r}", "the name or file of a recipe")
-    beside = path.parent / like
-    below = beside if beside.is_file() else find_recipe(like, verb)
+    neighbor = path.parent / like
+    below = neighbor if neighbor.is_file() else find_recipe(like, verb)
     if below in (path, *seen):
         raise RecipeError(f"{path}: like", f"{like} is, in the end, like itself", "another recipe")
     return lay_over(read_table(below, verb, (*seen, path)), table)
@@ -319,10 +319,10 @@ def place(recipe: Recipe, title: str) -> Path:
 
 def part(text: str | None) -> tuple[int, int]:
     """`--part 3/16` as the third of sixteen, counted from 0; left out: the whole."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
-    return int(found[1]) - 1, int(found[2])
+    return int(match[1]) - 1, int(match[2])
 
 
 def finished(path: Path, verb: str) -> bool:
@@ -341,8 +341,8 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
         if finished(Path(name), verb) and not anew:
             return Path(name)
-        with at_home(name) as own:
-            return _obtained(Path(own), read_recipe(cls, Path(own)), own, (), anew)
+        with at_home(name) as folder:
+            return _obtained(Path(folder), read_recipe(cls, Path(folder)), folder, (), anew)
     recipe, title = load(cls, name, overrides)
     return _obtained(place(recipe, title), recipe, name, overrides, anew)
 
@@ -376,14 +376,14 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
             with files.survive_disk(folder):
                 shutil.rmtree(folder)
         if finished(folder, verb):
-            if folder.resolve() not in _said:
+            if folder.resolve() not in _announced:
                 say(f"{folder}: stands, reused")
-            _said.add(folder.resolve())
+            _announced.add(folder.resolve())
             return folder
         run.begin(recipe, began=time.time())
         with logged(folder / "log.txt"):
             facts = recipe.perform(run)
-        _said.add(folder.resolve())
+        _announced.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
         if tidy := getattr(recipe, "tidy", None):
             tidy(run)  # what the finished folder needs no more
@@ -525,13 +525,13 @@ def _held(lock: Any, note: Path, group: str) -> contextlib.ExitStack:
     return stack
 
 
-def _started_together(given: Mapping[str, str]) -> tuple[str, int]:
+def _started_together(variables: Mapping[str, str]) -> tuple[str, int]:
     """What the processes of one command share ("" where there is but one), and which of them this is."""
     try:
-        place = place_of(given)
+        place = place_of(variables)
     except RecipeError:  # who trains is told of it; who makes a corpus needs no others
         return "", 0
-    words = (given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"))
+    words = (variables.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"))
     return ("/".join((f"{place.address}:{place.port}", *words)) if place.world > 1 else ""), place.rank
 
 

@@ -189,8 +189,8 @@ def operations(count: float) -> str:
 def in_words(value: object) -> str:
     """A setting or a fact for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
     if isinstance(value, dict):
-        own = ", ".join(f"{key} {in_words(each)}" for key, each in value.items() if key != "kind")
-        return f"{value['kind']} ({own})" if "kind" in value and own else value.get("kind", own)
+        inner = ", ".join(f"{key} {in_words(setting)}" for key, setting in value.items() if key != "kind")
+        return f"{value['kind']} ({inner})" if "kind" in value and inner else value.get("kind", inner)
     if isinstance(value, list):
         return " ".join(map(in_words, value)) or "none"
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

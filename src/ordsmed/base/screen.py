@@ -13,8 +13,8 @@ from typing import TextIO
 
 def columns(stream: TextIO) -> int:
     """How wide lines may be: a terminal's width, or what COLUMNS says; 0: as wide as they like, in a file or pipe."""
-    asked = os.environ.get("COLUMNS", "")
-    if not stream.isatty() and not asked.isdigit():
+    setting = os.environ.get("COLUMNS", "")
+    if not stream.isatty() and not setting.isdigit():
         return 0
     return shutil.get_terminal_size().columns
 
@@ -30,7 +30,7 @@ def fitted(line: str, wide: int) -> list[str]:
     name, indent = lead[0] if lead else "", " " * (len(line) - len(line.lstrip()))
     if len(name) > max(len(indent), wide // 2):
         return [name.rstrip(), *fitted(f"{indent}    {line[len(name) :]}", wide)]
-    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), line[len(name) :])
+    whole = re.sub(r"`[^`]*`", lambda match: match[0].replace(" ", "\0"), line[len(name) :])
     parts = textwrap.wrap(name.replace(" ", "\0") + whole, wide, subsequent_indent=" " * len(name),
                           break_long_words=False, break_on_hyphens=False)  # fmt: skip
     return [part.replace("\0", " ") for part in parts]

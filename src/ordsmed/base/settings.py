@@ -154,13 +154,13 @@ def lines(table: Table, path: str = "") -> list[str]:
     written = [f"{_key(k)} = {_in_line(v)}" for k, v in table.items() if k not in tables]
     for key, below in tables.items():
         name = f"{path}.{_key(key)}" if path else _key(key)
-        for each in below if isinstance(below, list) else [below]:
-            written += ["", f"[[{name}]]" if isinstance(below, list) else f"[{name}]", *lines(each, name)]
+        for inner in below if isinstance(below, list) else [below]:
+            written += ["", f"[[{name}]]" if isinstance(below, list) else f"[{name}]", *lines(inner, name)]
     return written
 
 
 def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
 def _key(key: str) -> str:
@@ -388,18 +388,20 @@ def _choices(wish: Any, *, inside: bool = False) -> tuple[Any, ...]:
     if get_origin(wish) is Literal:
         return get_args(wish)
     among = get_args(wish) if inside or get_origin(wish) in (Union, types.UnionType) else ()
-    return tuple(value for each in among for value in _choices(each, inside=inside))
+    return tuple(value for alternative in among for value in _choices(alternative, inside=inside))
 
 
 def _wish(wish: Any) -> str:
     """What a setting takes, as people say it."""
-    origin, inner = get_origin(wish), [each for each in get_args(wish) if each is not types.NoneType]
+    origin, inner = get_origin(wish), [argument for argument in get_args(wish) if argument is not types.NoneType]
     if origin is Annotated:
         return (
             "one of " + ", ".join(menu.entries(inner[1].name)) if isinstance(inner[1], menu.Menu) else _wish(inner[0])
         )
     if origin in (Union, types.UnionType):
-        return " or ".join(_wish(each) for each in sorted(inner, key=lambda each: get_origin(each) is Literal))
+        return " or ".join(
+            _wish(argument) for argument in sorted(inner, key=lambda argument: get_origin(argument) is Literal)
+        )
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}" if inner[1:] else str(inner[0])
     if origin is tuple:
@@ -419,7 +421,7 @@ def _list_of(inner: Sequence[Any]) -> str:
         return f"a list of {_many(inner[0])}"
     if len(set(inner)) == 1:
         return f"a list of {COUNTS.get(len(inner), len(inner))} {_many(inner[0])}"
-    return f"a list of {' and '.join(_wish(each) for each in inner)}"
+    return f"a list of {' and '.join(_wish(part) for part in inner)}"
 
 
 def _many(wish: Any) -> str:
@@ -432,11 +434,11 @@ def _many(wish: Any) -> str:
 
 def _meant(error: _Unknown, cls: type, table: object) -> str:
     """Which setting an unknown key may be: one much like it in its own table, or that of its name in another one."""
-    given = table if isinstance(table, Mapping) else {}
-    elsewhere = dict(_paths(cls, given))
-    paths = sorted(elsewhere, key=lambda path: "." in path and path.partition(".")[0] not in given)
-    if ours := [path for path in paths if error.key.lower() in elsewhere[path]]:
-        return f"it is {' or '.join(f'`{path}`' for path in ours[:3])} here"
+    present = table if isinstance(table, Mapping) else {}
+    elsewhere = dict(_paths(cls, present))
+    paths = sorted(elsewhere, key=lambda path: "." in path and path.partition(".")[0] not in present)
+    if matches := [path for path in paths if error.key.lower() in elsewhere[path]]:
+        return f"it is {' or '.join(f'`{path}`' for path in matches[:3])} here"
     like = near(error.key, {path.rpartition(".")[2] for path in paths}, 0.8)
     for key in (error.key, *like):
         same = [path for path in paths if path.rpartition(".")[2] == key]
@@ -467,5 +469,5 @@ def _tables(wish: Any, value: object) -> Iterator[Any]:
     elif dataclasses.is_dataclass(wish):
         yield wish
     elif get_origin(wish) in (Union, types.UnionType, tuple):
-        for each in get_args(wish):
-            yield from _tables(each, value)
+        for alternative in get_args(wish):
+            yield from _tables(alternative, value)

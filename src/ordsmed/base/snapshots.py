@@ -62,11 +62,11 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
 def strip(path: Path) -> None:
     """Leave nothing but the weights of a snapshot: a revision to look at, not to go on from."""
     state = files.read_table(path / "state.json")
-    others = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
-    if others:
-        kept = {name: total for name, total in state["checksums"].items() if name not in others}
+    moments = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
+    if moments:
+        kept = {name: total for name, total in state["checksums"].items() if name not in moments}
         files.write_json(path / "state.json", {**state, "checksums": kept})
-        for name in others:
+        for name in moments:
             (path / name).unlink(missing_ok=True)
 
 

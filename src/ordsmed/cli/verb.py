@@ -56,7 +56,7 @@ class Verb:
         """The parser of its words; with what help tells below them, which takes a while to read."""
         settings = [line.name for line in menu.lines(*self.recipe)] if self.recipe else []
         form = argparse.RawDescriptionHelpFormatter
-        parser = Parser(self.name, others=owners, settings=settings, formatter_class=form)
+        parser = Parser(self.name, owners=owners, settings=settings, formatter_class=form)
         parser.description = "\n".join(part for line in self.doc.split("\n") for part in fitted(line, _wide()))
         parser.epilog = self._settings() if helped else ""
         self.arguments(parser)

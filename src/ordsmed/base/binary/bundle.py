@@ -58,8 +58,8 @@ class Bundle:
             entries = {key.decode(): _entry(memoryview(value)) for key, value in table.items() if key[0]}
             for name, entry in entries.items():
                 if entry and entry.extents:
-                    own = [_entry(memoryview(table[_key(name, extent)])) for extent in entry.extents]
-                    entries[name] = replace(entry, parts=tuple(part for part in own if part))
+                    parts = [_entry(memoryview(table[_key(name, extent)])) for extent in entry.extents]
+                    entries[name] = replace(entry, parts=tuple(part for part in parts if part))
         except KeyError:
             raise DataError(self.index, f"is damaged: it lacks parts of {name}", WHOLE, "fetch it again") from None
         except (Torn, UnicodeDecodeError, TypeError) as error:
@@ -102,8 +102,8 @@ class Bundle:
         if entry.extents:
             shapes = [_cut(extent, entry.shape) for extent in entry.extents]
             covered = sum(int(np.prod(shape, dtype=object)) for shape in shapes)
-            own = [(part.shape, part.dtype) for part in entry.parts]
-            if own != [(s, entry.dtype) for s in shapes] or covered != int(np.prod(entry.shape, dtype=object)):
+            parts = [(part.shape, part.dtype) for part in entry.parts]
+            if parts != [(s, entry.dtype) for s in shapes] or covered != int(np.prod(entry.shape, dtype=object)):
                 wrong = f"is damaged: the parts of {name} {list(entry.shape)} are no whole"
                 raise DataError(self.index, wrong, WHOLE, "fetch it again")
             for part in entry.parts:
@@ -113,9 +113,9 @@ class Bundle:
         if entry.shard >= len(self.shards) or numbers * entry.dtype.itemsize != entry.size:
             raise DataError(self.index, f"is damaged: {name} {list(entry.shape)} has {entry.size:,} bytes", WHOLE)
         path = self.shards[entry.shard]
-        held = path.stat().st_size
-        if entry.offset + entry.size > held:
-            wrong = f"is cut off: {held:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
+        size = path.stat().st_size
+        if entry.offset + entry.size > size:
+            wrong = f"is cut off: {size:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
             raise DataError(path, wrong, WHOLE, "fetch it again")
 
 
@@ -154,9 +154,9 @@ def opened(path: Path) -> Bundle:
 
 def refuse_first_version(path: Path) -> None:
     """Say so where a checkpoint of TensorFlow's first kind (before 2017) stands: one table, without an index."""
-    beside = sorted(path.iterdir()) if path.is_dir() else [path]
-    own = (p for p in beside if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
-    if old := next((p for p in own if ".data-" not in p.name and sstable.is_table(p)), None):
+    files_here = sorted(path.iterdir()) if path.is_dir() else [path]
+    checkpoints = (p for p in files_here if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
+    if old := next((p for p in checkpoints if ".data-" not in p.name and sstable.is_table(p)), None):
         remedy = "load it with TensorFlow 1 and save it by tf.train.Saver(write_version=tf.train.SaverDef.V2)"
         raise DataError(old, "is a checkpoint of TensorFlow's first kind", WHOLE, remedy)
 
@@ -198,8 +198,8 @@ def _newest(folder: Path) -> str:
         lines = (folder / STATE).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return ""
-    own = (line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:"))
-    return Path(next(own, "")).name
+    paths = (line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:"))
+    return Path(next(paths, "")).name
 
 
 def _header(value: memoryview, index: Path) -> int:
@@ -253,7 +253,7 @@ def _within(extent: Extent, shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 def _cut(extent: Extent, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of a part; of one that reaches over the whole, smaller than it says."""
-    return tuple(len(range(size)[own]) for own, size in zip(_within(extent, shape), shape, strict=True))
+    return tuple(len(range(size)[part]) for part, size in zip(_within(extent, shape), shape, strict=True))
 
 
 def _key(name: str, extent: Extent) -> bytes:
@@ -267,7 +267,7 @@ def _ordered(value: int) -> bytes:
     """A number with a sign, of as few bytes as it needs: as many ones as those before it."""
     size = (~value if value < 0 else value).bit_length() // 7 + 1
     ones = (0xFFFF << (16 - size) & 0xFFFF).to_bytes(2, "big").ljust(size, b"\0")
-    return bytes(own ^ one for own, one in zip(value.to_bytes(size, "big", signed=True), ones, strict=False))
+    return bytes(byte ^ mark for byte, mark in zip(value.to_bytes(size, "big", signed=True), ones, strict=False))
 
 
 def _size(dim: memoryview) -> int:

@@ -156,16 +156,16 @@ def _zeros(sums: Sums, count: int) -> Sums:
 @functools.cache
 def _tables() -> list[Sums]:
     """What each pair of bytes leaves, with 0, 2, 4 and 6 zero bytes behind it."""
-    one = _zeros(np.arange(1 << 16, dtype=np.uint32), 2)
-    return [_zeros(one, 2 * n) for n in range(4)]
+    pair = _zeros(np.arange(1 << 16, dtype=np.uint32), 2)
+    return [_zeros(pair, 2 * n) for n in range(4)]
 
 
 @functools.cache
 def _moving(level: int) -> list[Sums]:
     """What ROW * 2^level zero bytes make of a remainder, by each of its four bytes."""
-    own = [np.arange(256, dtype=np.uint32) << np.uint32(8 * part) for part in range(4)]
+    parts = [np.arange(256, dtype=np.uint32) << np.uint32(8 * part) for part in range(4)]
     if level == 0:
-        return [_zeros(part, ROW) for part in own]
+        return [_zeros(part, ROW) for part in parts]
     half = _moving(level - 1)
 
     def again(sums: Sums) -> Sums:

@@ -57,8 +57,8 @@ def read(block: RecordBlock, wanted: Mapping[str, int]) -> Columns:
             _refuse(block, number, wanted)
     values: dict[str, Feature] = {}
     starts: dict[str, NDArray[np.int64]] = {}
-    for (name, kind), own in zip(wanted.items(), runs, strict=True):
-        values[name], starts[name] = _ints(block, own) if kind == INTS else _floats(block, own)
+    for (name, kind), run in zip(wanted.items(), runs, strict=True):
+        values[name], starts[name] = _ints(block, run) if kind == INTS else _floats(block, run)
     return Columns(values, starts)
 
 
@@ -198,10 +198,11 @@ def _run(value: proto.Value) -> memoryview:
 
 def _refuse(block: RecordBlock, number: int, wanted: Mapping[str, int]) -> None:
     """An example of another kind: which features it has."""
-    own = features(block.record(number))
-    lacks = [name for name in wanted if name not in own]
+    present = features(block.record(number))
+    lacks = [name for name in wanted if name not in present]
     names = (
-        ", ".join(f"{name} ({KINDS.get(kind, 'nothing')})" for name, (kind, _) in sorted(own.items())) or "no feature"
+        ", ".join(f"{name} ({KINDS.get(kind, 'nothing')})" for name, (kind, _) in sorted(present.items()))
+        or "no feature"
     )
     raise DataError(block.place(number), f"holds {names}; lacks {', '.join(lacks)}", "examples of another kind")
 

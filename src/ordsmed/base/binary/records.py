@@ -56,21 +56,21 @@ def read(path: Path) -> Iterator[RecordBlock]:
     """All records of a file, a block at a time."""
     with path.open("rb") as file:
         source = _unpacked(file, path)
-        held, first, at, whole = b"", 1, 0, 0
-        while more := _more(source, whole - len(held), path):
-            held += more
-            starts, whole = _starts(held), 0
+        buffer, first, at, whole = b"", 1, 0, 0
+        while more := _more(source, whole - len(buffer), path):
+            buffer += more
+            starts, whole = _starts(buffer), 0
             if starts:
-                block = _checked(path, held, starts, first, at)
+                block = _checked(path, buffer, starts, first, at)
                 yield block
                 end = int(block.starts[-1] + block.lengths[-1]) + TAIL
-                held, first, at = held[end:], first + len(block), at + end
-            elif len(held) >= HEAD:
-                whole = HEAD + TAIL + _length(held, f"{path}: record {first:,}, at byte {at:,}")
-    if held:
+                buffer, first, at = buffer[end:], first + len(block), at + end
+            elif len(buffer) >= HEAD:
+                whole = HEAD + TAIL + _length(buffer, f"{path}: record {first:,}, at byte {at:,}")
+    if buffer:
         place = f"{path}: record {first:,}, at byte {at:,}"
-        size = _length(held, place) if len(held) >= HEAD else HEAD
-        wrong = f"{len(held):,} bytes are left of a record of {size + HEAD + TAIL:,}"
+        size = _length(buffer, place) if len(buffer) >= HEAD else HEAD
+        wrong = f"{len(buffer):,} bytes are left of a record of {size + HEAD + TAIL:,}"
         raise DataError(place, f"is cut off: {wrong}", WANTED, "copy it again")
 
 
@@ -92,8 +92,8 @@ def _framed(batch: list[bytes]) -> bytes:
     sums = masked(crc32c_many(data, np.cumsum(lengths) - lengths, lengths)).tolist()
     heads = masked(crc32c_of_words(lengths.astype(np.uint64))).tolist()
     return b"".join(
-        struct.pack("<QI", len(record), head) + record + struct.pack("<I", own)
-        for record, head, own in zip(batch, heads, sums, strict=True)
+        struct.pack("<QI", len(record), head) + record + struct.pack("<I", total)
+        for record, head, total in zip(batch, heads, sums, strict=True)
     )
 
 
@@ -146,25 +146,25 @@ class _Inflated:
 
 
 def _right(head: bytes) -> bool:
-    length, own = struct.unpack("<QI", head)
-    return int(masked(crc32c_of_words(np.array([length], np.uint64)))[0]) == own
+    length, total = struct.unpack("<QI", head)
+    return int(masked(crc32c_of_words(np.array([length], np.uint64)))[0]) == total
 
 
-def _length(held: bytes, place: str) -> int:
+def _length(buffer: bytes, place: str) -> int:
     """The length that a record says it has; a wrong one is refused before anything of its size is read."""
-    if not _right(held[:HEAD]):
+    if not _right(buffer[:HEAD]):
         raise DataError(place, "the checksum of its length differs", WANTED, "copy the file again")
-    length: int = struct.unpack_from("<Q", held)[0]
+    length: int = struct.unpack_from("<Q", buffer)[0]
     if length > LONGEST:
         raise DataError(place, f"says that it has {length:,} bytes", f"{LONGEST:,} at most")
     return length
 
 
-def _starts(held: bytes) -> list[int]:
+def _starts(buffer: bytes) -> list[int]:
     """Where the whole records of some bytes begin."""
-    starts, at, end, unpack = [], 0, len(held), struct.Struct("<Q").unpack_from
+    starts, at, end, unpack = [], 0, len(buffer), struct.Struct("<Q").unpack_from
     while at + HEAD <= end:
-        (length,) = unpack(held, at)
+        (length,) = unpack(buffer, at)
         at += HEAD + length + TAIL
         if at > end:
             break
@@ -172,18 +172,18 @@ def _starts(held: bytes) -> list[int]:
     return starts
 
 
-def _checked(path: Path, held: bytes, starts: list[int], first: int, at: int) -> RecordBlock:
+def _checked(path: Path, buffer: bytes, starts: list[int], first: int, at: int) -> RecordBlock:
     """Records as a block, once all their checksums are right."""
-    data = np.frombuffer(held, np.uint8)
+    data = np.frombuffer(buffer, np.uint8)
     begins = np.array(starts, np.int64)
     heads = data[begins[:, None] + np.arange(-HEAD, 0)]
     lengths = heads[:, :8].copy().view("<u8")[:, 0]
-    block = RecordBlock(path, held, begins, lengths.astype(np.int64), first, at)
+    block = RecordBlock(path, buffer, begins, lengths.astype(np.int64), first, at)
     wrong = masked(crc32c_of_words(lengths)) != heads[:, 8:].copy().view("<u4")[:, 0]
     ends = begins + block.lengths
     sums = data[ends[:, None] + np.arange(TAIL)].copy().view("<u4")[:, 0]
     whole = masked(crc32c_many(data, begins, block.lengths)) == sums
     for number in np.flatnonzero(wrong | ~whole)[:1]:
-        what = "the checksum of its length differs" if wrong[number] else "its checksum differs"
-        raise DataError(block.place(int(number)), what, WANTED, "copy the file again")
+        problem = "the checksum of its length differs" if wrong[number] else "its checksum differs"
+        raise DataError(block.place(int(number)), problem, WANTED, "copy the file again")
     return block

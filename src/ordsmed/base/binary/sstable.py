@@ -101,13 +101,13 @@ def _entries(block: memoryview) -> Iterator[tuple[bytes, bytes]]:
     at, key = 0, b""
     while at < len(block):
         shared, at = varint(block, at)
-        own, at = varint(block, at)
+        unshared, at = varint(block, at)
         size, at = varint(block, at)
-        if shared > len(key) or at + own + size > len(block):
+        if shared > len(key) or at + unshared + size > len(block):
             raise Torn("an entry reaches over its block")
-        key = key[:shared] + bytes(block[at : at + own])
-        yield key, bytes(block[at + own : at + own + size])
-        at += own + size
+        key = key[:shared] + bytes(block[at : at + unshared])
+        yield key, bytes(block[at + unshared : at + unshared + size])
+        at += unshared + size
 
 
 def _packed(entries: list[tuple[bytes, bytes]], whole: int) -> bytes:

@@ -52,37 +52,37 @@ def lines(name: str) -> Iterator[str]:
     yield f"  scheduler {site.scheduler}; account {site.account}; software by {', '.join(site.packages)}"
     if site.pip_torch != "unknown":
         yield f"  PyTorch by pip: {site.pip_torch}"
-    for what, words in (("module", (*site.use, *site.modules)), ("container", (site.container,))):
+    for kind, words in (("module", (*site.use, *site.modules)), ("container", (site.container,))):
         if any(words):
-            yield f"  {what}: {', '.join(words)}{f' (torch {site.torch})' if site.torch else ''}"
+            yield f"  {kind}: {', '.join(words)}{f' (torch {site.torch})' if site.torch else ''}"
     yield from (f"  {key}={value}" for key, value in site.environment.items())
     if site.layout:
         yield f"  layout: {', '.join(f'{key} {value}' for key, value in site.layout.items())}"
     if site.partition:
         head = ["partition", "GPU", "a node", "arch", "cores", "GiB", "hours", "precision", "asked for by"]
-        yield from screen.table([head, *(_row(one, site) for one in site.partition)])
+        yield from screen.table([head, *(_row(partition, site) for partition in site.partition)])
     for quality in site.quality:
         yield f"  --qos={quality.name}: {'; '.join(filter(None, (_hours(quality.hours, ''), quality.note)))}"
-    for place, note in [("", site.note), *((f"{one.name}: ", one.note) for one in site.partition)]:
+    for place, note in [("", site.note), *((f"{partition.name}: ", partition.note) for partition in site.partition)]:
         if note:
             yield f"  {place}{note}"
 
 
-def _row(one: Partition, site: Site) -> list[str]:
-    asked = one.ask if one.gpu != "none" else "-"
-    usual = "*" if one.name == (site.default or site.partition[0].name) else ""
+def _row(partition: Partition, site: Site) -> list[str]:
+    flag = partition.ask if partition.gpu != "none" else "-"
+    usual = "*" if partition.name == (site.default or site.partition[0].name) else ""
     cells = [
-        one.gpu,
-        one.gpus,
-        one.arch,
-        one.cores,
-        one.memory,
-        _hours(one.hours),
-        one.layout.get("precision", "auto"),
-        asked,
+        partition.gpu,
+        partition.gpus,
+        partition.arch,
+        partition.cores,
+        partition.memory,
+        _hours(partition.hours),
+        partition.layout.get("precision", "auto"),
+        flag,
     ]
     return [
-        one.name + usual,
+        partition.name + usual,
         *(UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in cells),
     ]
 

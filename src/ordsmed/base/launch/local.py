@@ -35,8 +35,8 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
     for attempt in range(restarts + 1):
         if attempt:
             words = [word for word in words if word != "--anew"]
-        status, asked = _once(words, devices)
-        if status == 0 or asked or attempt == restarts:
+        status, stopped = _once(words, devices)
+        if status == 0 or stopped or attempt == restarts:
             break
         say(f"all {devices} processes begin again ({attempt + 1} of {restarts})")
     return status
@@ -44,10 +44,10 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
 
 def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
     """One attempt: its exit status, and whether it was asked to stop."""
-    with contextlib.ExitStack() as held:
-        port = held.enter_context(_port_of_our_own())
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(_port_of_our_own())
         processes = [_process(words, rank, devices, port) for rank in range(devices)]
-        heard = held.enter_context(_signals_to(processes))
+        heard = stack.enter_context(_signals_to(processes))
         first = _first_failure(processes)
         if first is None:
             return 0, False

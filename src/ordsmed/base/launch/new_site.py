@@ -85,17 +85,17 @@ def _pairs(line: str) -> dict[str, str]:
 
 def _partition(part: dict[str, str], nodes: Sequence[dict[str, str]]) -> dict[str, Any]:
     name = part["PartitionName"]
-    own = [node for node in nodes if name in node.get("Partitions", "").split(",")]
-    table: dict[str, Any] = {"name": name, "arch": "unknown", "gpu": "unknown" if not own else "none"}
-    if own:
-        arch = {node.get("Arch", "") for node in own}
+    members = [node for node in nodes if name in node.get("Partitions", "").split(",")]
+    table: dict[str, Any] = {"name": name, "arch": "unknown", "gpu": "unknown" if not members else "none"}
+    if members:
+        arch = {node.get("Arch", "") for node in members}
         if len(arch) == 1 and (only := arch.pop()) in ("x86_64", "aarch64", "ppc64le"):
             table["arch"] = only
         table |= {
-            "cores": min(int(node["CPUTot"]) for node in own),
-            "memory": min(int(node["RealMemory"]) for node in own) // 1024,
+            "cores": min(int(node["CPUTot"]) for node in members),
+            "memory": min(int(node["RealMemory"]) for node in members) // 1024,
         }
-        table |= _gpus(own)
+        table |= _gpus(members)
     if (hours := _hours(part.get("MaxTime", ""))) is not None:
         table["hours"] = hours
     if part.get("MaxNodes", "").isdigit():
@@ -142,6 +142,6 @@ def _modules(text: str) -> list[str]:
 
 
 def _unknown(table: dict[str, Any]) -> list[str]:
-    asked = ["account", "packages", "modules", "pip_torch"]
-    gpus = [f"the GPU of {one['name']}" for one in table["partition"] if one.get("gpu") == "unknown"]
-    return [*(name for name in asked if table.get(name, "unknown") == "unknown"), *gpus]
+    facts = ["account", "packages", "modules", "pip_torch"]
+    gpus = [f"the GPU of {partition['name']}" for partition in table["partition"] if partition.get("gpu") == "unknown"]
+    return [*(name for name in facts if table.get(name, "unknown") == "unknown"), *gpus]

@@ -72,16 +72,18 @@ class Partition:
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name}: found {value}; wanted more than 0; what is unknown is left out")
         if self.gpu == "none" and (
-            given := [n for n in ("gpus", "cores_per_gpu", "memory_per_gpu") if getattr(self, n)]
+            numbers := [n for n in ("gpus", "cores_per_gpu", "memory_per_gpu") if getattr(self, n)]
         ):
-            raise ValueError(f"{given[0]}: found {getattr(self, given[0])} where `gpu` is none; wanted neither or both")
+            raise ValueError(
+                f"{numbers[0]}: found {getattr(self, numbers[0])} where `gpu` is none; wanted neither or both"
+            )
         if self.gpu != "none" and not re.search(r"\{(gpus|total)\}", self.ask):
             raise ValueError(f"ask: found {self.ask}; wanted a flag of sbatch with {{gpus}} (a node's) or {{total}}")
         if "GH" in self.gpu and self.arch not in ("aarch64", "unknown"):
             raise ValueError(f"arch: found {self.arch} with {self.gpu}; wanted aarch64, of which its processor is")
         if (gpu := self.model) and self.precision and self.precision not in gpu.able:
-            found = f"found {self.precision}, which {self.gpu} has no units for"
-            raise ValueError(f"precision: {found}; wanted {' or '.join(gpu.able)}")
+            problem = f"found {self.precision}, which {self.gpu} has no units for"
+            raise ValueError(f"precision: {problem}; wanted {' or '.join(gpu.able)}")
         if self.precision and not gpu and self.precision != "fp32":
             raise ValueError(f"precision: found {self.precision} where no GPU is known; wanted fp32, or `gpu`")
         _date(self.checked)
@@ -163,7 +165,7 @@ class Site:
     quality: tuple[Quality, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.partition]
+        names = [partition.name for partition in self.partition]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"partition: found {name} twice; wanted each once")
@@ -173,8 +175,8 @@ class Site:
             raise ValueError(f"successor: found {self.successor} of a site that is {self.state}; wanted a retired one")
         if self.scheduler == "slurm" and not names:
             raise ValueError("partition: missing; wanted one or more, each a table [[partition]]")
-        for one in self.partition:
-            if one.arch == "ppc64le" and self.pip_torch == "allowed" and one.gpu != "none":
+        for partition in self.partition:
+            if partition.arch == "ppc64le" and self.pip_torch == "allowed" and partition.gpu != "none":
                 raise ValueError(
                     "pip_torch: found allowed on ppc64le with GPUs, for which there are no wheels; "
                     "wanted forbidden: built from source"
@@ -225,7 +227,7 @@ def find(name: str, place: str = "--site") -> Destination:
     whole, wanted = _parts(name)
     site = read(whole, place)
     wanted = wanted or site.default
-    there = {one.name: one for one in site.partition} or {"": Partition("this")}
+    there = {partition.name: partition for partition in site.partition} or {"": Partition("this")}
     if wanted and wanted not in there:
         raise RecipeError(place, f"found partition {wanted}", "", nearest(wanted, there))
     return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))

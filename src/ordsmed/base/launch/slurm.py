@@ -79,7 +79,7 @@ def check(job: BatchJob) -> None:
         raise RecipeError("--account", f"missing, which {name} asks for", "your project's")
     most, of = part.hours, part.name
     if job.quality:
-        known = {one.name: one for one in site.quality}
+        known = {quality.name: quality for quality in site.quality}
         if known and job.quality not in known:
             raise RecipeError("--qos", f"found {job.quality}", "", nearest(job.quality, known))
         if known and known[job.quality].hours:
@@ -105,7 +105,7 @@ def _head(job: BatchJob) -> Iterator[str]:
     if job.torchrun:
         tasks, reason = 1, "torchrun starts the others"
     again = "what was preempted or lost its node begins again"
-    asked = [
+    options = [
         (f"--job-name={job.title}", ""),
         (f"--partition={part.name}", ""),
         (f"--nodes={job.nodes}", ""),
@@ -123,9 +123,9 @@ def _head(job: BatchJob) -> Iterator[str]:
         ("--open-mode=append", "and goes on writing the same log"),
         (f"--output={job.log}", ""),
     ]
-    for words, why in asked:
+    for words, comment in options:
         if words:
-            yield f"#SBATCH {words}{f'  # {why}' if why and not words.startswith('--output') else ''}"
+            yield f"#SBATCH {words}{f'  # {comment}' if comment and not words.startswith('--output') else ''}"
 
 
 def _body(job: BatchJob) -> Iterator[str]:

@@ -313,7 +313,7 @@ class Program:
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
         """What the words and the environment say."""
-        parser = _Parser(self.name, others=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
+        parser = _Parser(self.name, owners=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
         parser.allow_abbrev = True  # as theirs: --fp32-em
         free = False
         if self.fields and words and words[0].endswith(".json"):
