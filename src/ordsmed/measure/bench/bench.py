@@ -136,8 +136,8 @@ def bench(
     is called with the file in which it stands."""
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
-    for key, each in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
-        afford(f"{name}: {key}", getattr(recipe, key), each)
+    for key, size in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
+        afford(f"{name}: {key}", getattr(recipe, key), size)
     afford(f"{name}: batch", recipe.batch * recipe.length, 64)
     if recipe.table:
         return measured_table(name, overrides, recipe, json_line=json_line, left=left)
@@ -166,7 +166,7 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
         )
         raise RunError(name, problem, "", "use a smaller layout.micro, or layout.recompute=true") from None
     if recipe.keep:
-        measurements.add(Path(recipe.keep), [dataclasses.replace(each, bench=name) for each in kept])
+        measurements.add(Path(recipe.keep), [dataclasses.replace(measurement, bench=name) for measurement in kept])
     return dict(facts)
 
 
@@ -286,12 +286,12 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
-    ours, theirs = (float(np.median(spent[WARM:])) for spent in (loops, plains))
+    loop_seconds, plain_seconds = (float(np.median(spent[WARM:])) for spent in (loops, plains))
     words = recipe.batch * recipe.length
     different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]
     return {
-        "width": recipe.model.width, "cells": recipe.model.cells, "words_per_second": round(words / ours),
-        "plain_words_per_second": round(words / theirs), "ratio": round(theirs / ours, 2),
+        "width": recipe.model.width, "cells": recipe.model.cells, "words_per_second": round(words / loop_seconds),
+        "plain_words_per_second": round(words / plain_seconds), "ratio": round(plain_seconds / loop_seconds, 2),
         "least_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
         "different_words_a_step": different, "words_a_step": words, "batch": recipe.batch, "length": recipe.length,
         "told": job.objective.describe(ranks.device.type, job.recipe.layout.precision),
@@ -430,12 +430,12 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
         place = Run(Path(out) / "store")
         place.begin(encoding)
         facts = encoding.perform(place)
-        ours = time.perf_counter() - began
+        encoding_seconds = time.perf_counter() - began
     return {
         "megabytes": round(size, 2),
         "library_mb_per_second": round(size / library, 2),
-        "encode_mb_per_second": round(size / ours, 2),
-        "ratio": round(library / ours, 3),
+        "encode_mb_per_second": round(size / encoding_seconds, 2),
+        "ratio": round(library / encoding_seconds, 3),
         "cores": len(os.sched_getaffinity(0)),
         "stored_bytes_per_token": facts["train"]["stored_a_token"],
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

@@ -40,15 +40,15 @@ def here() -> dict[str, Any]:
     return {"date": moment, "version": ordsmed.__version__, "torch": torch.__version__}
 
 
-def of_all(ranks: Ranks, held: int, joules: float) -> tuple[int, float]:
+def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:
     """The most that any process held, and the energy of all: of a GPU each, of processors a machine."""
     import torch
 
     if ranks.device.type == "cpu" and ranks.place.local:
         joules = 0.0
     if ranks.world == 1:
-        return held, joules
-    most, total = torch.tensor(float(held), dtype=torch.float64), torch.tensor(joules, dtype=torch.float64)
+        return memory, joules
+    most, total = torch.tensor(float(memory), dtype=torch.float64), torch.tensor(joules, dtype=torch.float64)
     if ranks.device.type == "cuda":
         most, total = most.to(ranks.device), total.to(ranks.device)
     torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)

@@ -22,18 +22,18 @@ class PlainBiLm(nn.Module):
     def __init__(self, objective: Any) -> None:
         super().__init__()
         settings, self.vocabulary = objective.model_settings, objective.vocabulary
-        theirs = objective.model.letters
+        characters = objective.model.letters
         self.settings, self.longest = settings, settings.longest_word
         features = sum(count for _, count in settings.filters)
-        self.table = nn.Embedding.from_pretrained(theirs.table.weight.detach().clone(), freeze=False)
+        self.table = nn.Embedding.from_pretrained(characters.table.weight.detach().clone(), freeze=False)
         self.windows = nn.ModuleList(nn.Conv1d(settings.letter, count, width) for width, count in settings.filters)
-        for own, other in zip(self.windows, theirs.windows, strict=True):
-            own.load_state_dict(other.state_dict())
+        for mine, source in zip(self.windows, characters.windows, strict=True):
+            mine.load_state_dict(source.state_dict())
         self.gates = nn.ModuleList(nn.Linear(features, 2 * features) for _ in range(settings.highways))
-        for own, other in zip(self.gates, theirs.highways, strict=True):
-            own.load_state_dict(other.both.state_dict())
+        for mine, source in zip(self.gates, characters.highways, strict=True):
+            mine.load_state_dict(source.both.state_dict())
         self.project = nn.Linear(features, settings.width)
-        self.project.load_state_dict(theirs.project.state_dict())
+        self.project.load_state_dict(characters.project.state_dict())
         self.cells = nn.ModuleList(
             nn.ParameterDict({k: p.detach().clone() for k, p in layer.named_parameters()})
             for block in objective.model.blocks
@@ -63,8 +63,8 @@ class PlainBiLm(nn.Module):
         return sum(losses, torch.zeros(())) / 2, new_h, new_c
 
     def _words(self, rows: Tensor) -> Tensor:
-        letters = self.table(rows).transpose(1, 2)
-        x = torch.cat([window(letters).amax(2).relu() for window in self.windows], 1)
+        characters = self.table(rows).transpose(1, 2)
+        x = torch.cat([window(characters).amax(2).relu() for window in self.windows], 1)
         for gate in self.gates:
             opened, change = gate(x).chunk(2, 1)
             x = x + opened.sigmoid() * (change.relu() - x)
@@ -87,7 +87,9 @@ class PlainBiLm(nn.Module):
         assert words is not None
         assert batch.tries is not None
         right = (hidden * self.out(targets)).sum(1) + self.out_bias[targets]
-        others = hidden @ self.out(words).T + self.out_bias[words] - log_expected(words, batch.tries, self.vocabulary)
-        others = others.masked_fill(words[None] == targets[:, None], -torch.inf)
+        negatives = (
+            hidden @ self.out(words).T + self.out_bias[words] - log_expected(words, batch.tries, self.vocabulary)
+        )
+        negatives = negatives.masked_fill(words[None] == targets[:, None], -torch.inf)
         right = right - log_expected(targets, batch.tries, self.vocabulary)
-        return F.cross_entropy(torch.cat([right[:, None], others], 1), torch.zeros_like(targets))
+        return F.cross_entropy(torch.cat([right[:, None], negatives], 1), torch.zeros_like(targets))

@@ -83,9 +83,9 @@ def sorted_out(events: Iterable[Any], wide: Wide, *, cuda: bool, attends: bool) 
         if event.device_type != torch.autograd.DeviceType.CPU:
             kernels += 0 if event.is_user_annotation else event.self_device_time_total / 1e6
             continue
-        own = event.self_device_time_total if cuda else event.self_cpu_time_total
-        if own > 0:
-            spent[kind_of(event, wide, attends=attends)] += own / 1e6
+        microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
+        if microseconds > 0:
+            spent[kind_of(event, wide, attends=attends)] += microseconds / 1e6
     seconds = {kind: float(spent[kind]) for kind in KINDS[:5]}
     seconds["optimizer"] += max(0.0, kernels - sum(seconds.values())) if cuda else 0.0
     return seconds
@@ -93,7 +93,7 @@ def sorted_out(events: Iterable[Any], wide: Wide, *, cuda: bool, attends: bool) 
 
 def kind_of(event: Any, wide: Wide, *, attends: bool) -> str:
     """Of one operation."""
-    names = [event.name, *(each.name for each in _callers(event))]
+    names = [event.name, *(caller.name for caller in _callers(event))]
     if any(word in name for name in names for word in OPTIMIZER):
         return "optimizer"
     if attends and (any(word in name for name in names for word in ATTENTION) or event.name in BATCHED):

@@ -28,24 +28,24 @@ def source(name: str) -> str:
     return str(_tables()[name]["source"])
 
 
-def beside(name: str, ours: Measurement) -> list[dict[str, Any]]:
+def beside(name: str, timing: Measurement) -> list[dict[str, Any]]:
     """Figures of the same work: network, length, number of devices, 16 bits or not; asked in as large batches."""
-    mixed, table = ours.precision in HALF, _tables()[name]
-    if any(getattr(ours, key) != value for key, value in table["network"].items()):
+    mixed, table = timing.precision in HALF, _tables()[name]
+    if any(getattr(timing, key) != value for key, value in table["network"].items()):
         return []
     return [
-        {"device": each["device"], "devices": each["devices"], **{key: each[key] for key in SHOWN if key in each},
-         "other_hardware": not _same_device(each["device"], ours.device)}
-        for each in table["figure"]
-        if (each["measure"], each["length"], each["devices"]) == (ours.measure, ours.length, ours.processes)
-        and each["mixed"] == mixed and each.get("batch", ours.batch) == ours.batch
+        {"device": figure["device"], "devices": figure["devices"],
+         **{key: figure[key] for key in SHOWN if key in figure}, "other_hardware": not _same_device(figure["device"], timing.device)}
+        for figure in table["figure"]
+        if (figure["measure"], figure["length"], figure["devices"]) == (timing.measure, timing.length, timing.processes)
+        and figure["mixed"] == mixed and figure.get("batch", timing.batch) == timing.batch
     ]  # fmt: skip
 
 
-def _same_device(theirs: str, ours: str) -> bool:
+def _same_device(published: str, measured: str) -> bool:
     """`V100 16 GB` is the Tesla V100-SXM2-16GB, and no other's; where a name tells no memory, that is not asked."""
-    chip, _, memory = theirs.partition(" ")
-    words = re.findall(r"[a-z0-9]+", ours.lower())
+    chip, _, memory = published.partition(" ")
+    words = re.findall(r"[a-z0-9]+", measured.lower())
     return chip.lower() in words and (not memory or memory.replace(" ", "").lower() in words)
 
 
@@ -55,5 +55,5 @@ SHOWN = ("sequences_per_second", "latency_ms")
 def shown(figure: dict[str, Any]) -> str:
     """One of them in a cell."""
     latency = f", {' / '.join(map(str, figure['latency_ms']))} ms" if "latency_ms" in figure else ""
-    other = " (other hardware)" if figure["other_hardware"] else ""
-    return f"{figure['devices']} {figure['device']}: {figure['sequences_per_second']:,}{latency}{other}"
+    note = " (other hardware)" if figure["other_hardware"] else ""
+    return f"{figure['devices']} {figure['device']}: {figure['sequences_per_second']:,}{latency}{note}"

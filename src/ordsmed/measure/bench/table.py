@@ -79,9 +79,9 @@ class Axes:
         for mesh in self.layouts:
             if not all(part.isdigit() and int(part) for part in mesh.split("x")) or mesh.count("x") != 2:
                 raise ValueError(f"layouts: found {mesh}; wanted replicate x shard x tensor as in 1x2x1")
-            places = math.prod(map(int, mesh.split("x")))
-            if self.devices and places not in self.devices:
-                raise ValueError(f"layouts: found {mesh} with devices {self.devices}; wanted {places} among them")
+            processes = math.prod(map(int, mesh.split("x")))
+            if self.devices and processes not in self.devices:
+                raise ValueError(f"layouts: found {mesh} with devices {self.devices}; wanted {processes} among them")
 
 
 @dataclass(frozen=True)
@@ -135,17 +135,21 @@ class TablePart:
         with contextlib.suppress(OrdsmedError):  # there is none, or a damaged one: all is measured
             lines = files.read_table(path)
             if recipe.keep and lines.get("of") == json.loads(json.dumps(self.of)):
-                for each in lines["cells"]:
-                    measured = tuple(settings.decode(Measurement, one, str(path)) for one in each["measured"])
-                    self.cells[tuple(each["words"])] = CellResult(tuple(each["words"]), measured, each["facts"])
+                for cell in lines["cells"]:
+                    measured = tuple(settings.decode(Measurement, row, str(path)) for row in cell["measured"])
+                    self.cells[tuple(cell["words"])] = CellResult(tuple(cell["words"]), measured, cell["facts"])
 
     def add(self, result: CellResult) -> None:
         """One more; what failed is tried again."""
         if not result.why:
             self.cells[result.words] = result
         cells = [
-            {"words": [*each.words], "measured": [settings.plain(one) for one in each.measured], "facts": each.facts}
-            for each in self.cells.values()
+            {
+                "words": [*cell.words],
+                "measured": [settings.plain(measurement) for measurement in cell.measured],
+                "facts": cell.facts,
+            }
+            for cell in self.cells.values()
         ]
         files.write_json(self.path, {"of": self.of, "cells": cells})
 
@@ -177,9 +181,9 @@ def cells_of(name: str, overrides: Sequence[str], recipe: Any) -> Iterator[tuple
     for parts in itertools.product(*choices):
         words = [word for part in parts for word in part]
         table = run.read_table(run.find_recipe(name, "bench"), "bench")
-        one = settings.decode(type(recipe), settings.override(table, [*overrides, *words, "table=none"]), name)
-        if axes.scaling == "weak" and one.devices > 1:
-            words = [*[word for word in words if not word.startswith("batch=")], f"batch={one.batch * one.devices}"]
+        cell = settings.decode(type(recipe), settings.override(table, [*overrides, *words, "table=none"]), name)
+        if axes.scaling == "weak" and cell.devices > 1:
+            words = [*[word for word in words if not word.startswith("batch=")], f"batch={cell.batch * cell.devices}"]
         yield tuple(words)
 
 
@@ -220,16 +224,16 @@ def _why(done: subprocess.CompletedProcess[str]) -> str:
 
 def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, Any]:
     """The whole table, as JSON has it."""
-    ours = [each for result in results for each in result.measured if each.software == OURS]
-    rows = [row for result in results for row in _rows(result, axes, ours)]
-    lacking = [length for length, _ in axes.train if length not in {each.length for each in ours}]
-    first = ours[0] if ours else None
+    measured = [row for result in results for row in result.measured if row.software == OURS]
+    rows = [row for result in results for row in _rows(result, axes, measured)]
+    lacking = [length for length, _ in axes.train if length not in {row.length for row in measured}]
+    first = measured[0] if measured else None
     return {
         "bench": name,
         "scaling": axes.scaling,
         **({name: getattr(first, name) for name in ("device", "torch", "version", "date")} if first else {}),
         "rows": rows,
-        "time_to_train": hours_by_way(ours, axes.train) if axes.train else [],
+        "time_to_train": hours_by_way(measured, axes.train) if axes.train else [],
         "not_measured": lacking,
         "failed": [{"cell": " ".join(result.words), "why": result.why} for result in results if result.why],
         **({"source": published.source(axes.published)} if axes.published else {}),
@@ -238,90 +242,99 @@ def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, A
 
 def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
     """A row for each of ours in a cell; with what was measured beside it."""
-    other = " ".join(word for word in result.words if not word.startswith(COLUMNS))
-    for each in (one for one in result.measured if one.software == OURS):
-        row = ({"settings": other} if other else {}) | row_of(each)
-        for beside in result.measured:
-            if beside.software != OURS and (beside.length, beside.batch) == (each.length, each.batch):
-                row[beside.software] = rounded(beside.sequences_per_second)
+    rest = " ".join(word for word in result.words if not word.startswith(COLUMNS))
+    for measurement in (line for line in result.measured if line.software == OURS):
+        line = ({"settings": rest} if rest else {}) | row_of(measurement)
+        for reference in result.measured:
+            if reference.software != OURS and (reference.length, reference.batch) == (
+                measurement.length,
+                measurement.batch,
+            ):
+                line[reference.software] = rounded(reference.sequences_per_second)
                 facts = result.facts.get(
-                    f"batch_{each.batch}", result.facts
+                    f"batch_{measurement.batch}", result.facts
                 )  # the median of pairs, not a ratio of medians
                 pairs = facts.get("median_ratio", facts.get("ratio"))
-                row["ratio"] = round(beside.step_seconds / each.step_seconds, 3) if pairs is None else pairs
-        row |= _latencies(result.facts.get(f"batch_{each.batch}"), result.facts.get(f"batch_{each.batch}_padded"))
-        row["speed_up"] = speed_up(each, all_of)
-        if any(one.processes > 1 for one in all_of):
-            row[axes.scaling] = scaling(each, all_of, axes.scaling)
+                line["ratio"] = round(reference.step_seconds / measurement.step_seconds, 3) if pairs is None else pairs
+        line |= _latencies(
+            result.facts.get(f"batch_{measurement.batch}"), result.facts.get(f"batch_{measurement.batch}_padded")
+        )
+        line["speed_up"] = speed_up(measurement, all_of)
+        if any(line.processes > 1 for line in all_of):
+            line[axes.scaling] = scaling(measurement, all_of, axes.scaling)
         if "profile" in result.facts:
-            row["profile"] = result.facts["profile"]
+            line["profile"] = result.facts["profile"]
         if axes.published:
-            row["published"] = published.beside(axes.published, each)
-        yield row
+            line["published"] = published.beside(axes.published, measurement)
+        yield line
 
 
-def row_of(each: Measurement) -> dict[str, Any]:
+def row_of(timing: Measurement) -> dict[str, Any]:
     """What a measurement says by itself."""
     row: dict[str, Any] = {
-        "length": each.length, "batch": each.batch, "micro": each.micro, "precision": each.precision,
-        "compile": each.compile, "layout": each.layout, "devices": each.processes,
-        "sequences_per_second": rounded(each.sequences_per_second),
-        "slowest": rounded(each.batch / each.step_seconds_most),
-        "fastest": rounded(each.batch / each.step_seconds_least),
-        "tokens_per_second": round(each.tokens_per_second),
-        "tflops": rounded(each.flops_per_second / 1e12), "share_of_peak": round(each.share_of_peak, 3),
-        "memory_gib": round(each.memory / 2**30, 2),
+        "length": timing.length, "batch": timing.batch, "micro": timing.micro, "precision": timing.precision,
+        "compile": timing.compile, "layout": timing.layout, "devices": timing.processes,
+        "sequences_per_second": rounded(timing.sequences_per_second),
+        "slowest": rounded(timing.batch / timing.step_seconds_most),
+        "fastest": rounded(timing.batch / timing.step_seconds_least),
+        "tokens_per_second": round(timing.tokens_per_second),
+        "tflops": rounded(timing.flops_per_second / 1e12), "share_of_peak": round(timing.share_of_peak, 3),
+        "memory_gib": round(timing.memory / 2**30, 2),
     }  # fmt: skip
-    if each.energy:
-        row["joules_a_sequence"] = rounded(each.energy / each.batch)
+    if timing.energy:
+        row["joules_a_sequence"] = rounded(timing.energy / timing.batch)
     return row
 
 
-def _latencies(ours: Any, padded: Any) -> dict[str, Any]:
+def _latencies(packed: Any, padded: Any) -> dict[str, Any]:
     """Of a batch that was asked: real percentiles, and what NVIDIA's scripts call so of rows as theirs."""
-    if not ours:
+    if not packed:
         return {}
     return {
-        "latency_ms": ours["latency_ms"],
+        "latency_ms": packed["latency_ms"],
         "nvidia_sequences_per_second": padded["nvidia_examples_per_second"],
         "nvidia_latency_ms": padded["nvidia_latency_ms"],
     }
 
 
-def speed_up(one: Measurement, all_of: Sequence[Measurement]) -> float | None:
+def speed_up(measurement: Measurement, all_of: Sequence[Measurement]) -> float | None:
     """How many times as fast as the same work in fp32 or TF32: with as large batches, where that was measured, else
     with those it is fastest with, but for asking; None: it was not measured."""
-    if one.precision in WHOLE:
+    if measurement.precision in WHOLE:
         return None
-    alike = [each for each in all_of if each.precision in WHOLE and _same(one, each, (*WORK, "layout", "processes"))]
-    as_large = [each for each in alike if each.batch == one.batch]
-    alike = as_large[-1:] or ([] if one.measure == "predict" else alike)
-    fastest = max((each.sequences_per_second for each in alike), default=0.0)
-    return round(one.sequences_per_second / fastest, 2) if fastest else None
+    alike = [
+        row for row in all_of if row.precision in WHOLE and _same(measurement, row, (*WORK, "layout", "processes"))
+    ]
+    as_large = [row for row in alike if row.batch == measurement.batch]
+    alike = as_large[-1:] or ([] if measurement.measure == "predict" else alike)
+    fastest = max((row.sequences_per_second for row in alike), default=0.0)
+    return round(measurement.sequences_per_second / fastest, 2) if fastest else None
 
 
-def scaling(one: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
+def scaling(measurement: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
     """Rows a second of n devices over those of one. Weak: each has as many rows a step as that one had; strong: all of
     them together have. None: one device was not measured so."""
-    times = one.processes if way == "weak" else 1
+    times = measurement.processes if way == "weak" else 1
     alike = [
-        each
-        for each in all_of
-        if each.processes == 1 and one.batch == each.batch * times and _same(one, each, (*WORK, "precision"))
+        row
+        for row in all_of
+        if row.processes == 1
+        and measurement.batch == row.batch * times
+        and _same(measurement, row, (*WORK, "precision"))
     ]
-    return round(one.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
+    return round(measurement.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
 
 
-def hours_by_way(ours: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+def hours_by_way(measured: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Hours that so many rows of each length take, by what was measured at all these lengths; and beside fp32 or TF32,
     how many times as fast: t of those over t of these."""
     names = (*(name for name in WORK if name != "length"), "processes", "layout", "precision")
     ways: dict[tuple[Any, ...], dict[int, Measurement]] = {}
-    for each in ours:
-        if each.measure == "training":
-            rates = ways.setdefault(tuple(getattr(each, name) for name in names), {})
-            if each.length not in rates or rates[each.length].sequences_per_second < each.sequences_per_second:
-                rates[each.length] = each
+    for row in measured:
+        if row.measure == "training":
+            rates = ways.setdefault(tuple(getattr(row, name) for name in names), {})
+            if row.length not in rates or rates[row.length].sequences_per_second < row.sequences_per_second:
+                rates[row.length] = row
     hours = {
         key: sum(rows / rates[length].sequences_per_second for length, rows in train) / SECONDS
         for key, rates in ways.items()
@@ -329,19 +342,19 @@ def hours_by_way(ours: Sequence[Measurement], train: Sequence[tuple[int, int]]) 
     }
     lines = []
     for key, needed in hours.items():
-        one = next(iter(ways[key].values()))
-        others = [
-            hours[whole] for name in WHOLE if (whole := (*key[:-1], name)) in hours and one.precision not in WHOLE
+        first = next(iter(ways[key].values()))
+        baselines = [
+            hours[whole] for name in WHOLE if (whole := (*key[:-1], name)) in hours and first.precision not in WHOLE
         ]
-        lines.append({"network": f"{one.family} {one.layers} x {one.width}", "device": one.device,
-                      "devices": one.processes, "compile": one.compile, "layout": one.layout,
-                      "precision": one.precision, "hours": rounded(needed),
-                      "speed_up": round(others[0] / needed, 2) if others else None})  # fmt: skip
+        lines.append({"network": f"{first.family} {first.layers} x {first.width}", "device": first.device,
+                      "devices": first.processes, "compile": first.compile, "layout": first.layout,
+                      "precision": first.precision, "hours": rounded(needed),
+                      "speed_up": round(baselines[0] / needed, 2) if baselines else None})  # fmt: skip
     return lines
 
 
-def _same(one: Measurement, other: Measurement, names: Sequence[str]) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+def _same(first: Measurement, second: Measurement, names: Sequence[str]) -> bool:
+    return all(getattr(first, name) == getattr(second, name) for name in names)
 
 
 def rounded(value: float) -> float:
@@ -395,7 +408,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
     if isinstance(value, list):
         return "; ".join(map(published.shown, value))
     return digits(value) if isinstance(value, int | float) else str(value)

@@ -76,16 +76,16 @@ def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
                 tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
                 sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
             spent[way] += [(now(device) - began) / len(block)] * len(block)
-    ours, theirs = (seconds[WARM:] for seconds in spent)
-    places, tokens, padded = _summed(job, [np.sum(each[WARM:], axis=0) for each in sizes])
+    packed_seconds, padded_seconds = (seconds[WARM:] for seconds in spent)
+    positions, tokens, padded = _summed(job, [np.sum(way_sizes[WARM:], axis=0) for way_sizes in sizes])
     kept = [
         _measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
-        for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))
+        for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
     ]
     return {
-        **_said(recipe, job), **rates(recipe.batch, ours), "padded": rates(recipe.batch, theirs),
-        **ratios(ours, theirs), "ratio_of_places": round(padded / places, 3), "filled": round(tokens / places, 3),
-        "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1), "length": job.phases[0].length,
+        **_said(recipe, job), **rates(recipe.batch, packed_seconds), "padded": rates(recipe.batch, padded_seconds),
+        **ratios(packed_seconds, padded_seconds), "ratio_of_places": round(padded / positions, 3),
+        "filled": round(tokens / positions, 3), "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1), "length": job.phases[0].length,
         "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
         "processes": job.ranks.world,
     }, kept if job.ranks.first else []  # fmt: skip
@@ -120,12 +120,16 @@ def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
                 began = now(device)
                 predict_all(task, examples, packing, job.ranks, within=trained.within)
                 spent[way].append(now(device) - began)
-        ours, theirs = (seconds[1:] for seconds in spent)
-        facts[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
-        facts[f"batch_{batch}_padded"] = summary(batch, theirs)
+        packed_seconds, padded_seconds = (seconds[1:] for seconds in spent)
+        facts[f"batch_{batch}"] = {
+            "times": times,
+            **summary(batch, packed_seconds),
+            **ratios(packed_seconds, padded_seconds),
+        }
+        facts[f"batch_{batch}_padded"] = summary(batch, padded_seconds)
         kept += [
             _measurement(recipe, job, batch, seconds, tokens / times, software)
-            for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))
+            for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
         ]
     return facts, kept
 
@@ -149,7 +153,7 @@ def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: fl
     learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
     # of packed rows as many as the examples' tokens fill, for both: what padding adds is no work that is wanted
     flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
-    peak, (held, _) = (
+    peak, (memory, _) = (
         measured_peak(ranks.device, layout.precision) * ranks.world,
         of_all(ranks, peak_memory(ranks.device), 0),
     )
@@ -166,7 +170,7 @@ def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: fl
         threads=ranks.threads, steps=len(seconds), rounds=len(seconds), step_seconds=median,
         step_seconds_least=min(seconds), step_seconds_most=max(seconds), sequences_per_second=batch / median,
         tokens_per_second=tokens / median, flops_per_second=flops, peak=peak, share_of_peak=flops / peak,
-        memory=held, **here(),
+        memory=memory, **here(),
     )  # fmt: skip
 
 
@@ -177,18 +181,18 @@ def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
 
 def rates(batch: int, seconds: Seconds) -> dict[str, float]:
     """Examples a second over all the time, and as NVIDIA's scripts tell it: the mean of every batch's own rate."""
-    each = np.asarray(seconds)
+    batch_seconds = np.asarray(seconds)
     return {
-        "examples_per_second": round(batch * len(each) / float(each.sum()), 3),
-        "nvidia_examples_per_second": round(float((batch / each).mean()), 3),
+        "examples_per_second": round(batch * len(batch_seconds) / float(batch_seconds.sum()), 3),
+        "nvidia_examples_per_second": round(float((batch / batch_seconds).mean()), 3),
     }
 
 
 def latencies(seconds: Seconds) -> dict[str, float]:
     """Milliseconds a batch: the mean, and percentiles, times that were measured and so many per cent did not exceed."""
-    each = np.asarray(seconds) * 1e3
-    shares = {f"{share}%": float(np.percentile(each, share, method="inverted_cdf")) for share in SHARES}
-    return {name: round(value, 3) for name, value in ({"mean": float(each.mean())} | shares).items()}
+    milliseconds = np.asarray(seconds) * 1e3
+    shares = {f"{share}%": float(np.percentile(milliseconds, share, method="inverted_cdf")) for share in SHARES}
+    return {name: round(value, 3) for name, value in ({"mean": float(milliseconds.mean())} | shares).items()}
 
 
 def trimmed(seconds: Seconds) -> dict[str, float]:
@@ -199,10 +203,13 @@ def trimmed(seconds: Seconds) -> dict[str, float]:
     return {name: round(float(kept[:count].mean()), 3) for name, count in counts.items() if count}
 
 
-def ratios(ours: Seconds, theirs: Seconds) -> dict[str, float]:
+def ratios(packed: Seconds, padded: Seconds) -> dict[str, float]:
     """How much longer the others took: all together, and the median of pairs that were measured one after the other."""
-    pairs = np.divide(theirs, ours)
-    return {"ratio": round(float(np.sum(theirs) / np.sum(ours)), 3), "median_ratio": round(float(np.median(pairs)), 3)}
+    pairs = np.divide(padded, packed)
+    return {
+        "ratio": round(float(np.sum(padded) / np.sum(packed)), 3),
+        "median_ratio": round(float(np.median(pairs)), 3),
+    }
 
 
 def part(features: Features, chosen: Ints) -> Features:
@@ -229,17 +236,17 @@ def _job(recipe: Any) -> Iterator[Job]:
 def _finetuning(recipe: Any) -> Finetuning:
     from ordsmed.train.finetune.recipe import Finetuning
 
-    task, own = recipe.task, {"init": recipe.init, "model": None, "tokenizer": None}
+    task, source = recipe.task, {"init": recipe.init, "model": None, "tokenizer": None}
     if recipe.init is None:
-        own |= {"model": with_dropout(recipe.model, recipe.dropout), "tokenizer": recipe.tokenizer}
+        source |= {"model": with_dropout(recipe.model, recipe.dropout), "tokenizer": recipe.tokenizer}
     if not task.paths("train"):
         if recipe.init:
             raise RecipeError("task.train", "missing, but init is there", "files of text for its tokenizer")
-        tokenizer, made = made_up.examples(task, recipe.sizes, recipe.vocabulary)
-        task, own = dataclasses.replace(task, train=str(made)), own | {"tokenizer": str(tokenizer)}
+        tokenizer, examples = made_up.examples(task, recipe.sizes, recipe.vocabulary)
+        task, source = dataclasses.replace(task, train=str(examples)), source | {"tokenizer": str(tokenizer)}
     return Finetuning(
         task=task, optimizer=recipe.optimizer, steps=recipe.steps + WARM, batch=recipe.batch, warmup=0.0,
-        layout=recipe.layout, features="", **own,
+        layout=recipe.layout, features="", **source,
     )  # fmt: skip
 
 
@@ -247,8 +254,8 @@ def _summed(job: Job, sizes: list[Ints]) -> list[int]:
     """Places and tokens of packed rows, places of padded ones, of all processes."""
     import torch
 
-    own = torch.tensor([*sizes[0].tolist(), sizes[1][0]], device=job.ranks.device)
-    return [int(number) for number in job.ranks.total(own)]
+    counts = torch.tensor([*sizes[0].tolist(), sizes[1][0]], device=job.ranks.device)
+    return [int(number) for number in job.ranks.total(counts)]
 
 
 def _padded(packing: Packing, job: Job) -> Packing:

@@ -45,24 +45,24 @@ def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
         with energy.meter(ranks.device) as (source, joules):
             rounds, profiled, waited = _steps(recipe, job, joules, peak)
         steady = rounds.steady(rounds.seconds)
-        held, spent = of_all(ranks, peak_memory(ranks.device), rounds.energy)
-        ours = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, held=held)
+        memory, spent = of_all(ranks, peak_memory(ranks.device), rounds.energy)
+        measurement = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, memory=memory)
         attention = "".join(plan.attention())
         ways: Facts = {
             "kernels": job.kernels.removeprefix("kernels: "),
             "attention": attention.removeprefix("attention: "),
         }
-        ours = dataclasses.replace(ours, rounds=len(steady), **ways)
+        measurement = dataclasses.replace(measurement, rounds=len(steady), **ways)
         if source:
-            ours = dataclasses.replace(ours, energy=spent, energy_of=source)
-        facts = _facts(recipe, job, ours, waited) | {name: way for name, way in ways.items() if way}
+            measurement = dataclasses.replace(measurement, energy=spent, energy_of=source)
+        facts = _facts(recipe, job, measurement, waited) | {name: way for name, way in ways.items() if way}
         if len(steady) < len(rounds.seconds):
             facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # something was compiled in them
-        kept = [ours]
+        kept = [measurement]
         if rounds.others:
-            theirs = beside(ours, Spread.of(rounds.steady(rounds.others)))
-            facts |= _compared(rounds, theirs)
-            kept.append(theirs)
+            reference = beside(measurement, Spread.of(rounds.steady(rounds.others)))
+            facts |= _compared(rounds, reference)
+            kept.append(reference)
         if profiled:
             facts["profile"] = profiled.shares()
         return facts, kept if ranks.first else []
@@ -87,13 +87,13 @@ def planned(recipe: Any, **changes: Any) -> Iterator[PretrainingPlan]:
 def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[Rounds, Profile | None, float]:
     """Rounds, a profile of the steps after them, and the share of the rounds that rows were waited for."""
     ranks, waits = job.ranks, list[float]()
-    other = None
+    reference = None
     if recipe.beside != "none":
         from ordsmed.measure.bench.transformers_step import TransformersStep
 
-        other = TransformersStep.of(job).steps
+        reference = TransformersStep.of(job).steps
     compiler = job.parallel.compiler
-    rounds = Rounds(ranks.device, recipe.steps, recipe.rounds, WARM, joules, other,
+    rounds = Rounds(ranks.device, recipe.steps, recipe.rounds, WARM, joules, reference,
                     graphs=(lambda: compiler.graphs) if compiler else int)  # fmt: skip
     watch = RowsWatch(ranks, recipe.layout.patience)
     profiled = Profile(ranks.device, wide(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
@@ -121,9 +121,9 @@ def wide(job: Job) -> Wide:
     return Wide({job.tokenizer.vocabulary})
 
 
-def _measurement(recipe: Any, job: Job, spread: Spread, *, peak: float, held: int) -> Measurement:
+def _measurement(recipe: Any, job: Job, seconds: Spread, *, peak: float, memory: int) -> Measurement:
     ranks, layout = job.ranks, job.recipe.layout
-    flops = job.objective.flops(recipe.batch, recipe.length) / spread.median
+    flops = job.objective.flops(recipe.batch, recipe.length) / seconds.median
     model: Any = job.recipe.model
     return Measurement(
         bench="", measure="training", software="ordsmed", family=settings.plain(model)["kind"],
@@ -133,10 +133,10 @@ def _measurement(recipe: Any, job: Job, spread: Spread, *, peak: float, held: in
         dropout=getattr(model, "dropout", 0.0), precision=layout.precision, compile=layout.compile,
         recompute=layout.recompute, layout="x".join(map(str, ranks.shape)), device=name_of(ranks.device),
         kind=ranks.device.type, processes=ranks.world, threads=ranks.threads, steps=recipe.steps,
-        rounds=min(recipe.rounds, recipe.steps), step_seconds=spread.median, step_seconds_least=spread.least,
-        step_seconds_most=spread.most, sequences_per_second=recipe.batch / spread.median,
-        tokens_per_second=recipe.batch * recipe.length * filled(job) / spread.median, flops_per_second=flops,
-        peak=peak, share_of_peak=flops / peak if peak else 0.0, memory=held, **here(),
+        rounds=min(recipe.rounds, recipe.steps), step_seconds=seconds.median, step_seconds_least=seconds.least,
+        step_seconds_most=seconds.most, sequences_per_second=recipe.batch / seconds.median,
+        tokens_per_second=recipe.batch * recipe.length * filled(job) / seconds.median, flops_per_second=flops,
+        peak=peak, share_of_peak=flops / peak if peak else 0.0, memory=memory, **here(),
     )  # fmt: skip
 
 
@@ -147,39 +147,39 @@ def filled(job: Job) -> float:
     return 1.0 if batch.documents is None else float((batch.documents > 0).double().mean())
 
 
-def beside(ours: Measurement, spread: Spread, software: str = "transformers") -> Measurement:
+def beside(timing: Measurement, seconds: Spread, software: str = "transformers") -> Measurement:
     """The same work done by something else: rates follow from its times; what it held is not known."""
-    slower = spread.median / ours.step_seconds
+    slower = seconds.median / timing.step_seconds
     rates = ("sequences_per_second", "tokens_per_second", "flops_per_second", "share_of_peak")
     return dataclasses.replace(
-        ours, software=software, step_seconds=spread.median, step_seconds_least=spread.least,
-        step_seconds_most=spread.most, memory=0, energy=None, energy_of="", kernels="", attention="",
-        **{name: getattr(ours, name) / slower for name in rates},
+        timing, software=software, step_seconds=seconds.median, step_seconds_least=seconds.least,
+        step_seconds_most=seconds.most, memory=0, energy=None, energy_of="", kernels="", attention="",
+        **{name: getattr(timing, name) / slower for name in rates},
     )  # fmt: skip
 
 
-def _compared(rounds: Rounds, theirs: Measurement) -> Facts:
+def _compared(rounds: Rounds, reference: Measurement) -> Facts:
     """The other's rate, and how many times as fast ours is: the median of pairs of rounds."""
     pairs = np.divide(rounds.steady(rounds.others), rounds.steady(rounds.seconds))
-    return {theirs.software: {"sequences_per_second": round(theirs.sequences_per_second, 3),
-                              "step_seconds": round(theirs.step_seconds, 4)},
+    return {reference.software: {"sequences_per_second": round(reference.sequences_per_second, 3),
+                              "step_seconds": round(reference.step_seconds, 4)},
             "ratio": round(float(np.median(pairs)), 3), "least_ratio": round(float(np.min(pairs)), 3),
             "most_ratio": round(float(np.max(pairs)), 3)}  # fmt: skip
 
 
-def _facts(recipe: Any, job: Job, ours: Measurement, waited: float) -> Facts:
+def _facts(recipe: Any, job: Job, timing: Measurement, waited: float) -> Facts:
     """What a person is told."""
-    energy_told = {"joules_a_step": round(ours.energy, 2), "energy_of": ours.energy_of} if ours.energy else {}
+    energy_told = {"joules_a_step": round(timing.energy, 2), "energy_of": timing.energy_of} if timing.energy else {}
     return {
-        "model": ours.family, "width": ours.width, "layers": ours.layers, "parameters": ours.parameters,
-        "objective": ours.task, "sequences_per_second": round(ours.sequences_per_second, 3),
-        "tokens_per_second": round(ours.tokens_per_second, 1), "share_of_peak": round(ours.share_of_peak, 4),
-        "dropout": ours.dropout, "attention_dropout": getattr(job.recipe.model, "attention_dropout", None),
-        "length": ours.length, "batch": ours.batch, "micro": ours.micro, "precision": ours.precision,
-        "compile": ours.compile, "threads": ours.threads, "device": str(job.ranks.device), "device_name": ours.device,
-        "processes": ours.processes, "layout": ours.layout, "step_seconds": round(ours.step_seconds, 4),
-        "step_seconds_least": round(ours.step_seconds_least, 4),
-        "step_seconds_most": round(ours.step_seconds_most, 4), "waited": round(waited, 4),
-        "gflops": round(ours.flops_per_second / 1e9, 1), "peak_gflops": round(ours.peak / 1e9, 1),
-        "memory_mb": ours.memory >> 20, **energy_told, "steps": ours.steps, "rounds": ours.rounds,
+        "model": timing.family, "width": timing.width, "layers": timing.layers, "parameters": timing.parameters,
+        "objective": timing.task, "sequences_per_second": round(timing.sequences_per_second, 3),
+        "tokens_per_second": round(timing.tokens_per_second, 1), "share_of_peak": round(timing.share_of_peak, 4),
+        "dropout": timing.dropout, "attention_dropout": getattr(job.recipe.model, "attention_dropout", None),
+        "length": timing.length, "batch": timing.batch, "micro": timing.micro, "precision": timing.precision,
+        "compile": timing.compile, "threads": timing.threads, "device": str(job.ranks.device),
+        "device_name": timing.device, "processes": timing.processes, "layout": timing.layout, "step_seconds": round(timing.step_seconds, 4),
+        "step_seconds_least": round(timing.step_seconds_least, 4),
+        "step_seconds_most": round(timing.step_seconds_most, 4), "waited": round(waited, 4),
+        "gflops": round(timing.flops_per_second / 1e9, 1), "peak_gflops": round(timing.peak / 1e9, 1),
+        "memory_mb": timing.memory >> 20, **energy_told, "steps": timing.steps, "rounds": timing.rounds,
     }  # fmt: skip

@@ -50,7 +50,7 @@ class TransformersStep:
         networks = _networks(job)
         for network in networks:
             network.to(device).train()
-        optimizer = torch.optim.AdamW([p for each in networks for p in each.parameters()], lr=1e-4, fused=True)
+        optimizer = torch.optim.AdamW([p for network in networks for p in network.parameters()], lr=1e-4, fused=True)
         share, loss = job.share(0), _loss_of(networks, job)
         if layout.compile:
             loss = torch.compile(loss)
@@ -93,9 +93,9 @@ def _networks(job: Job) -> list[nn.Module]:
         if name is None:
             kind = type(family).__module__.rpartition(".")[2]
             raise RecipeError("beside", f"found {kind}", "a family that transformers has with these heads")
-        theirs = getattr(transformers, name)
+        hf_class = getattr(transformers, name)
         config = {**family.hugging_face(job.tokenizer.vocabulary, job.tokenizer), "use_cache": False}
-        built.append(theirs(theirs.config_class(**config)))
+        built.append(hf_class(hf_class.config_class(**config)))
     return built
 
 

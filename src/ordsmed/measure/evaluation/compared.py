@@ -69,7 +69,11 @@ class Compared:
         about = {name: getattr(self, name) for name in ("probe", "files", "score", "first", "second", "examples")}
         over = {"difference": self.over.mean, "error": self.over.error, "interval": [*self.over.interval],
                 "p": self.over.p, "groups": self.over.groups}  # fmt: skip
-        return {**about, **over, "paradigms": [{**vars(one), "difference": one.difference} for one in self.paradigms]}
+        return {
+            **about,
+            **over,
+            "paradigms": [{**vars(paradigm), "difference": paradigm.difference} for paradigm in self.paradigms],
+        }
 
     def row(self) -> list[str]:
         """Of the table of all scores."""
@@ -82,27 +86,29 @@ class Compared:
 def compare(results: Sequence[Result]) -> list[Compared]:
     """Each model with the first one, by every probe that several were asked at one step each."""
     groups: dict[str, list[Result]] = defaultdict(list)
-    for one in results:
-        if hasattr(one.probe, "compared"):  # a probe of one's own need not have it
-            groups[asked_of(one.plain())].append(one)
+    for result in results:
+        if hasattr(result.probe, "compared"):  # a probe of one's own need not have it
+            groups[asked_of(result.plain())].append(result)
     comparisons = []
-    for first, *others in groups.values():
-        if len({one.model for one in (first, *others)}) == len(others) + 1:
-            comparisons += [each for second in others for each in _compared(first, second)]
+    for first, *rest in groups.values():
+        if len({result.model for result in (first, *rest)}) == len(rest) + 1:
+            comparisons += [comparison for second in rest for comparison in _compared(first, second)]
     return comparisons
 
 
 def _compared(first: Result, second: Result) -> Iterator[Compared]:
-    judged = [{one.key: one for one in result.probe.compared(result.records)} for result in (first, second)]
+    examples = [
+        {example.key: example for example in result.probe.compared(result.records)} for result in (first, second)
+    ]
     alike = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
-    if not alike or judged[0].keys() != judged[1].keys():
+    if not alike or examples[0].keys() != examples[1].keys():
         how = "windows" if alike else "pieces"
         say(f"{second.model}: reads {second.name} in other {how} than {first.model}: no pairs of these to compare")
         return
-    pairs = [(one, judged[1][key]) for key, one in judged[0].items()]
+    pairs = [(example, examples[1][key]) for key, example in examples[0].items()]
     for score in pairs[0][0].values:
-        differences = [theirs.values[score] - ours.values[score] for ours, theirs in pairs]
-        over = clustered(differences, [ours.weight for ours, _ in pairs], [ours.group for ours, _ in pairs])
+        differences = [counterpart.values[score] - example.values[score] for example, counterpart in pairs]
+        over = clustered(differences, [example.weight for example, _ in pairs], [example.group for example, _ in pairs])
         plain = first.plain(), second.plain()
         yield Compared(plain[0]["probe"], first.files, score, who(plain[0]), who(plain[1]), len(pairs), over,
                        _paradigms(pairs, score))  # fmt: skip
@@ -111,9 +117,9 @@ def _compared(first: Result, second: Result) -> Iterator[Compared]:
 def _paradigms(pairs: Sequence[tuple[Judged, Judged]], score: str) -> list[Paradigm]:
     """Of each group of examples that are right or wrong."""
     by: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for ours, theirs in pairs:
-        if ours.group:
-            by[ours.group].append((ours.values[score], theirs.values[score]))
+    for example, counterpart in pairs:
+        if example.group:
+            by[example.group].append((example.values[score], counterpart.values[score]))
     counts = {name: (sum(b > a for a, b in both), sum(b < a for a, b in both)) for name, both in by.items()}
     chances = [sign_test(*counts[name]) for name in by]
     paradigms = []
@@ -127,24 +133,26 @@ def table(comparisons: Sequence[Compared]) -> list[str]:
     """Markdown: a row a score, then one a paradigm, those that differ most first."""
     if not comparisons:
         return []
-    lines = ["", *markdown(HEAD, [one.row() for one in comparisons], padded=True)]
-    for one in comparisons:
-        if one.paradigms:
-            shown = sorted(one.paradigms, key=lambda each: (each.p, -abs(each.difference)))
-            rows = [[said(value) for value in each.cells()] for each in shown]
-            differ = sum(each.p_of_all < CHANCE for each in shown)
-            title = f"{one.second} less {one.first}, {one.score}: {differ} of {many(len(shown), 'group')} differ"
+    lines = ["", *markdown(HEAD, [comparison.row() for comparison in comparisons], padded=True)]
+    for comparison in comparisons:
+        if comparison.paradigms:
+            shown = sorted(comparison.paradigms, key=lambda paradigm: (paradigm.p, -abs(paradigm.difference)))
+            rows = [[said(value) for value in paradigm.cells()] for paradigm in shown]
+            differ = sum(paradigm.p_of_all < CHANCE for paradigm in shown)
+            title = f"{comparison.second} less {comparison.first}, {comparison.score}: "
+            title += f"{differ} of {many(len(shown), 'group')} differ"
             title += f" (exact paired tests of as many, p of all < {CHANCE})"
-            head = ["", "pairs", one.first, one.second, "difference", "right alone", "wrong alone", "p", "p of all"]
+            models = [comparison.first, comparison.second]
+            head = ["", "pairs", *models, "difference", "right alone", "wrong alone", "p", "p of all"]
             lines += ["", title, *markdown(head, rows, padded=True)]
     return lines
 
 
 def write(comparisons: Sequence[Compared], out: str | None) -> Path:
     """As JSON, where pictures of several models are put, under a name of what was asked of whom."""
-    plain = [one.plain() for one in comparisons]
-    asked = [[one[key] for key in ("probe", "files", "first", "second")] for one in plain]
-    path = (AWAY if out is None else Path(out)) / f"comparison-{value_key(json.dumps(asked), 8)}.json"
+    plain = [comparison.plain() for comparison in comparisons]
+    questions = [[comparison[key] for key in ("probe", "files", "first", "second")] for comparison in plain]
+    path = (AWAY if out is None else Path(out)) / f"comparison-{value_key(json.dumps(questions), 8)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(path, finite({"comparisons": plain}))
     return path

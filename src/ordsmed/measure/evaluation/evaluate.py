@@ -60,15 +60,15 @@ def evaluate(
         result = []
         for origin in [Origin.of(model) for model in models]:  # who is none is refused before anything is computed
             for at in _steps(origin, step):
-                for one in _asked(origin, at, probes, ranks, layout, means, out):
-                    one.write()
-                    result.append(one)
+                for finding in _asked(origin, at, probes, ranks, layout, means, out):
+                    finding.write()
+                    result.append(finding)
         well = True
     finally:
         leave(ranks, well=well)
     if each and ranks.first:
         write_each(result, each)
-    for folder in {one.folder for one in result}:
+    for folder in {finding.folder for finding in result}:
         _summed_up(folder)
     _say_drawn(draw_models(result, out))
     return result
@@ -228,23 +228,23 @@ class Asking:
                 items = [item for example in chunk for item in example.items]
                 with self.within():
                     scores = iter(self.scorer.scores(items, best=self.probe.best))
-                records = [self.probe.record(one, [next(scores) for _ in one.items]) for one in chunk]
+                records = [self.probe.record(example, [next(scores) for _ in example.items]) for example in chunk]
                 if self.ranks.tensor_rank == 0:
                     self.kept.add(number, records)
                 shown.add(costs[number])
 
     def _chunks(self) -> Iterator[list[Example]]:
         """Examples in their order, cut where a chunk has cost enough: by content alone."""
-        held: list[Example] = []
+        chunk: list[Example] = []
         cost = 0
         for example in self.probe.examples(self.scorer):
-            held.append(example)
+            chunk.append(example)
             cost += self._cost(example)
             if cost >= COST:
-                yield held
-                held, cost = [], 0
-        if held:
-            yield held
+                yield chunk
+                chunk, cost = [], 0
+        if chunk:
+            yield chunk
 
     def _cost(self, example: Example) -> int:
         return sum(self.scorer.cost(item) for item in example.items)

@@ -43,8 +43,8 @@ def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
             )
         changes = [word for word in rest if _is_setting(word)]
         table = {"kind": name, "files": [word for word in rest if word not in changes]}
-        own = {key: common[key] for key in common if key in load("probes", name).__dataclass_fields__}
-        table, taken = table | own, taken | set(own)
+        shared = {key: common[key] for key in common if key in load("probes", name).__dataclass_fields__}
+        table, taken = table | shared, taken | set(shared)
         table = settings.override({"probe": table}, [f"probe.{word}" for word in changes])["probe"]
         result.append(settings.decode(Evaluation, {"probe": table}, f"--probe {name}").probe[0])
     if left := [f"--{key}" for key in common if key not in taken]:

@@ -81,7 +81,7 @@ class Result:
 
 def write_each(results: Sequence[Result], out: str) -> None:
     """The records of all models, which are named where they are several; whole or not at all."""
-    lines = (line for one in results for line in one.each(**({"model": one.model} if results[1:] else {})))
+    lines = (line for result in results for line in result.each(**({"model": result.model} if results[1:] else {})))
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     files.write_text(Path(out), "".join(lines))
 
@@ -90,9 +90,9 @@ def place_of(folder: Path, out: str | None) -> Path:
     """Where the results of a model are put: beside it, or where that may only be read, elsewhere, which is said."""
     if out is not None:
         return Path(out)
-    beside = folder / SCORES
-    if _writable(beside):
-        return beside
+    scores = folder / SCORES
+    if _writable(scores):
+        return scores
     away = AWAY / folder.name / SCORES
     say(f"{folder}: may only be read; its results are put into {away}")
     return away
@@ -131,8 +131,8 @@ def table(results: Sequence[Result]) -> list[str]:
 
 def write_table(folder: Path) -> None:
     """`scores.md`: all results that stand in a folder."""
-    result = sorted(read(folder), key=lambda one: (one["probe"], one["files"], one["step"] or 0))
-    cells = [row for one in result for row in rows(one)]
+    results = sorted(read(folder), key=lambda result: (result["probe"], result["files"], result["step"] or 0))
+    cells = [row for result in results for row in rows(result)]
     lines = markdown(HEAD, cells, padded=True)
     files.write_text(folder / "scores.md", "\n".join(lines) + "\n")
 
@@ -143,12 +143,12 @@ def draw(folder: Path) -> list[tuple[Path, str]]:
     Those that were not drawn so already, and over what.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
-    for one in read(folder):
-        if one.get("step") is not None:
-            groups.setdefault(question(one), []).append(one)
+    for result in read(folder):
+        if result.get("step") is not None:
+            groups.setdefault(question(result), []).append(result)
     drawn = []
     for same, ones in groups.items():
-        if len({one["step"] for one in ones}) < 2:
+        if len({result["step"] for result in ones}) < 2:
             continue
         title = f"{rows(ones[0])[0][1]} of {rows(ones[0])[0][2]}" if rows(ones[0]) else ""
         drawn += _drawn(folder / _name(ones[0], same), title, ones, {"step": "steps", **_axes(ones)})
@@ -158,28 +158,28 @@ def draw(folder: Path) -> list[tuple[Path, str]]:
 def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, str]]:
     """Pictures over what was seen of several models that were asked the same at several steps."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for one in (result.plain() for result in results):
-        groups.setdefault(asked_of(one), []).append(one)
+    for row in (result.plain() for result in results):
+        groups.setdefault(asked_of(row), []).append(row)
     drawn = []
     for same, ones in groups.items():
-        models = list(dict.fromkeys(one["model"] for one in ones))
-        if len(models) < 2 or len(ones) == len(models) or len({_score(one) for one in ones}) > 1:
+        models = list(dict.fromkeys(row["model"] for row in ones))
+        if len(models) < 2 or len(ones) == len(models) or len({_score(row) for row in ones}) > 1:
             continue
         names = dict(zip(models, _short(models), strict=True))
-        several = [{**one, "name": names[one["model"]]} for one in ones]
+        several = [{**row, "name": names[row["model"]]} for row in ones]
         path = (AWAY if out is None else Path(out)) / _name(ones[0], json.dumps([same, models]))
         drawn += _drawn(path, f"{ones[0]['probe']} of {rows(ones[0])[0][2]}", several, _axes(ones))
     return drawn
 
 
-def asked_of(one: dict[str, Any]) -> str:
+def asked_of(result: dict[str, Any]) -> str:
     """What was asked, whatever model it was asked of."""
-    return json.dumps([one["probe"], one["files"], one["precision"], one["settings"]], sort_keys=True)
+    return json.dumps([result["probe"], result["files"], result["precision"], result["settings"]], sort_keys=True)
 
 
 def _axes(ones: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Over what results can be drawn beside steps: words where all know them, else tokens."""
-    unit = next((unit for unit in ("words", "tokens") if all(unit in one.get("seen", {}) for one in ones)), "")
+    unit = next((unit for unit in ("words", "tokens") if all(unit in result.get("seen", {}) for result in ones)), "")
     return {unit: f"{unit} seen"} if unit else {}
 
 
@@ -209,14 +209,14 @@ def learning_curves(title: str, score: str, results: Sequence[dict[str, Any]], a
     return chart.over_log(f"{title}: {score}", lines, f"{label}; bars: standard error", guessing)
 
 
-def _score(one: dict[str, Any]) -> str:
+def _score(result: dict[str, Any]) -> str:
     """The first one."""
-    return next((key for key, value in one.items() if isinstance(value, float)), "")
+    return next((key for key, value in result.items() if isinstance(value, float)), "")
 
 
-def _name(one: dict[str, Any], same: str) -> str:
+def _name(result: dict[str, Any], same: str) -> str:
     """Of a picture, without its ending."""
-    return f"{one['probe']}-{Path(one['files'][0]).name.split('.')[0]}-{value_key(same, 8)}"
+    return f"{result['probe']}-{Path(result['files'][0]).name.split('.')[0]}-{value_key(same, 8)}"
 
 
 def _short(models: Sequence[str]) -> list[str]:

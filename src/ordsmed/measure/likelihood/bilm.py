@@ -36,9 +36,9 @@ class BiScorer:
 
     def cut(self, texts: list[str]) -> list[Item]:
         """Into words as its tokenizer does."""
-        known, other = self.tokenizer.model["vocab"], self.tokenizer.unknown
+        known, unknown = self.tokenizer.model["vocab"], self.tokenizer.unknown
         words = [tuple(self.tokenizer.words(text)) for text in texts]
-        return [Item(np.asarray([known.get(word, other) for word in of], np.int64), words=of) for of in words]
+        return [Item(np.asarray([known.get(word, unknown) for word in of], np.int64), words=of) for of in words]
 
     def cost(self, item: Item) -> int:
         return len(item) + 2
@@ -77,7 +77,7 @@ class BiScorer:
         if self.way != "mean":
             return ways[self.way]
         pairs = zip(ways["forward"], ways["backward"], strict=True)
-        return [Scores((one.logs + other.logs) / 2, one.best & other.best) for one, other in pairs]
+        return [Scores((forward.logs + backward.logs) / 2, forward.best & backward.best) for forward, backward in pairs]
 
     def _asked(self, top: Tensor, items: list[Item], turn: int, best: bool) -> list[Scores]:
         """What the states of one direction, [T, B, P], say of the words behind them."""
@@ -88,6 +88,6 @@ class BiScorer:
         ends = np.cumsum([len(item) for item in items])[:-1]
         logs_of, right_of = np.split(logs.double().cpu().numpy(), ends), np.split(right.cpu().numpy(), ends)
         return [
-            Scores(own[::turn][item.first :], right[::turn][item.first :])
-            for own, right, item in zip(logs_of, right_of, items, strict=True)
+            Scores(item_logs[::turn][item.first :], right[::turn][item.first :])
+            for item_logs, right, item in zip(logs_of, right_of, items, strict=True)
         ]

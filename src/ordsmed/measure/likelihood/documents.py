@@ -51,30 +51,30 @@ def is_json(path: Path) -> bool:
 
 def text_parts(scorer: Scorer, blocks: Iterable[str], place: str) -> Iterator[str]:
     """A text in parts whose tokens, end to end, are those of the whole."""
-    held: list[str] = []
+    buffer: list[str] = []
     size = 0
     for block in blocks:
         valid(block, place)
-        held.append(block)
+        buffer.append(block)
         size += len(block)
         if size < PART + BESIDE:
             continue
-        text = "".join(held)
+        text = "".join(buffer)
         begin = 0
         while len(text) - begin >= PART + BESIDE and (end := _end(scorer, text, begin)):
             yield text[begin:end]
             begin = end
-        held, size = [text[begin:]], len(text) - begin
+        buffer, size = [text[begin:]], len(text) - begin
     if size:
-        yield "".join(held)
+        yield "".join(buffer)
 
 
 def _end(scorer: Scorer, text: str, begin: int) -> int:
     """Where a part can end: before white space, a line end if there is one; 0: nowhere, so that more is to be read."""
-    for signs in ("\n", " \t"):
+    for spaces in ("\n", " \t"):
         at = begin + PART
         for _ in range(TRIED):
-            at = max(text.rfind(sign, begin + 1, at) for sign in signs)
+            at = max(text.rfind(sign, begin + 1, at) for sign in spaces)
             if at <= begin:
                 break
             if _same(scorer, text[max(at - BESIDE, begin) : at], text[at : at + BESIDE]):
@@ -89,9 +89,9 @@ def _same(scorer: Scorer, before: str, behind: str) -> bool:
 
 def lines(blocks: Iterable[str]) -> Iterator[str]:
     """The lines of a text that are not empty, without their ends."""
-    held = ""
+    rest = ""
     for block in blocks:
-        *whole, held = (held + block).split("\n")
+        *whole, rest = (rest + block).split("\n")
         yield from filter(str.strip, whole)
-    if held.strip():
-        yield held
+    if rest.strip():
+        yield rest

@@ -107,11 +107,11 @@ def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
         with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
             none = np.zeros(0, np.int64)
             for place, blocks in documents(files, key):
-                held = none
+                last = none
                 for part in text_parts(scorer, blocks, place):
-                    own = scorer.cut([part])[0].pieces
-                    if len(own) and len(held):  # a document whose end has not come yet
-                        writer.extend(held, np.asarray([len(held)]), none)
-                    held = own if len(own) else held
-                writer.add([held])
+                    pieces = scorer.cut([part])[0].pieces
+                    if len(pieces) and len(last):  # a document whose end has not come yet
+                        writer.extend(last, np.asarray([len(last)]), none)
+                    last = pieces if len(pieces) else last
+                writer.add([last])
     return Store.open(prefix)

@@ -71,13 +71,13 @@ class FillingProbe:
 
 def end_to_end(blocks: Iterable[Ints], size: int) -> Iterator[Item]:
     """Windows of this size, the last one too where a text has so many tokens."""
-    held = np.zeros(0, np.int64)
+    buffer = np.zeros(0, np.int64)
     for block in blocks:
-        held = np.concatenate([held, block])
-        while len(held) >= 2 * size:
-            yield Item(held[:size])
-            held = held[size:]
-    if len(held):
-        yield Item(held[:size])
-    if len(held) > size:
-        yield Item(held[-size:], first=2 * size - len(held))
+        buffer = np.concatenate([buffer, block])
+        while len(buffer) >= 2 * size:
+            yield Item(buffer[:size])
+            buffer = buffer[size:]
+    if len(buffer):
+        yield Item(buffer[:size])
+    if len(buffer) > size:
+        yield Item(buffer[-size:], first=2 * size - len(buffer))

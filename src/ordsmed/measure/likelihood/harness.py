@@ -33,7 +33,7 @@ class _Function(str):
     """A function of Python's that a task names."""
 
 
-def read(path: Path, given: set[str]) -> dict[str, Any]:
+def read(path: Path, overridden: set[str]) -> dict[str, Any]:
     """Settings of the probe; of those that are given by hand nothing is read."""
     table = _loaded(path, ())
     if table.get("output_type") != "multiple_choice":
@@ -46,7 +46,7 @@ def read(path: Path, given: set[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in table.items():
         name = NAMES.get(key, "")
-        if name in given or key in IDLE.split():
+        if name in overridden or key in IDLE.split():
             continue
         if isinstance(value, _Function):
             raise RecipeError(f"{path}: {key}", f"is the Python function {value}", "a template", COPY)
@@ -57,7 +57,7 @@ def read(path: Path, given: set[str]) -> dict[str, Any]:
         elif name == "files":
             value = _files(value, table, path)
         settings[name] = list(value.values()) if isinstance(value, dict) else value
-    if "files" not in {**settings, **dict.fromkeys(given)}:
+    if "files" not in {**settings, **dict.fromkeys(overridden)}:
         wrong = f"its data are `{table.get('dataset_path')}` of the hub"
         raise RecipeError(path, wrong, "files that are here", f"--probe choices DATA.parquet file={path}")
     return {"metrics": ["acc"], **settings}

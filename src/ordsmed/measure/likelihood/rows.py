@@ -36,10 +36,10 @@ class AskedRows:
     read: Ints | None = None  # [P]  equal where their states have read the same; None: all are different
 
     @staticmethod
-    def joined(ids: list[Ints], places: list[Ints], targets: list[Ints]) -> AskedRows:
+    def joined(ids: list[Ints], positions: list[Ints], targets: list[Ints]) -> AskedRows:
         """From one array a row of each."""
-        starts, asked = (np.cumsum([0, *map(len, parts)]) for parts in (ids, places))
-        return AskedRows(starts, _end_to_end(ids), asked, _end_to_end(places), _end_to_end(targets))
+        starts, asked_starts = (np.cumsum([0, *map(len, parts)]) for parts in (ids, positions))
+        return AskedRows(starts, _end_to_end(ids), asked_starts, _end_to_end(positions), _end_to_end(targets))
 
 
 def _end_to_end(parts: list[Ints]) -> Ints:
@@ -70,16 +70,16 @@ def answered(
     for chosen in alike(features.sizes, TOKENS.get(device.type, TOKENS["cpu"])):
         counts = rows.asked[chosen + 1] - rows.asked[chosen]
         entries = np.repeat(rows.asked[chosen], counts) + run(counts)
-        own = wanted[entries] >= 0
+        first_reads = wanted[entries] >= 0
         even = len(set(features.sizes[chosen].tolist())) == 1
         batch = Packing(pad, alone=even).batch(features, chosen, chosen)
         assert batch.spans is not None
-        at = (np.repeat(batch.spans[:, 0].numpy(), counts) + rows.places[entries])[own]
+        at = (np.repeat(batch.spans[:, 0].numpy(), counts) + rows.places[entries])[first_reads]
         if not len(at):
             continue
         result = states(batch.to(device), torch.from_numpy(at).to(device))
         kept = result.new_empty(len(first), result.shape[1]) if kept is None else kept
-        kept[torch.from_numpy(wanted[entries][own]).to(device)] = result
+        kept[torch.from_numpy(wanted[entries][first_reads]).to(device)] = result
     if kept is None:
         return np.zeros(0), np.zeros(0, bool)
     logs, best = answer(kept, torch.from_numpy(rows.targets).to(device), torch.from_numpy(which).to(device))
@@ -91,24 +91,24 @@ def alike(sizes: Ints, tokens: int) -> list[Ints]:
     order = np.argsort(-sizes, kind="stable")
     ends = [*(np.flatnonzero(np.diff(sizes[order])) + 1).tolist(), len(order)] if len(order) else []
     result: list[Ints] = []
-    held: list[int] = []
+    group: list[int] = []
     begin = 0
 
     def let_go() -> None:
-        if held:
-            result.append(np.asarray(held, np.int64))
-            held.clear()
+        if group:
+            result.append(np.asarray(group, np.int64))
+            group.clear()
 
     for end in ends:
         size = max(int(sizes[order[begin]]), 1)
-        each = max(1, tokens // size)
+        count = max(1, tokens // size)
         if (end - begin) * size * WORTH >= tokens:
-            result += [order[at : min(at + each, end)] for at in range(begin, end, each)]
+            result += [order[at : min(at + count, end)] for at in range(begin, end, count)]
         else:
-            for one in order[begin:end].tolist():
-                if held and (len(held) + 1) * int(sizes[held[0]]) > tokens:
+            for row in order[begin:end].tolist():
+                if group and (len(group) + 1) * int(sizes[group[0]]) > tokens:
                     let_go()
-                held.append(one)
+                group.append(row)
         begin = end
     let_go()
     return result

@@ -46,32 +46,32 @@ def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iter
             _add(counts, scorer, part, item)
             yield item.pieces
 
-    held: Example | None = None
+    last: Example | None = None
     for window in windows(ids()):
-        if held is not None:
-            yield held
-        held = Example((window,), [*counts])
+        if last is not None:
+            yield last
+        last = Example((window,), [*counts])
         counts[:] = [0] * COLUMNS
-    if held is None:
+    if last is None:
         raise DataError(place, "has too few tokens", "two or more, so that one is predicted")
-    yield Example(held.items, [a + b for a, b in zip(held.about, counts, strict=True)])
+    yield Example(last.items, [a + b for a, b in zip(last.about, counts, strict=True)])
 
 
 def _by_line(scorer: Scorer, window: int, place: str, blocks: Iterable[str]) -> Iterator[Example]:
     """Lines of a document, some at once."""
-    counts, held, size = _counts(scorer), list[Item](), 0
+    counts, items, size = _counts(scorer), list[Item](), 0
     rows = lines(blocks)
     while group := list(islice(rows, TOGETHER)):
         for text, item in zip(group, scorer.cut(group), strict=True):
             _add(counts, scorer, text, item)
             for at in range(0, len(item), window):
-                held.append(Item(item.pieces[at : at + window], words=item.words[at : at + window]))
+                items.append(Item(item.pieces[at : at + window], words=item.words[at : at + window]))
             size += len(item)
             if size >= window:
-                yield Example(tuple(held), [*counts])
-                counts, held, size = [0] * COLUMNS, [], 0
-    if held:
-        yield Example(tuple(held), counts)
+                yield Example(tuple(items), [*counts])
+                counts, items, size = [0] * COLUMNS, [], 0
+    if items:
+        yield Example(tuple(items), counts)
     elif counts[2]:
         raise DataError(place, "has no word", "a text")
 

@@ -42,7 +42,7 @@ class TransformerScorer:
     def cut(self, texts: list[str]) -> list[Item]:
         """By the tokenizer, in which names such as [MASK] mean the token, as in others' libraries."""
         result = self.tokenizer.pipeline.encode_batch_fast(texts, add_special_tokens=False)
-        return [Item(np.asarray(one.ids, np.int64), first=self.first) for one in result]
+        return [Item(np.asarray(encoding.ids, np.int64), first=self.first) for encoding in result]
 
     def cost(self, item: Item) -> int:
         return len(item) + len(self.before) + len(self.after)
@@ -97,13 +97,13 @@ class Causal(TransformerScorer):
         self.lead = self.before
 
     def rows(self, items: list[Item]) -> AskedRows:
-        ids, places, targets = [], [], []
+        ids, positions, targets = [], [], []
         for item in items:
             lead = self.before if item.sign else self.before[:0]
             ids.append(np.concatenate([lead, item.pieces[:-1]]))
-            places.append(np.arange(item.first - 1, len(item) - 1) + len(lead))
+            positions.append(np.arange(item.first - 1, len(item) - 1) + len(lead))
             targets.append(item.pieces[item.first :])
-        return replace(AskedRows.joined(ids, places, targets), read=_read(ids, places))
+        return replace(AskedRows.joined(ids, positions, targets), read=_read(ids, positions))
 
     def how(self, batch: Batch) -> dict[str, Any]:
         return read_as(batch, causal=True) if self.both and self.bare else {}
@@ -118,21 +118,21 @@ class Masked(TransformerScorer):
         return super().cost(item) * (item.asked if item.hidden is None else 1)
 
     def rows(self, items: list[Item]) -> AskedRows:
-        ids, counts, places, targets = [], [], [], []
+        ids, counts, positions, targets = [], [], [], []
         for item in items:
             whole = np.concatenate([self.before, item.pieces, self.after])
-            asked = np.arange(item.first, len(item)) if item.hidden is None else item.hidden
-            shown = np.tile(whole, (len(asked) if item.hidden is None else 1, 1))
+            scored = np.arange(item.first, len(item)) if item.hidden is None else item.hidden
+            shown = np.tile(whole, (len(scored) if item.hidden is None else 1, 1))
             inner = shown[:, len(self.before) : len(self.before) + len(item)]
             if item.hidden is None:
-                inner[self.hidden(item.pieces)[asked]] = self.tokenizer.mask
+                inner[self.hidden(item.pieces)[scored]] = self.tokenizer.mask
             else:
-                inner[0, asked] = self.tokenizer.mask
+                inner[0, scored] = self.tokenizer.mask
             ids += list(shown)
-            counts += [len(asked) // len(shown)] * len(shown)
-            places.append(asked + len(self.before) - self.both)  # a hybrid fills a gap from the place before it
-            targets.append(item.pieces[asked])
-        return replace(AskedRows.joined(ids, places, targets), asked=np.cumsum([0, *counts]))
+            counts += [len(scored) // len(shown)] * len(shown)
+            positions.append(scored + len(self.before) - self.both)  # a hybrid fills a gap from the place before it
+            targets.append(item.pieces[scored])
+        return replace(AskedRows.joined(ids, positions, targets), asked=np.cumsum([0, *counts]))
 
     def hidden(self, pieces: Ints) -> Any:
         """[N, N]: which tokens are hidden when one is asked about."""
@@ -159,19 +159,19 @@ class Detecting(TransformerScorer):
 
     def rows(self, items: list[Item]) -> AskedRows:
         ids = [np.concatenate([self.before, item.pieces, self.after]) for item in items]
-        places = [np.arange(item.first, len(item)) + len(self.before) for item in items]
-        return AskedRows.joined(ids, places, [item.pieces[item.first :] for item in items])
+        positions = [np.arange(item.first, len(item)) + len(self.before) for item in items]
+        return AskedRows.joined(ids, positions, [item.pieces[item.first :] for item in items])
 
     def answer(self, states: Tensor, targets: Tensor, which: Tensor, *, best: bool) -> tuple[Tensor, Tensor]:
         fake = self.head(states).float()[which]
         return F.logsigmoid(-fake), fake <= 0
 
 
-def _read(ids: list[Ints], places: list[Ints]) -> Ints:
+def _read(ids: list[Ints], positions: list[Ints]) -> Ints:
     """A number for what stands up to each place: equal where that is."""
     numbers: dict[tuple[int, int], int] = {}
     result = []
-    for row, at in zip(ids, places, strict=True):
+    for row, at in zip(ids, positions, strict=True):
         node, nodes = 0, []
         for token in row.tolist():
             node = numbers.setdefault((node, token), len(numbers) + 1)

@@ -47,7 +47,7 @@ def scorer(trained: Trained, way: str = "", prefers: Sequence[str] = ()) -> Scor
     if way and way not in offered:
         result = f"is a {trained.kind}, which cannot be asked the way `{way}`"
         raise RecipeError(trained.folder, result, " or ".join(offered))
-    chosen = way or next((one for one in prefers if one in offered), offered[0])
+    chosen = way or next((preferred for preferred in prefers if preferred in offered), offered[0])
     if trained.settings.capabilities.state:
         from ordsmed.measure.likelihood.bilm import BiScorer
 

@@ -53,17 +53,19 @@ class Cutting:
 
     def items(self, blocks: Iterable[Ints]) -> Iterator[Item]:
         """Of a long text that comes in blocks; all of its tokens but the first are scored, each once."""
-        held, done, size = np.zeros(0, np.int64), 0, self.window  # of what is held so many are scored, behind the first
+        buffer, done, size = np.zeros(0, np.int64), 0, self.window  # `done` are scored, behind the first
         for block in blocks:
-            held = np.concatenate([held, block])
-            while done + size < len(held):
-                yield Item(held[done + size - self.window : done + size + 1], first=self.window - size + 1, sign=False)
+            buffer = np.concatenate([buffer, block])
+            while done + size < len(buffer):
+                yield Item(
+                    buffer[done + size - self.window : done + size + 1], first=self.window - size + 1, sign=False
+                )
                 done, size = done + size, self.step
                 if (drop := done + size - (2 if self.last_full else 1) * self.window) > 0:
-                    held, done = held[drop:], done - drop
-        if done + 1 < len(held):
-            begin = max(len(held) - 1 - self.window if self.last_full else done + size - self.window, 0)
-            yield Item(held[begin:], first=done - begin + 1, sign=False)
+                    buffer, done = buffer[drop:], done - drop
+        if done + 1 < len(buffer):
+            begin = max(len(buffer) - 1 - self.window if self.last_full else done + size - self.window, 0)
+            yield Item(buffer[begin:], first=done - begin + 1, sign=False)
 
     def __str__(self) -> str:
         if self.by_line:
@@ -98,7 +100,7 @@ class WindowedProbe:
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         """What the first has that its text has, then nats and targets."""
-        return [*example.about, -math.fsum(one.total for one in scores), sum(len(one.logs) for one in scores)]
+        return [*example.about, -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)]
 
     def as_line(self, record: Record) -> dict[str, Any]:
         """Of a window, for --each."""
@@ -136,23 +138,23 @@ def sums(records: Sequence[Record]) -> list[float]:
     return [math.fsum(column) for column in zip(*records, strict=True)]
 
 
-def perplexities(records: Sequence[Record], units: dict[str, float], words: int, beside: float = 0.0) -> Finding:
+def perplexities(records: Sequence[Record], units: dict[str, float], words: int, extra_nats: float = 0.0) -> Finding:
     """Of a token, and of each unit of which there are so many; bits a byte; with errors by drawing windows again.
 
     `beside`: nats of units that no token has.
     """
     nats, targets = ([row[n] for row in records] for n in (-2, -1))
     total, count = math.fsum(nats), int(sum(targets))
-    spread = ratio_error(nats, targets)
+    error = ratio_error(nats, targets)
     facts: dict[str, Any] = {"perplexity": perplexity(total / count)}
-    errors = {"perplexity": facts["perplexity"] * spread}
+    errors = {"perplexity": facts["perplexity"] * error}
     for name, number in units.items():
         if name == "byte":
-            facts["bits_per_byte"] = (total + beside) / math.log(2) / number
-            errors["bits_per_byte"] = spread * count / math.log(2) / number
+            facts["bits_per_byte"] = (total + extra_nats) / math.log(2) / number
+            errors["bits_per_byte"] = error * count / math.log(2) / number
         else:
-            facts[f"{name}_perplexity"] = perplexity((total + beside) / number)
-            errors[f"{name}_perplexity"] = facts[f"{name}_perplexity"] * spread * count / number
+            facts[f"{name}_perplexity"] = perplexity((total + extra_nats) / number)
+            errors[f"{name}_perplexity"] = facts[f"{name}_perplexity"] * error * count / number
     return Finding(facts | {"scored": count}, errors, guessing(count, total, units, words))
 
 

@@ -68,9 +68,9 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
 
     def __post_init__(self) -> None:
         names = [field.name for field in dataclasses.fields(ChoiceTask)]
-        given = {name for name in names if getattr(self, name) not in (None, ())}
-        task = _task(Path(self.file), given) if self.file else ChoiceTask()
-        for name in set(names) - given:
+        overridden = {name for name in names if getattr(self, name) not in (None, ())}
+        task = _task(Path(self.file), overridden) if self.file else ChoiceTask()
+        for name in set(names) - overridden:
             value = getattr(task, name)
             object.__setattr__(self, name, USUAL.get(name) if value is None else value)
         for name in ("choices", "right"):
@@ -146,9 +146,9 @@ def _values(record: Record, metric: str) -> list[float]:
     return [option[0] / (option[PER[metric]] if metric in PER else 1) for option in record[4]]
 
 
-def _task(path: Path, given: set[str]) -> ChoiceTask:
+def _task(path: Path, overridden: set[str]) -> ChoiceTask:
     """What a file says."""
     yaml = path.suffix.lower() in (".yaml", ".yml")
-    table = harness.read(path, given) if yaml else settings.read(path)
+    table = harness.read(path, overridden) if yaml else settings.read(path)
     files = table.get("files", [])
     return settings.decode(ChoiceTask, {**table, "files": [files] if isinstance(files, str) else files}, str(path))

@@ -103,9 +103,9 @@ def _texts(result: dict[str, Any], place: str) -> list[str]:
         wanted = " or ".join(f"`{good}` and `{bad}`" for good, bad in KEYS)
         raise DataError(place, f"holds no pair (keys: {keys})", wanted)
     good, bad = known
-    others = result.get(bad)
-    if isinstance(others, list) and others:
-        return [text_of(result, good, place), *(text_of({bad: other}, bad, place) for other in others)]
+    texts = result.get(bad)
+    if isinstance(texts, list) and texts:
+        return [text_of(result, good, place), *(text_of({bad: text}, bad, place) for text in texts)]
     return [text_of(result, good, place), text_of(result, bad, place)]
 
 

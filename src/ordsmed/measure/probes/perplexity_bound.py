@@ -61,7 +61,7 @@ class PerplexityBound(FillingProbe, Choice):
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         size = len(example.items[0]) - example.items[0].first
-        costs = [-one.total * size / len(one.logs) for one in scores]
+        costs = [-score.total * size / len(score.logs) for score in scores]
         return [*example.about, math.fsum(costs) / len(costs), size]
 
     def finding(self, records: list[Record]) -> Finding:
