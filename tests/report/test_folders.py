@@ -13,8 +13,8 @@ import pytest
 from conftest import TinyRuns
 from kit.planted_runs import plant, plant_trials
 from ordsmed.base.run import is_held, locked
-from ordsmed.tell.report import content, course, folders, page, tables
-from ordsmed.tell.report.course import Known
+from ordsmed.tell.report import content, folders, learning_curve, page, tables
+from ordsmed.tell.report.learning_curve import Known
 from ordsmed.tell.report.markdown import statement
 
 LINES = """network: 1,010 parameters, 989 without heads; vocabulary 4,500
@@ -200,7 +200,7 @@ def test_curves_of_many_runs_have_fewer_points(tmp_path: Path, count: int, most:
 
     def read(path: Path, known: Known, points: int) -> dict[str, Any]:
         asked.append(points)
-        return course.read(path, known)
+        return learning_curve.read(path, known)
 
     folders.read([plant(tmp_path / "run", [3.0])] * count, read=read)
     assert asked == [most] * count

@@ -20,8 +20,8 @@ import pytest
 from kit.planted_runs import falling, plant, step_line
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import locked
-from ordsmed.tell.report import course, folders, live
-from ordsmed.tell.report.course import Known
+from ordsmed.tell.report import folders, learning_curve, live
+from ordsmed.tell.report.learning_curve import Known
 
 
 @contextlib.contextmanager
@@ -143,7 +143,7 @@ def test_reading_on_gives_what_reading_all_gives(tmp_path: Path, piece: int) -> 
         path.write_bytes(whole[:end])
         if piece > 1 or end % 37 == 0 or end >= len(whole):
             figures = follower.read(path, known, 7)
-    assert figures == course.read(path, known, 7)
+    assert figures == learning_curve.read(path, known, 7)
 
 
 def test_a_file_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:

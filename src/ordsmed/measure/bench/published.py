@@ -33,13 +33,18 @@ def beside(name: str, timing: Measurement) -> list[dict[str, Any]]:
     mixed, table = timing.precision in HALF, _tables()[name]
     if any(getattr(timing, key) != value for key, value in table["network"].items()):
         return []
-    return [
-        {"device": figure["device"], "devices": figure["devices"],
-         **{key: figure[key] for key in SHOWN if key in figure}, "other_hardware": not _same_device(figure["device"], timing.device)}
+    work = (timing.measure, timing.length, timing.processes, mixed)
+    keys = ("measure", "length", "devices", "mixed")
+    figures = [
+        figure
         for figure in table["figure"]
-        if (figure["measure"], figure["length"], figure["devices"]) == (timing.measure, timing.length, timing.processes)
-        and figure["mixed"] == mixed and figure.get("batch", timing.batch) == timing.batch
-    ]  # fmt: skip
+        if tuple(figure[key] for key in keys) == work and figure.get("batch", timing.batch) == timing.batch
+    ]
+    return [
+        {key: figure[key] for key in ("device", "devices", *SHOWN) if key in figure}
+        | {"other_hardware": not _same_device(figure["device"], timing.device)}
+        for figure in figures
+    ]
 
 
 def _same_device(published: str, measured: str) -> bool:

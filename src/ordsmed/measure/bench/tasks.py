@@ -85,7 +85,8 @@ def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     return {
         **_said(recipe, job), **rates(recipe.batch, packed_seconds), "padded": rates(recipe.batch, padded_seconds),
         **ratios(packed_seconds, padded_seconds), "ratio_of_places": round(padded / positions, 3),
-        "filled": round(tokens / positions, 3), "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1), "length": job.phases[0].length,
+        "filled": round(tokens / positions, 3), "length": job.phases[0].length,
+        "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1),
         "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
         "processes": job.ranks.world,
     }, kept if job.ranks.first else []  # fmt: skip

@@ -90,9 +90,9 @@ def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         names = [cut(recipe["name"]) for recipe in compared["recipes"]]
         about = compared.get("verdict") or f"by {compared['metric']}"
         about += "".join(
-            f"; {cut(recipe['name'])}, seed {one['seed']} is in no pair: {cut(one['why'])}"
+            f"; {cut(recipe['name'])}, seed {unpaired['seed']} is in no pair: {cut(unpaired['why'])}"
             for recipe in compared["recipes"]
-            for one in recipe["left_out"]
+            for unpaired in recipe["left_out"]
         )
         yield cells.table(
             f"comparison-{number}", f"{title(compared)}: {compared['metric']}", ("seed", *names, "difference"), about

@@ -17,13 +17,12 @@ from ordsmed.tell.report import comparisons, folders, speeds, values
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
-UNSAID = "-"  # of a setting that a recipe does not have
 
 
-def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseReader | None = None) -> dict[str, Any]:
+def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CurveReader | None = None) -> dict[str, Any]:
     """All that is known of the runs in these folders; `read`: who reads their metrics."""
-    beside = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
-    paths = folders.find(names, [name for name in names if any(beside[name])])
+    kept = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
+    paths = folders.find(names, [name for name in names if any(kept[name])])
     runs = folders.read(paths, read=read) if paths else []
     for run in runs:
         run["cost"] = _cost(run, watts)
@@ -32,19 +31,19 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseRea
         "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"),
                  "named": [*map(values.written, names)], "watts": watts or None},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
-        "speeds": [each for own, _ in beside.values() for each in own],
-        "comparisons": [each for _, own in beside.values() for each in own],
+        "speeds": [table for tables, _ in kept.values() for table in tables],
+        "comparisons": [table for _, tables in kept.values() for table in tables],
     }  # fmt: skip
 
 
 def _cost(run: Mapping[str, Any], watts: float) -> dict[str, Any]:
     """What the steps of a run took; the energy where somebody said what a device burns."""
-    course = run["course"] or {}
-    hours = course.get("device_hours")
+    curve = run["course"] or {}
+    hours = curve.get("device_hours")
     return {
-        "hours": course.get("hours"),
+        "hours": curve.get("hours"),
         "device_hours": hours,
-        "flops": course.get("flops"),
+        "flops": curve.get("flops"),
         "kwh": hours * watts / 1000 if watts and hours is not None else None,
     }
 
@@ -74,9 +73,10 @@ def _groups(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for members in result.values():
         for number in members:
             runs[number]["group"] = len(groups)
-        own = [runs[number] for number in members]
+        group_runs = [runs[number] for number in members]
         groups.append(
-            {"name": _name(own), "runs": members, "seeds": [run["seed"] for run in own], "scores": _spread(own)}
+            {"name": _name(group_runs), "runs": members, "seeds": [run["seed"] for run in group_runs]}
+            | {"scores": _statistics(group_runs)}
         )
     _tell_apart(groups)
     return groups
@@ -99,8 +99,8 @@ def _name(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _begin(names: Sequence[str]) -> str:
     """What all names begin with."""
-    one, other = min(names), max(names)
-    return one[: next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))]
+    first, last = min(names), max(names)
+    return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
 def _tell_apart(groups: Sequence[dict[str, Any]]) -> None:
@@ -112,7 +112,7 @@ def _tell_apart(groups: Sequence[dict[str, Any]]) -> None:
             group["name"] += f" ({count})"
 
 
-def _spread(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of each score its mean, sample deviation and interval over the runs that have it."""
     values: dict[str, list[float]] = {}
     guessing: dict[str, float] = {}
@@ -122,7 +122,7 @@ def _spread(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if key not in NO_SCORES:
                 values.setdefault(key, []).append(value)
         guessing |= scores.get("guessing", {})
-    return [{"score": key, **_over_seeds(own), "guessing": guessing.get(key)} for key, own in values.items()]
+    return [{"score": key, **_over_seeds(numbers), "guessing": guessing.get(key)} for key, numbers in values.items()]
 
 
 def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
@@ -146,13 +146,14 @@ def _differences(runs: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str
     """The settings in which groups of one verb differ: a table of settings by groups for each verb."""
     tables = []
     for verb in dict.fromkeys(run["kind"] for run in runs):
-        own = [n for n, group in enumerate(groups) if (run := runs[group["runs"][0]])["kind"] == verb and run["recipe"]]
-        flats = [runs[groups[number]["runs"][0]]["recipe"] for number in own]
+        firsts = [runs[group["runs"][0]] for group in groups]
+        numbers = [number for number, run in enumerate(firsts) if run["kind"] == verb and run["recipe"]]
+        flats = [runs[groups[number]["runs"][0]]["recipe"] for number in numbers]
         keys = [key for key in dict.fromkeys(key for flat in flats for key in flat) if key not in BESIDE]
         rows = [{"setting": key, "values": [flat.get(key) for flat in flats]} for key in keys]
         rows = [row for row in rows if len(set(map(folders.dumps, row["values"]))) > 1]
         kinds = {row["setting"].removesuffix("kind") for row in rows if row["setting"].endswith(".kind")}
         rows = [row for row in rows if row["setting"].endswith(".kind") or not row["setting"].startswith(tuple(kinds))]
         if rows:
-            tables.append({"verb": verb, "groups": own, "rows": rows})
+            tables.append({"verb": verb, "groups": numbers, "rows": rows})
     return tables

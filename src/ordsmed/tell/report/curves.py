@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ordsmed.tell.report import plot
-from ordsmed.tell.report.course import COLUMNS
+from ordsmed.tell.report.learning_curve import COLUMNS
 from ordsmed.tell.report.plot import PlotAxis, PlotCurve, PlotPoint
 from ordsmed.tell.report.tables import cut, loss
 
@@ -20,7 +20,7 @@ def subjects(report: Mapping[str, Any]) -> dict[str, list[int]]:
     """The groups that have a curve, by what they learn: losses of other objectives and tasks are no comparison."""
     result: dict[str, list[int]] = {}
     for number, group in enumerate(report["groups"]):
-        runs = [report["runs"][each] for each in group["runs"]]
+        runs = [report["runs"][index] for index in group["runs"]]
         if any(map(_has_curve, runs)):
             recipe = runs[0]["recipe"]
             kind = recipe.get("objective.kind") or recipe.get("task.kind") or recipe.get("objective") or ""
@@ -83,17 +83,17 @@ def _last_loss(report: Mapping[str, Any], group: int) -> float:
 def _curve(report: Mapping[str, Any], number: int, key: str, colored: Mapping[int, int]) -> PlotCurve | None:
     """Of a group; None where nothing of it is known on this axis."""
     group, column = report["groups"][number], COLUMNS.index(key)
-    courses = [run["course"] for n in group["runs"] if _has_curve(run := report["runs"][n])]
-    lines = [plot.bucketed(course["points"], column) for course in courses]
+    curves = [run["course"] for n in group["runs"] if _has_curve(run := report["runs"][n])]
+    lines = [plot.bucketed(curve["points"], column) for curve in curves]
     lines = [line for line in lines if any(line)]
     if not lines:
         return None
     points = lines[0] if len(lines) == 1 else plot.band(lines)
     at = {"step": 0, "tokens": 2, "hours": 3, "flops": 4}[key]
     dots = [
-        (row[at], row[1]) for course in courses for row in course["validations"]
+        (row[at], row[1]) for curve in curves for row in curve["validations"]
         if row[at] is not None and row[1] is not None
-    ] if number in colored and len(courses) == 1 else []  # fmt: skip
+    ] if number in colored and len(curves) == 1 else []  # fmt: skip
     banded = (len(colored) <= MANY and number in colored) or len(lines) > 1
     return PlotCurve(group["name"], points, dots, colored.get(number), banded)
 

@@ -20,8 +20,8 @@ from ordsmed.base.machine.host import cores
 from ordsmed.base.run import is_left
 from ordsmed.base.say import duration
 from ordsmed.base.workers import worker_pool
-from ordsmed.tell.report import course, values
-from ordsmed.tell.report.course import Known
+from ordsmed.tell.report import learning_curve, values
+from ordsmed.tell.report.learning_curve import Known
 from ordsmed.weights import probed
 
 METRICS, LOG, SCORES = "metrics.jsonl", "log.txt", "scores.json"
@@ -33,7 +33,7 @@ PLAIN = re.compile(r"(seed[-_]?)?\d+")  # names that tell nothing without that o
 SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
 LOSSES = ("loss", "validation", "squared_error")  # less is better
 UNRANKED = (*LOSSES[:2], "total", "HasAns_total", "NoAns_total")  # of a task, by which it is not judged
-CourseReader = Callable[[Path, Known, int], dict[str, Any]]
+CurveReader = Callable[[Path, Known, int], dict[str, Any]]
 POINTS = 40_000  # of all curves of a report
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}  # as `operations` writes
 
@@ -43,10 +43,10 @@ def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
     that hold something else."""
     result: dict[Path, Path] = {}
     for name in names:
-        own = list(_below(Path(name), DEEP))
-        if not own and name not in more:
+        inner = list(_below(Path(name), DEEP))
+        if not inner and name not in more:
             raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one that holds folders of runs")
-        for path in own:
+        for path in inner:
             result.setdefault(path.resolve(), path)
     return list(result.values())
 
@@ -59,12 +59,12 @@ def _below(path: Path, deep: int) -> Iterator[Path]:
     try:
         if not deep or not path.is_dir():
             return
-        inner = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+        inner = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
     except OSError:
         return
-    for each in sorted(inner, key=_by_number):
-        if each.name not in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions"):
-            yield from _below(each, deep - 1)
+    for folder in sorted(inner, key=_by_number):
+        if folder.name not in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions"):
+            yield from _below(folder, deep - 1)
 
 
 def _is_run(path: Path) -> bool:
@@ -73,7 +73,7 @@ def _is_run(path: Path) -> bool:
         verb = values.text(read_status(path).get("verb"))
     except (OrdsmedError, OSError):
         return True
-    return verb in TRAININGS or (verb is None and values.stands(path / METRICS))
+    return verb in TRAININGS or (verb is None and values.exists(path / METRICS))
 
 
 def _by_number(path: Path) -> list[Any]:
@@ -88,16 +88,16 @@ def _why_none(path: Path) -> str:
     return f"is the folder of an `ordsmed {kind.value}`, no run" if kind.made else "holds no run"
 
 
-def read(paths: Sequence[Path], most: int = 0, *, read: CourseReader | None = None) -> list[dict[str, Any]]:
+def read(paths: Sequence[Path], most: int = 0, *, read: CurveReader | None = None) -> list[dict[str, Any]]:
     """The facts of runs in the order of the paths; those of long ones are read by several processes.
 
     `read`: what reads a metrics file; then this process reads them all.
     """
-    most = most or max(60, min(course.MOST, POINTS // max(len(paths), 1) // 2))
+    most = most or max(60, min(learning_curve.MOST, POINTS // max(len(paths), 1) // 2))
     sizes = [_size(path / METRICS) for path in paths]
     count = min(cores(), len(paths)) if sum(sizes) > AT_ONCE and read is None else 1
     with worker_pool(count) as map_in_order:
-        runs = list(map_in_order(read_one, [(path, most, read or course.read) for path in paths]))
+        runs = list(map_in_order(read_one, [(path, most, read or learning_curve.read) for path in paths]))
     for run, name in zip(runs, _names(paths), strict=True):
         run["name"] = values.written(name)
     return runs
@@ -113,18 +113,19 @@ def _size(path: Path) -> int:
 def _names(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that tell them apart."""
     parts = [path.resolve().parts for path in paths]
-    lengths = [1 + bool(PLAIN.fullmatch(own[-1])) for own in parts]
+    lengths = [1 + bool(PLAIN.fullmatch(path_parts[-1])) for path_parts in parts]
     while True:
-        names = ["/".join(own[-length:]) for own, length in zip(parts, lengths, strict=True)]
+        names = ["/".join(path_parts[-length:]) for path_parts, length in zip(parts, lengths, strict=True)]
         twice = [
-            names.count(name) > 1 and length < len(own) for name, own, length in zip(names, parts, lengths, strict=True)
+            names.count(name) > 1 and length < len(path_parts)
+            for name, path_parts, length in zip(names, parts, lengths, strict=True)
         ]
         if not any(twice):
             return names
         lengths = [length + more for length, more in zip(lengths, twice, strict=True)]
 
 
-def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[str, Any]:
+def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> dict[str, Any]:
     """The facts of one run."""
     notes: list[str] = []
     status = _table(path / STATUS, notes)
@@ -136,38 +137,39 @@ def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[st
         "state": str(status.get("state") or "not known"), "why": str(status.get("why") or ""),
         "began": values.number(status.get("began")), "seed": values.count(recipe.get("seed")),
         "recipe": settings.flat(recipe),
-        "course": _course(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
+        "course": _learning_curve(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
         "planned": _planned(recipe, status), "scores": _scores(path, notes, status),
         "trials": _trials(path, notes),
         "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
         "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
         "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
         "left_out": _left_out(status),
-        "environment": _table(path / "environment.json", notes) if values.stands(path / "environment.json") else {},
+        "environment": _table(path / "environment.json", notes) if values.exists(path / "environment.json") else {},
         "starts": log.get("starts", 0), "notes": notes,
     }  # fmt: skip
-    _judge_state(path, facts)
-    _judge_scores(facts)
+    _note_state(path, facts)
+    _note_scores(facts)
     return facts
 
 
 def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Stretches of steps that taught nothing; one that grew since the next steps were no better counts once."""
     result: list[dict[str, Any]] = []
-    for each in values.tables(status.get("left_out")):
-        first, last, why = values.count(each.get("first")), values.count(each.get("last")), str(each.get("why") or "")
+    for stretch in values.tables(status.get("left_out")):
+        first, last = (values.count(stretch.get(key)) for key in ("first", "last"))
+        reason = str(stretch.get("why") or "")
         if first is None or last is None:
             continue
         before = result[-1] if result else {}
-        same = (before.get("first"), before.get("why")) == (first, why)
+        same = (before.get("first"), before.get("why")) == (first, reason)
         result = result[:-1] if same else result
-        result.append({"first": first, "last": last, "why": why, "times": before["times"] + 1 if same else 1})
+        result.append({"first": first, "last": last, "why": reason, "times": before["times"] + 1 if same else 1})
     return result
 
 
 def _kind(path: Path, status: Mapping[str, Any]) -> str:
     verb = str(status.get("verb", "run"))
-    return "trials" if verb == "finetune" and values.stands(path / TRIALS) else verb
+    return "trials" if verb == "finetune" and values.exists(path / TRIALS) else verb
 
 
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:
@@ -220,19 +222,19 @@ def _flops(status: Mapping[str, Any]) -> dict[int, float]:
 def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
     """From which step on how many processes worked."""
     result = []
-    for each in values.tables(status.get("layouts")):
-        first, count = values.number(each.get("from")), values.number(each.get("processes"))
+    for layout in values.tables(status.get("layouts")):
+        first, count = values.number(layout.get("from")), values.number(layout.get("processes"))
         if first is not None and count:
             result.append((int(first), int(count)))
     return sorted(result) or [(0, 1)]
 
 
-def _course(
+def _learning_curve(
     read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The course, and in words what is wrong with it; None: there is none."""
-    if not values.stands(path):
-        if status.get("verb") in TRAININGS and not values.stands(path.parent / TRIALS):
+    """The learning curve, and in words what is wrong with it; None: there is none."""
+    if not values.exists(path):
+        if status.get("verb") in TRAININGS and not values.exists(path.parent / TRIALS):
             notes.append(f"no {METRICS}: no step was written")
         return None
     try:
@@ -261,34 +263,34 @@ def _course(
 
 def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None:
     """The steps that were asked for."""
-    counts = [each.get("steps") for each in values.tables(recipe.get("phase"))]
-    asked = counts if counts and all(counts) else status.get("steps_asked", [])
-    numbers = list(map(values.number, asked)) if isinstance(asked, list) else []
+    counts = [phase.get("steps") for phase in values.tables(recipe.get("phase"))]
+    requested = counts if counts and all(counts) else status.get("steps_asked", [])
+    numbers = list(map(values.number, requested)) if isinstance(requested, list) else []
     return int(sum(filter(None, numbers))) if numbers and all(numbers) else None
 
 
 def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers that were found, those of guessing beside them."""
-    if not values.stands(path / SCORES):
+    if not values.exists(path / SCORES):
         return {}
     facts = _table(path / SCORES, notes)
     return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
 
 
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
-    own = ((key, values.count(value)) for key, value in table.items())
-    return {key: value for key, value in own if value is not None}
+    pairs = ((key, values.count(value)) for key, value in table.items())
+    return {key: value for key, value in pairs if value is not None}
 
 
 def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
     """The trials of a grid: of each its setting, its scores, how long it took."""
-    if not values.stands(path / "trials.json"):
+    if not values.exists(path / "trials.json"):
         return {}
     facts = _table(path / "trials.json", notes)
     rows = [
-        {**_numbers(each), "trial": str(each.get("trial", "")), "setting": values.table(each.get("setting")),
-         "scores": _numbers(values.table(each.get("scores")))}
-        for each in values.tables(facts.get("trials"))
+        {**_numbers(trial), "trial": str(trial.get("trial", "")), "setting": values.table(trial.get("setting")),
+         "scores": _numbers(values.table(trial.get("scores")))}
+        for trial in values.tables(facts.get("trials"))
     ]  # fmt: skip
     return {**facts, "trials": rows}
 
@@ -320,29 +322,29 @@ def _files(names: object) -> str:
 
 def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """What it learned from: of each store its size, its tokenizer, what it was made of; of a task's file its size."""
-    if not values.stands(path / "data.json"):
+    if not values.exists(path / "data.json"):
         return []
     rows = []
-    for source, each in _table(path / "data.json", notes).items():
-        if not isinstance(each, dict):
+    for source, facts in _table(path / "data.json", notes).items():
+        if not isinstance(facts, dict):
             continue
-        train, held = (values.table(each.get(name)) for name in ("train", "validation"))
+        train, validation = (values.table(facts.get(name)) for name in ("train", "validation"))
         sizes = {
             "documents": train.get("documents"),
-            "examples": each.get("examples"),
-            "tokens": train.get("tokens", each.get("tokens")),
-            "held_out": held.get("tokens"),
+            "examples": facts.get("examples"),
+            "tokens": train.get("tokens", facts.get("tokens")),
+            "held_out": validation.get("tokens"),
             "bytes_a_token": train.get("bytes_a_token"),
             "unknown": train.get("unknown"),
-            "vocabulary": each.get("vocabulary"),
+            "vocabulary": facts.get("vocabulary"),
         }
         names = ("split", "kind", "tokenizer", "language", "licence", "fingerprint")
         rows.append({"source": source, **{key: values.count(size) for key, size in sizes.items()},
-                     **{name: values.text(each.get(name)) for name in names}})  # fmt: skip
+                     **{name: values.text(facts.get(name)) for name in names}})  # fmt: skip
     return rows
 
 
-def _judge_state(path: Path, facts: dict[str, Any]) -> None:
+def _note_state(path: Path, facts: dict[str, Any]) -> None:
     """A run that is under way: when it wrote last; one that failed: why."""
     if facts["state"] == "running" and is_left(path, facts["environment"].get("host")):
         facts["state"] = "killed"
@@ -365,21 +367,21 @@ def silence(path: Path) -> float:
         return max(
             0.0,
             time.time()
-            - max((path / name).stat().st_mtime for name in (METRICS, STATUS) if values.stands(path / name)),
+            - max((path / name).stat().st_mtime for name in (METRICS, STATUS) if values.exists(path / name)),
         )
     except (OSError, ValueError):
         return math.inf
 
 
-def _judge_scores(facts: dict[str, Any]) -> None:
+def _note_scores(facts: dict[str, Any]) -> None:
     """A run that scores no better than guessing."""
-    own, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
+    scores, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
-    known = [key for key in keys if key in own and key in guessing]
+    known = [key for key in keys if key in scores and key in guessing]
     if Path(facts["folder"]).parent.name == "trials":  # which are made to be compared; the best of them tells
         return
-    if known and all(own[k] >= guessing[k] if k in LOSSES else own[k] <= guessing[k] for k in known):
-        worse = ", ".join(f"{key} {own[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
+    if known and all(scores[k] >= guessing[k] if k in LOSSES else scores[k] <= guessing[k] for k in known):
+        worse = ", ".join(f"{key} {scores[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
         facts["notes"].append(f"no better than guessing: {worse}")
 
 

@@ -19,8 +19,8 @@ from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.run import is_held
 from ordsmed.base.say import say
-from ordsmed.tell.report import comparisons, content, course, folders, page, speeds
-from ordsmed.tell.report.course import Course, Known
+from ordsmed.tell.report import comparisons, content, folders, learning_curve, page, speeds
+from ordsmed.tell.report.learning_curve import Known, LearningCurve
 
 HOST = "127.0.0.1"  # nobody but this machine
 WATCHED = (folders.METRICS, "status.json", folders.SCORES, "trials.json", "scores")  # by whose change a run has changed
@@ -30,18 +30,18 @@ class Follower:
     """Reads metrics files on from where it was; one that became shorter, or another, from its beginning."""
 
     def __init__(self) -> None:
-        self.known: dict[Path, tuple[tuple[Known, int, int], Course, int]] = {}
+        self.known: dict[Path, tuple[tuple[Known, int, int], LearningCurve, int]] = {}
 
     def read(self, path: Path, known: Known, most: int) -> dict[str, Any]:
-        """As `course.read`; a last line that is half written is waited for."""
+        """As `learning_curve.read`; a last line that is half written is waited for."""
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
             about = (known, most, stat.st_ino)
-            before, follower, place = self.known.get(path, (about, Course(known, most), 0))
+            before, follower, place = self.known.get(path, (about, LearningCurve(known, most), 0))
             if before != about or stat.st_size < place:
-                follower, place = Course(known, most), 0
+                follower, place = LearningCurve(known, most), 0
             file.seek(place)
-            while block := file.read(course.BLOCK):
+            while block := file.read(learning_curve.BLOCK):
                 follower.feed(block)
                 place += len(block)
         self.known[path] = (about, follower, place)
@@ -59,15 +59,15 @@ class LiveReport:
     def state(self) -> str:
         """Another word once a file of a run is another."""
         marks = []
-        beside = {
-            name: speeds.places(path)
+        files_by_name = {
+            name: speeds.speed_files(path)
             for name in self.names
             if speeds.read(path := Path(name)) or comparisons.read(path)
         }
-        runs = folders.find(self.names, beside)
+        runs = folders.find(self.names, files_by_name)
         marks += [f"{is_held(path)} {folders.silence(path) > folders.SILENT}" for path in runs]
         files = [path / name for path in runs for name in WATCHED]
-        for path in (*files, *(path for own in beside.values() for path in own)):
+        for path in (*files, *(path for own_files in files_by_name.values() for path in own_files)):
             try:
                 stat = path.stat()
                 marks.append(f"{stat.st_size}.{stat.st_mtime_ns}")
@@ -126,8 +126,8 @@ def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRe
         def do_GET(self) -> None:
             assert isinstance(self.server, ThreadingHTTPServer)
             port = self.server.server_address[1]
-            own = {f"{name}:{port}".removesuffix(":80") for name in (HOST, "localhost")}  # as a browser says it
-            if self.headers.get("Host") not in own:
+            hosts = {f"{name}:{port}".removesuffix(":80") for name in (HOST, "localhost")}  # as a browser says it
+            if self.headers.get("Host") not in hosts:
                 self.send_error(403)
                 return
             status = 200

@@ -88,9 +88,9 @@ def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
 def _source(row: Mapping[str, Any]) -> str:
     parts = [plain(row["source"])]
     if row["tokens"] is not None:
-        held = f" ({tables.count(row['held_out'])} more were held out)" if row["held_out"] else ""
+        held_out = f" ({tables.count(row['held_out'])} more were held out)" if row["held_out"] else ""
         of = f" of {tables.count(row['documents'])} documents" if row["documents"] else ""
-        parts.append(f"{tables.count(row['tokens'])} tokens{of}{held}")
+        parts.append(f"{tables.count(row['tokens'])} tokens{of}{held_out}")
     if row["vocabulary"]:
         parts.append(f"{plain(row['kind'] or 'tokenizer')} of {tables.count(row['vocabulary'])} pieces")
     parts.append(f"language {plain(row['language'])}" if row["language"] else "language not stated")
@@ -128,7 +128,7 @@ def _about_software(runs: Sequence[Mapping[str, Any]]) -> str:
         for name in ("ordsmed", "torch", "python"):
             if run["environment"].get(name):
                 versions.setdefault(name, {})[str(run["environment"][name])] = None
-    text = ", ".join(f"{name} {' and '.join(each)}" for name, each in versions.items())
+    text = ", ".join(f"{name} {' and '.join(software)}" for name, software in versions.items())
     return f"**Software.** {plain(text)}." if text else "**Software.** Not known."
 
 

@@ -43,8 +43,8 @@ def _facts(report: Mapping[str, Any]) -> str:
     return folders.dumps({**report, "runs": runs}).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _without_points(course: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if course is None else {k: v for k, v in course.items() if k not in ("points", "validations")}
+def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if curve is None else {k: v for k, v in curve.items() if k not in ("points", "validations")}
 
 
 def _title(report: Mapping[str, Any]) -> str:
@@ -83,13 +83,13 @@ def _lead(report: Mapping[str, Any]) -> str:
 def _summary(report: Mapping[str, Any]) -> str:
     """The few numbers that are asked for first."""
     cells = tables.Cells(report)
-    one = len(report["runs"]) == 1
-    course: tables.Path = ("runs", 0, "course")
+    single = len(report["runs"]) == 1
+    curve: tables.Path = ("runs", 0, "course")
     wanted: list[tuple[str, tables.Path, Callable[[Any], str]]] = [
-        ("step", (*course, "step"), tables.count), ("loss", (*course, "loss"), tables.loss),
-        ("best validation", (*course, "best_judged", "validation"), tables.loss),
-        ("tokens", (*course, "tokens"), tables.count),
-    ] if one else []  # fmt: skip
+        ("step", (*curve, "step"), tables.count), ("loss", (*curve, "loss"), tables.loss),
+        ("best validation", (*curve, "best_judged", "validation"), tables.loss),
+        ("tokens", (*curve, "tokens"), tables.count),
+    ] if single else []  # fmt: skip
     wanted += [("time", ("cost", "hours"), tables.hours), ("device hours", ("cost", "device_hours"), tables.few),
                ("FLOPs", ("cost", "flops"), operations), ("energy (kWh)", ("cost", "kwh"), tables.few)]  # fmt: skip
     shown = [(name, cells.at(path, show)) for name, path, show in wanted]

@@ -93,13 +93,13 @@ def bucketed(rows: Sequence[Sequence[float | None]], column: int, size: int = BU
     width = max(1, math.ceil(len(rows) / size))
     result: list[PlotPoint | None] = []
     for start in range(0, len(rows), width):
-        own = [row for row in rows[start : start + width] if row[column] is not None and row[2] is not None]
-        if not own:
+        bucket = [row for row in rows[start : start + width] if row[column] is not None and row[2] is not None]
+        if not bucket:
             result.append(None)
             continue
-        means = [row[2] or 0.0 for row in own]
-        result.append(PlotPoint(own[-1][column] or 0.0, min(row[1] or 0.0 for row in own), sum(means) / len(means),
-                               max(row[3] or 0.0 for row in own)))  # fmt: skip
+        means = [row[2] or 0.0 for row in bucket]
+        low, high = min(row[1] or 0.0 for row in bucket), max(row[3] or 0.0 for row in bucket)
+        result.append(PlotPoint(bucket[-1][column] or 0.0, low, sum(means) / len(means), high))
     return result
 
 
@@ -125,9 +125,9 @@ def _between(line: Sequence[PlotPoint], x: float) -> float:
     at = bisect.bisect_left([point.x for point in line], x)
     if at == 0 or at == len(line):
         return line[min(at, len(line) - 1)].mean
-    one, other = line[at - 1], line[at]
-    share = (x - one.x) / ((other.x - one.x) or 1.0)
-    return one.mean + share * (other.mean - one.mean)
+    before, after = line[at - 1], line[at]
+    share = (x - before.x) / ((after.x - before.x) or 1.0)
+    return before.mean + share * (after.mean - before.mean)
 
 
 def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, float]:

@@ -19,8 +19,8 @@ def write(
     watts: float = 0.0,
 ) -> list[str]:  # fmt: skip
     """The files that are asked for, the page where none is; what was written, in lines."""
-    asked = [Path(name).resolve() for name in (out, markdown, json) if name]
-    if twice := [path for path in asked if asked.count(path) > 1]:
+    requested = [Path(name).resolve() for name in (out, markdown, json) if name]
+    if twice := [path for path in requested if requested.count(path) > 1]:
         raise RecipeError(twice[0], "is to be two of the page, the Markdown and the JSON", "a file for each")
     report = content.content(names, watts=watts)
     texts = {}

@@ -89,7 +89,8 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
     note = notes.get(where, {})
     last = int(note.get("step", 0))
     under_way, scores = run["state"] == "running", _scores(run)
-    numbers = (each for each in steps(folder / folders.METRICS, run["began"] or 0.0, under_way) if each[0] > last)
+    every = steps(folder / folders.METRICS, run["began"] or 0.0, under_way)
+    numbers = (entry for entry in every if entry[0] > last)
     first, end = next(numbers, None), {"state": run["state"], "scores": scores}
     if first is None and note.get("end") == end:
         return f"{folder}: nothing new for {kind} since step {last:,}"
@@ -102,8 +103,8 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what a tracker tells
             tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
-            for step, own, at in itertools.chain([first] if first else [], numbers):
-                tracker.log(step, own, at)
+            for step, values, at in itertools.chain([first] if first else [], numbers):
+                tracker.log(step, values, at)
                 last, count = step, count + 1
             tracker.end(scores, run["state"])
     except OrdsmedError:
@@ -147,7 +148,7 @@ def _tagged(line: Mapping[str, Any]) -> dict[str, float]:
         named = ((f"validation/{key}", value) for key, value in line.items() if key not in ("step", "phase"))
     else:
         named = ((tag, line.get(key)) for key, tag in TAGS.items())
-    return {tag: value for tag, given in named if (value := _finite(given)) is not None}
+    return {tag: value for tag, raw in named if (value := _finite(raw)) is not None}
 
 
 def _finite(value: Any) -> float | None:
@@ -156,8 +157,8 @@ def _finite(value: Any) -> float | None:
 
 
 def _scores(run: Mapping[str, Any]) -> dict[str, float]:
-    own = (run["scores"] or {}).get("found", {})
-    return {f"scores/{key}": float(value) for key, value in own.items() if key not in content.NO_SCORES}
+    scores = (run["scores"] or {}).get("found", {})
+    return {f"scores/{key}": float(value) for key, value in scores.items() if key not in content.NO_SCORES}
 
 
 def _notes(folder: Path) -> dict[str, Any]:

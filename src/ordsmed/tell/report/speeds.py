@@ -72,14 +72,14 @@ class SpeedTable(TypedDict):
 def read(path: Path) -> list[dict[str, Any]]:
     """What a file of speeds holds, or all such files of a folder; none where there are none."""
     if path.is_dir():
-        return [each for file in places(path) for each in _readable(file)]
+        return [entry for file in speed_files(path) for entry in _readable(file)]
     if path.suffix == ".jsonl" and path.is_file():
-        if each := _kept(path):
-            return each
+        if speeds := _kept(path):
+            return speeds
         raise DataError(path, "holds no measurement", "lines as `ordsmed bench` adds them")
     if path.suffix == ".json" and path.is_file():
-        if each := _standing(path):
-            return each
+        if speeds := _standing(path):
+            return speeds
         raise DataError(path, "is no table of `ordsmed bench`", "its NAME.json, or measurements.jsonl")
     return []
 
@@ -93,13 +93,13 @@ def _readable(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def places(path: Path) -> list[Path]:
+def speed_files(path: Path) -> list[Path]:
     """The files that may hold speeds: itself; of a folder those in it, and of `work` those of `work/bench`."""
     if path.is_file():
         return [path]
-    rooms = [room for room in (path, path / measurements.PLACE.parent.name) if not values.stands(room / STATUS)]
+    rooms = [room for room in (path, path / measurements.PLACE.parent.name) if not values.exists(room / STATUS)]
     files_of = [file for room in rooms for file in (*values.matching(room, "*.json"), room / KEPT)]
-    return [file for file in files_of if values.stands(file) and file.is_file()]
+    return [file for file in files_of if values.exists(file) and file.is_file()]
 
 
 def _standing(path: Path) -> list[dict[str, Any]]:
@@ -113,40 +113,40 @@ def _standing(path: Path) -> list[dict[str, Any]]:
 def _kept(path: Path) -> list[dict[str, Any]]:
     """Of each recipe its measurements, the latest last; speed-up and scaling are beside the last of those shown."""
     by_recipe: dict[str, list[list[Measurement]]] = {}
-    for each in measurements.read(path):
-        groups = by_recipe.setdefault(each.bench, [])
-        if each.software == table.OURS:
-            groups.append([each])
+    for measurement in measurements.read(path):
+        groups = by_recipe.setdefault(measurement.bench, [])
+        if measurement.software == table.OURS:
+            groups.append([measurement])
         elif groups:
-            groups[-1].append(each)  # what was measured beside stands behind
+            groups[-1].append(measurement)  # what was measured beside stands behind
     return [{"bench": f"all measurements of {name}", "rows": [*_rows(groups[-MOST:])], "all_rows": len(groups),
              "file": values.written(str(path))} for name, groups in by_recipe.items() if groups]  # fmt: skip
 
 
 def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
     """A row for each of ours, with what was measured beside it."""
-    ours = [each for each, *_ in groups]
-    for each, *others in groups:
-        network = f"{each.family} {each.layers} x {each.width}"
-        row = {"date": each.date, "device": each.device, "network": network} | table.row_of(each)
-        for other in others:
+    measured = [measurement for measurement, *_ in groups]
+    for measurement, *references in groups:
+        network = f"{measurement.family} {measurement.layers} x {measurement.width}"
+        row = {"date": measurement.date, "device": measurement.device, "network": network} | table.row_of(measurement)
+        for reference in references:
             row |= {
-                other.software: table.rounded(other.sequences_per_second),
-                "ratio": round(other.step_seconds / each.step_seconds, 3),
+                reference.software: table.rounded(reference.sequences_per_second),
+                "ratio": round(reference.step_seconds / measurement.step_seconds, 3),
             }
-        weak = table.scaling(each, ours, "weak") if each.processes > 1 else None
-        yield row | {"speed_up": table.speed_up(each, ours), "weak": weak}
+        weak = table.scaling(measurement, measured, "weak") if measurement.processes > 1 else None
+        yield row | {"speed_up": table.speed_up(measurement, measured), "weak": weak}
 
 
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
     """All tables of a report that have a row."""
     more = (*comparisons.tables(report), *_speeds(report))
-    return [*tables(report), *(each for each in more if each.rows)]
+    return [*tables(report), *(entry for entry in more if entry.rows)]
 
 
 def title(report: Mapping[str, Any]) -> str:
     """Of a page without runs."""
-    names = [cut(each["bench"]) for each in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
+    names = [cut(speed["bench"]) for speed in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
     return names[0] if len(names) == 1 else "Speeds and comparisons" if report["comparisons"] else "Speeds"
 
 
@@ -169,7 +169,7 @@ def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         yield _published(report, number)
         which = _which(bench["rows"]) or ["length", "batch", "precision"]
         for key, name, names in PARTS:
-            if any(row.get(one) for row in bench["rows"] for one in names):
+            if any(row.get(column) for row in bench["rows"] for column in names):
                 yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*which, *names])
         train = "rows over rates of all lengths; speed-up: t of fp32 or TF32 over t of these"
         yield _grid(report, ("speeds", number, "time_to_train"), f"hours-{number}", f"Time to train: {title}", train)
@@ -193,7 +193,7 @@ def _which(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _named(item: tuple[str, Any]) -> str:
     name, value = item
-    return str(value) if name in ("device", "network", "settings") else f"{name} {_shown(value)}"
+    return str(value) if name in ("device", "network", "settings") else f"{name} {_cell(value)}"
 
 
 def _grid(
@@ -206,7 +206,7 @@ def _grid(
         path for row in rows for path in _paths(row) if path[0] not in without and (not only or path[0] in only)
     )
     for number in range(len(rows)):
-        cells.add(*(cells.at((*at, number, *path), _shown) for path in paths))
+        cells.add(*(cells.at((*at, number, *path), _cell) for path in paths))
     return cells.table(
         key, title, [" ".join([NAMES.get(path[0], path[0].replace("_", " ")), *path[1:]]) for path in paths], about
     )
@@ -220,7 +220,7 @@ def _paths(row: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield (name,)
 
 
-def _shown(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return table.digits(value) if isinstance(value, int | float) else cut(str(value))
@@ -229,15 +229,15 @@ def _shown(value: Any) -> str:
 def _published(report: Mapping[str, Any], number: int) -> ReportTable:
     """Others' figures for the same work, each beside the row of ours that it is of."""
     cells, bench = Cells(report), report["speeds"][number]
-    for row, ours in enumerate(bench["rows"]):
-        for other, figure in enumerate(ours.get("published") or []):
-            own, at = ("speeds", number, "rows", row), ("speeds", number, "rows", row, "published", other)
-            like_them = next((key for key in LIKE_THEM if key in ours), "")
+    for row, measured in enumerate(bench["rows"]):
+        for index, figure in enumerate(measured.get("published") or []):
+            base, at = ("speeds", number, "rows", row), ("speeds", number, "rows", row, "published", index)
+            like_them = next((key for key in LIKE_THEM if key in measured), "")
             cells.add(
-                *(cells.at((*own, key), _shown)
+                *(cells.at((*base, key), _cell)
                   for key in ("length", "batch", "precision", "sequences_per_second", like_them)),
-                *(cells.at((*at, key), _shown) for key in ("devices", "device", "sequences_per_second")),
-                *(cells.at((*at, "latency_ms", n), _shown) if "latency_ms" in figure else ReportCell("")
+                *(cells.at((*at, key), _cell) for key in ("devices", "device", "sequences_per_second")),
+                *(cells.at((*at, "latency_ms", n), _cell) if "latency_ms" in figure else ReportCell("")
                   for n in range(4)),
                 ReportCell("other" if figure["other_hardware"] else "same"),
             )  # fmt: skip
@@ -266,11 +266,11 @@ def _bars(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator
     """A row's own and what was measured beside it; called by what tells it from other rows."""
     names = [name for name in _which(rows) if row.get(name) is not None]
     parts = [
-        f"{NAMES.get(name, name)} {_shown(row[name])}" if isinstance(row[name], int) else str(row[name])
+        f"{NAMES.get(name, name)} {_cell(row[name])}" if isinstance(row[name], int) else str(row[name])
         for name in names
     ]
     called = ", ".join(parts) or "as the recipe has it"
     yield called, row["sequences_per_second"], "ours"
-    for other in ("transformers", "padded"):
-        if other in row:
-            yield f"{called}: {other}", row[other], "theirs"
+    for reference in ("transformers", "padded"):
+        if reference in row:
+            yield f"{called}: {reference}", row[reference], "theirs"

@@ -76,7 +76,9 @@ def count(value: float) -> str:
     """`1,064,960`, `21.4 M`, `3.3 B`."""
     if abs(value) < 10_000_000:
         return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.3g}"
-    unit, name = next(each for each in ((1e15, "e15"), (1e12, " T"), (1e9, " B"), (1e6, " M")) if abs(value) >= each[0])
+    unit, name = next(
+        scale for scale in ((1e15, "e15"), (1e12, " T"), (1e9, " B"), (1e6, " M")) if abs(value) >= scale[0]
+    )
     return f"{value / unit:,.2f}{name}"
 
 
@@ -147,31 +149,33 @@ def _runs(report: Mapping[str, Any]) -> ReportTable:
 
 def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
     """Settings below each other where few recipes are compared, else recipes."""
-    for number, one in enumerate(report["differences"]):
+    for number, difference in enumerate(report["differences"]):
         at: Path = ("differences", number, "rows")
-        names = [cut(report["groups"][group]["name"]) for group in one["groups"]]
+        names = [cut(report["groups"][group]["name"]) for group in difference["groups"]]
         cells = Cells(report)
         if len(names) <= 6:
             head = ["setting", *names]
-            for row, _ in enumerate(one["rows"]):
-                own = [cells.at((*at, row, "values", column), words) for column in range(len(names))]
+            for row, _ in enumerate(difference["rows"]):
+                values = [cells.at((*at, row, "values", column), words) for column in range(len(names))]
                 cells.add(
-                    cells.at((*at, row, "setting"), str), *(each if each.text else ReportCell("–") for each in own)
+                    cells.at((*at, row, "setting"), str), *(cell if cell.text else ReportCell("–") for cell in values)
                 )
         else:
-            head = ["recipe", *(row["setting"] for row in one["rows"])]
-            for column, group in enumerate(one["groups"]):
-                own = [cells.at((*at, row, "values", column), words) for row in range(len(one["rows"]))]
-                cells.add(cells.at(("groups", group, "name"), cut), *(e if e.text else ReportCell("–") for e in own))
-        about = f"the settings in which the recipes of `{one['verb']}` differ; –: a recipe has no such setting"
-        yield cells.table(f"differences-{one['verb']}", f"How the recipes differ: {one['verb']}", head, about)
+            head = ["recipe", *(row["setting"] for row in difference["rows"])]
+            for column, group in enumerate(difference["groups"]):
+                values = [cells.at((*at, row, "values", column), words) for row in range(len(difference["rows"]))]
+                cells.add(cells.at(("groups", group, "name"), cut), *(e if e.text else ReportCell("–") for e in values))
+        about = f"the settings in which the recipes of `{difference['verb']}` differ; –: a recipe has no such setting"
+        yield cells.table(
+            f"differences-{difference['verb']}", f"How the recipes differ: {difference['verb']}", head, about
+        )
 
 
 def _scores(report: Mapping[str, Any]) -> ReportTable:
     cells = Cells(report)
     for number, group in enumerate(report["groups"]):
-        for row, one in enumerate(group["scores"]):
-            if one["score"] in COUNTS or (one["runs"] == 1 and _is_trial(report, group)):
+        for row, entry in enumerate(group["scores"]):
+            if entry["score"] in COUNTS or (entry["runs"] == 1 and _is_trial(report, group)):
                 continue
             at: Path = ("groups", number, "scores", row)
             cells.add(
@@ -309,12 +313,12 @@ def _environment(report: Mapping[str, Any]) -> ReportTable:
     cells, seen = Cells(report), dict[str, list[int]]()
     for number, run in enumerate(report["runs"]):
         if run["environment"]:
-            own = {key: value for key, value in run["environment"].items() if key != "command"}
-            seen.setdefault(json.dumps([own, run["machine"]]), []).append(number)
+            facts = {key: value for key, value in run["environment"].items() if key != "command"}
+            seen.setdefault(json.dumps([facts, run["machine"]]), []).append(number)
     keys = list(dict.fromkeys(key for run in report["runs"] for key in run["environment"] if key != "command"))
     for numbers in seen.values():
         names = [report["runs"][number]["name"] for number in numbers]
         at: Path = ("runs", numbers[0])
-        who = ReportCell(cut(names[0]) + (f" and {len(names) - 1} more" if names[1:] else ""))
-        cells.add(who, cells.at((*at, "machine"), cut), *(cells.at((*at, "environment", key), words) for key in keys))
+        runs = ReportCell(cut(names[0]) + (f" and {len(names) - 1} more" if names[1:] else ""))
+        cells.add(runs, cells.at((*at, "machine"), cut), *(cells.at((*at, "environment", key), words) for key in keys))
     return cells.table("environment", "Environment", ("runs", "devices", *keys))

@@ -19,9 +19,9 @@ LARGEST = 1e300  # of numbers that are taken for some
 def clean(value: Any) -> Any:
     """As it is, but for what no JSON holds: numbers that are none or endless are null, half characters are `?`."""
     if isinstance(value, Mapping):
-        return {written(str(key)): clean(each) for key, each in value.items()}
+        return {written(str(key)): clean(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [clean(each) for each in value]
+        return [clean(inner) for inner in value]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
@@ -42,10 +42,10 @@ def number(value: object) -> float | None:
 
 def count(value: object) -> int | float | None:
     """A number as it stands, whole where it is."""
-    return None if (own := number(value)) is None else int(own) if own == int(own) else own
+    return None if (result := number(value)) is None else int(result) if result == int(result) else result
 
 
-def stands(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Is there such a file? Not as far as known where nobody may look."""
     try:
         return path.exists()
@@ -73,17 +73,17 @@ def table(value: object) -> dict[str, Any]:
 
 def tables(value: object) -> list[dict[str, Any]]:
     """The tables of a list; empty where it is none."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def shaped(path: Path, facts: dict[str, Any], shape: Any, remedy: str) -> dict[str, Any]:
     """The facts of a file as they stand, cleaned; one in which any is of another kind than it has to be is damaged."""
-    own = table(clean(facts))
+    cleaned = table(clean(facts))
     try:
-        msgspec.convert(own, shape)
+        msgspec.convert(cleaned, shape)
     except msgspec.ValidationError as error:
         raise DataError(path, f"is damaged: {error}", "", remedy) from None
-    return own
+    return cleaned
 
 
 @functools.cache

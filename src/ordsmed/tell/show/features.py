@@ -94,33 +94,34 @@ def features() -> list[Feature]:
     ]  # fmt: skip
 
 
-def lines(asked: Sequence[Feature], family: str = "") -> list[str]:
+def lines(features: Sequence[Feature], family: str = "") -> list[str]:
     """A row a feature with all families, or of one family each with how it is had or why not."""
     shown = [family, ""] if family else families()
     rows = [["", *shown]]
-    for group, own in _grouped(asked):
+    for group, group_features in _grouped(features):
         rows.append([group, *("" for _ in shown)])
-        for each in own:
-            cells = [each.cells[one] for one in ([family] if family else families())]
-            rows.append([f"  {each.name}", *(one.sign for one in cells), *(one.detail for one in cells if family)])
+        for feature in group_features:
+            cells = [feature.cells[name] for name in ([family] if family else families())]
+            details = [cell.detail for cell in cells if family]
+            rows.append([f"  {feature.name}", *(cell.sign for cell in cells), *details])
     return table(rows)
 
 
-def facts(asked: Sequence[Feature], family: str = "") -> list[dict[str, Any]]:
+def facts(features: Sequence[Feature], family: str = "") -> list[dict[str, Any]]:
     """The same for a program."""
     if family:
-        asked = [dataclasses.replace(each, cells={family: each.cells[family]}) for each in asked]
-    return [dataclasses.asdict(feature) for feature in asked]
+        features = [dataclasses.replace(feature, cells={family: feature.cells[family]}) for feature in features]
+    return [dataclasses.asdict(feature) for feature in features]
 
 
-def markdown(asked: Sequence[Feature], family: str = "") -> list[str]:
+def markdown(features: Sequence[Feature], family: str = "") -> list[str]:
     """For docs: a table a group, or of one family a line a group."""
     written: list[str] = []
-    for group, own in _grouped(asked):
+    for group, members in _grouped(features):
         if family:
-            written += _line(group, {each.name: each.cells[family] for each in own})
+            written += _line(group, {feature.name: feature.cells[family] for feature in members})
             continue
-        rows = [[each.name, *(each.cells[one].sign for one in families())] for each in own]
+        rows = [[feature.name, *(feature.cells[name].sign for name in families())] for feature in members]
         written += [f"### {group[0].upper()}{group[1:]}", "", *rows_of(["", *families()], rows), ""]
     return written
 
@@ -128,19 +129,19 @@ def markdown(asked: Sequence[Feature], family: str = "") -> list[str]:
 def _line(group: str, cells: dict[str, Cell]) -> list[str]:
     """What a family has of a group, and what it lacks, in as many lines as that takes."""
     had = [
-        name + (f" (`{one.needs}`)" if one.needs else "") + (f": {one.detail}" if one.detail else "")
-        for name, one in cells.items()
-        if one.has
+        name + (f" (`{cell.needs}`)" if cell.needs else "") + (f": {cell.detail}" if cell.detail else "")
+        for name, cell in cells.items()
+        if cell.has
     ]
-    lacked = [name for name, one in cells.items() if not one.has]
-    text = ("; " if any(": " in each for each in had) else ", ").join(had)
+    lacked = [name for name, cell in cells.items() if not cell.has]
+    text = ("; " if any(": " in part for part in had) else ", ").join(had)
     text += f"{'. ' if had else ''}Not: {', '.join(lacked)}" if lacked and group != FILES else ""
     return textwrap.wrap(f"- **{group}**: {text}.", WIDE, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _grouped(asked: Sequence[Feature]) -> list[tuple[str, list[Feature]]]:
-    groups = dict.fromkeys(each.group for each in asked)
-    return [(group, [each for each in asked if each.group == group]) for group in groups]
+def _grouped(features: Sequence[Feature]) -> list[tuple[str, list[Feature]]]:
+    groups = dict.fromkeys(feature.group for feature in features)
+    return [(group, [feature for feature in features if feature.group == group]) for group in groups]
 
 
 def _row(group: str, name: str, ask: Callable[[str], Cell]) -> Feature:
@@ -155,8 +156,8 @@ def _listed(names: Sequence[str]) -> Cell:
     return Cell(bool(names), detail=", ".join(names))
 
 
-def _small(family: str, **other: Any) -> Any:
-    return dataclasses.replace(menu.load("models", family)().smaller(WIDTH, LAYERS), **other)
+def _small(family: str, **changes: Any) -> Any:
+    return dataclasses.replace(menu.load("models", family)().smaller(WIDTH, LAYERS), **changes)
 
 
 def _both(family: str) -> Iterator[tuple[str, Any]]:
@@ -169,15 +170,15 @@ def _both(family: str) -> Iterator[tuple[str, Any]]:
 
 def _tried(family: str, attempt: Callable[[Any], object]) -> Cell:
     """What is refused is told as the usual settings are refused."""
-    why = ""
+    reason = ""
     for needs, network in _both(family):
         try:
             attempt(network)
         except OrdsmedError as error:
-            why = why or str(error)
+            reason = reason or str(error)
         else:
             return Cell(True, needs)
-    return Cell(False, detail=why)
+    return Cell(False, detail=reason)
 
 
 def _objective(kind: str, family: str) -> Cell:
@@ -254,8 +255,8 @@ def _formats() -> Iterator[Feature]:
 
 def _classes(family: str, *, task: bool) -> Cell:
     """The classes there, by both choices of what a token sees."""
-    own = [pair for _, network in _both(family) for pair in network.architectures.items()]
-    return _listed(list(dict.fromkeys(name for role, name in own if role and (role in TASK_CLASSES) == task)))
+    pairs = [pair for _, network in _both(family) for pair in network.architectures.items()]
+    return _listed(list(dict.fromkeys(name for role, name in pairs if role and (role in TASK_CLASSES) == task)))
 
 
 @functools.cache

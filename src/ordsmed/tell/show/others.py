@@ -43,7 +43,7 @@ def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
     if form is None and place.is_file():
         return [f"{name}: a vocabulary", *where, f"  {_pieces(Tokenizer.load(place))}"]
     form = form or taken_over.recognised(place)
-    return [f"{name}: {kind_of(form)}", *where, *(f"  {line}" for line in _told(form, place, overrides))]
+    return [f"{name}: {kind_of(form)}", *where, *(f"  {line}" for line in _details(form, place, overrides))]
 
 
 def refuse_absent(name: str) -> None:
@@ -55,14 +55,16 @@ def refuse_absent(name: str) -> None:
         raise RecipeError(name, "is no recipe and leads to no folder", "", remedy)
 
 
-def _told(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
+def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
     if kind_of(form) == foreign.FORMAT:
         if overrides:
             raise RecipeError(place, f"is a Hugging Face folder, but {overrides[0]} is given", "no override")
         return _hugging_face(form, place)
     imported = form.read(place, overrides)
-    held = imported.tensors
-    shapes = held.shapes if isinstance(held, Held) else {name: tuple(one.shape) for name, one in held.items()}
+    tensors = imported.tensors
+    shapes = (
+        tensors.shapes if isinstance(tensors, Held) else {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    )
     left = [note.removeprefix(f"{place}: ") for note in imported.notes]
     prefix = bundle.find(place)
     slots = sum(bool(google.SLOTS.search(name)) for name in bundle.names(prefix)) if prefix else 0
@@ -79,10 +81,10 @@ def _hugging_face(form: Any, place: Path) -> list[str]:
     learned = form.learned(place, model)
     with torch.device("meta"):
         network = learned.build(model, tokenizer).networks()[""]
-    held = weights.foreign_shapes(place)
-    left = weights.left_out(held, network.tensors(), network.settings.names())
+    shapes = weights.foreign_shapes(place)
+    left = weights.left_out(shapes, network.tensors(), network.settings.names())
     notes = [f"of heads that are not asked for, left out: {', '.join(left)}"] if left else []
-    return [*_network(model, learned), *_sizes(held.values(), tokenizer), *notes]
+    return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]
 
 
 def _network(model: Any, learned: Any) -> list[str]:

@@ -67,15 +67,15 @@ def show(
         ]
     if kind_of_folder(name) is FolderKind.STABILITY:
         return [f"{name}: {FolderKind.STABILITY.value}", *state.lines(Path(name))]
-    with run.at_home(name) as own:
-        recipe, kind = read(own, overrides, site=site)
-        folder = Path(own) if kind_of_folder(own).made else None
+    with run.at_home(name) as folder_name:
+        recipe, kind = read(folder_name, overrides, site=site)
+        folder = Path(folder_name) if kind_of_folder(folder_name).made else None
         stands, lines = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
             several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
             try:
-                lines = _trials(several, own) if several and folder is None else []
-                plan = PLANS[kind].read(own, overrides, layout=layout, site=site, devices=devices)
+                lines = _trials(several, folder_name) if several and folder is None else []
+                plan = PLANS[kind].read(folder_name, overrides, layout=layout, site=site, devices=devices)
                 lines += plan.lines()
                 recipe = several or plan.recipe
             except OrdsmedError as error:
@@ -93,8 +93,8 @@ def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequ
     """A training that is about to be started: how its run stands, or the settings of its recipe; and its plan."""
     if not kind_of_folder(name).made:
         return [f"{name}: {recipe.verb}", *_settings(recipe, [name, *overrides], defaults=False), *lines]
-    with run.at_home(name) as own:
-        stands = state.lines(Path(own))
+    with run.at_home(name) as home:
+        stands = state.lines(Path(home))
     return [f"{name}: {recipe.verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
@@ -110,29 +110,29 @@ def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
     """Mesh, batch arithmetic and memory of a training on so many devices."""
-    with run.at_home(name) as own:
-        kind = read(own, overrides, site=site)[1]
+    with run.at_home(name) as home:
+        kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
             raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
-        return PLANS[kind].read(own, overrides, layout=layout, site=site, devices=devices).lying()
+        return PLANS[kind].read(home, overrides, layout=layout, site=site, devices=devices).lying()
 
 
-def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]:
+def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[str]:
     """The settings in which two recipes or runs differ; the overrides are the second one's."""
-    both = (read(one)[0], read(other, overrides)[0])
+    both = (read(first)[0], read(second, overrides)[0])
     flats = [settings.flat(settings.plain(recipe)) for recipe in both]
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
     if not keys:
-        return [f"{one} and {other}: the same settings"]
+        return [f"{first} and {second}: the same settings"]
     wide = max(map(len, keys))
-    lines = [f"{'':{wide}}  {one} | {other}"]
+    lines = [f"{'':{wide}}  {first} | {second}"]
     return lines + [f"{k:{wide}}  {_said(flats[0].get(k))} | {_said(flats[1].get(k))}" for k in keys]
 
 
 def documents(name: str, step: int) -> list[str]:
     """Which documents a step of a run saw, with where each stands in its corpus and how it begins."""
-    with run.at_home(name) as own:
-        return _documents(name, Path(own), step)
+    with run.at_home(name) as home:
+        return _documents(name, Path(home), step)
 
 
 def _documents(name: str, folder: Path, step: int) -> list[str]:
@@ -215,8 +215,8 @@ def _find(name: str, verb: str) -> tuple[Path, str]:
 
 
 def _verb(table: dict[str, Any], name: str) -> str:
-    signs = {"bench": "measure", "evaluate": "probe", "pretrain": "phase", "finetune": "task", "corpus": "source"}
-    for verb, sign in signs.items():
+    marks = {"bench": "measure", "evaluate": "probe", "pretrain": "phase", "finetune": "task", "corpus": "source"}
+    for verb, sign in marks.items():
         if sign in table:
             return verb
     if "tokenizer" in table:
@@ -234,8 +234,8 @@ def _trials(recipe: Finetuning, name: str) -> list[str]:
 def _origin(encoded: Any, document: int) -> str:
     """Where a document of a store stands in the corpus it was encoded from, if that still stands."""
     try:
-        with run.at_home(encoded.folder) as own:
-            corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(own)).corpus)
+        with run.at_home(encoded.folder) as home:
+            corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(home)).corpus)
             return f" ({origin(corpus, 'train', document)})"
     except (OrdsmedError, OSError):
         return ""

@@ -75,8 +75,8 @@ def lines(folder: Path) -> list[str]:
     """The whole."""
     status = sound(folder)
     lines = [f"state: {status.get('state')}{_left(folder, status)}"]
-    if why := status.get("why"):
-        lines.append(f"why: {why}")
+    if reason := status.get("why"):
+        lines.append(f"why: {reason}")
     kind = kind_of_folder(folder)
     if kind in (FolderKind.FINETUNING, FolderKind.TRIALS):
         lines += _fine_tuning(folder, status)
@@ -124,16 +124,14 @@ def _guessed(status: Mapping[str, Any]) -> list[str]:
 
 def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     """How far a pretraining came, its last losses and what it found."""
-    lines, course = [where(folder)], _course(folder)
-    training = [line for line in course if "validation" not in line][-LAST:]
+    lines, metrics = [where(folder)], _metrics(folder)
+    training = [line for line in metrics if "validation" not in line][-LAST:]
     if training:
         first, last = training[0]["step"], training[-1]["step"]
         mean = sum(line["loss"] for line in training) / len(training)
         lines.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
-    if judged := [line for line in course if "validation" in line][-1:]:
-        lines.append(
-            f"validation at step {judged[0]['step']:,}: loss {judged[0]['validation']:.4f}{_beside(judged[0])}"
-        )
+    for line in [line for line in metrics if "validation" in line][-1:]:
+        lines.append(f"validation at step {line['step']:,}: loss {line['validation']:.4f}{_beside(line)}")
     lines += _guessed(status)
     if stretches := status.get("left_out"):
         lines.append(
@@ -167,18 +165,18 @@ def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
         if (table := folder / "trials.md").exists():
             lines += files.lines_of(table)[2:]
     elif recipe.examples:
-        judged = [line for line in _course(folder) if "validation" in line]
-        reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])
+        validations = [line for line in _metrics(folder) if "validation" in line]
+        reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in validations)])
         lines.append(f"step {reached:,} of {total(recipe.phases):,}")
-        best = recipe.best_of(judged)
-        for line in judged:
+        best = recipe.best_of(validations)
+        for line in validations:
             score = f"{recipe.score} {line[recipe.score]:.2f}, " if recipe.score in line else ""
             mark = "  <- best" if line["step"] == best else ""
             lines.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
     return lines
 
 
-def _course(folder: Path) -> list[dict[str, Any]]:
+def _metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
     lines = meters.read(path) if path.exists() else []
     for number, line in enumerate(lines, 1):
@@ -203,10 +201,10 @@ def _scores(folder: Path) -> str:
         facts = found_in(folder)
     except DataError as error:
         return f"not known, for {error}"
-    own, guessed = numbers(facts), numbers(facts.get("guessing", {}))
+    scores, guessed = numbers(facts), numbers(facts.get("guessing", {}))
     return ", ".join(
         f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
-        for key, value in own.items()
+        for key, value in scores.items()
     )
 
 
@@ -221,15 +219,15 @@ def _times(status: Mapping[str, Any]) -> Sequence[str]:
 
 def _facts(key: str, value: Any) -> list[str]:
     """A key of a status with what it holds; of a list of tables a line each; nothing of what is empty."""
-    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-        return [line for each in value for line in _facts(key, each)]
+    if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
+        return [line for entry in value for line in _facts(key, entry)]
     words = _in_words(value)
     return [f"  {key.replace('_', ' ')}: {words}"] if words else []
 
 
 def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
-        parts = ((key, _in_words(each)) for key, each in value.items() if key not in INNER)
+        parts = ((key, _in_words(inner)) for key, inner in value.items() if key not in INNER)
         return ", ".join(f"{key.replace('_', ' ')} {words}" for key, words in parts if words)
     if isinstance(value, list):
         return ", ".join(filter(None, map(_in_words, value)))

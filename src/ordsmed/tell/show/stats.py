@@ -114,9 +114,9 @@ def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: To
     return split
 
 
-def _blocks(found: Iterator[Document]) -> Iterator[list[Document]]:
+def _blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
     block, size = list[Document](), 0
-    for document in found:
+    for document in documents:
         block.append(document)
         size += len(document.text)
         if size > BLOCK:
@@ -167,10 +167,10 @@ def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
     return {name: round(count / total, 4) for name, count in shares.most_common()}, note
 
 
-def _amounts(found: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> list[str]:
+def _amounts(splits: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> list[str]:
     lines = []
-    for name, facts in found.items():
-        counts = ", ".join(f"{value:,} {what}" for what, value in facts.items() if isinstance(value, int))
+    for name, facts in splits.items():
+        counts = ", ".join(f"{value:,} {unit}" for unit, value in facts.items() if isinstance(value, int))
         lines.append(f"{name}: {counts}")
     return lines if tokenizer else [*lines, "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer"]
 
@@ -193,14 +193,14 @@ def _history(status: Mapping[str, Any]) -> list[str]:
     return [
         *_section("sources", sources),
         *_section("cleaning", steps),
-        *_section("left out", [f"{what}: {count:,}" for what, count in gone.items() if count]),
+        *_section("left out", [f"{reason}: {count:,}" for reason, count in gone.items() if count]),
         *_section("duplicates", _duplicates(status.get("duplicates", {}))),
     ]
 
 
-def _duplicates(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"{kind}: {found[kind]:,}" for kind in ("exact", "near") if found.get(kind)]
-    for group in sorted(found.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
+def _duplicates(duplicates: Mapping[str, Any]) -> list[str]:
+    lines = [f"{kind}: {duplicates[kind]:,}" for kind in ("exact", "near") if duplicates.get(kind)]
+    for group in sorted(duplicates.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
         lines.append(f"{group['size']:,} like {group['kept']}: {group['excerpt']}")
     return lines
 

@@ -36,8 +36,8 @@ class Code:
     def row(self) -> list[str]:
         name = f"{self.name} ({self.use})" if self.use == INFERENCE else self.name
         kept = f"{self.maintained}, {self.seen}" if self.seen else self.maintained
-        what, devices = [self.architecture, self.developer, self.requires], [self.multi_gpu, self.multi_node]
-        return [name, *what, *devices, self.training_time, kept]
+        basics, devices = [self.architecture, self.developer, self.requires], [self.multi_gpu, self.multi_node]
+        return [name, *basics, *devices, self.training_time, kept]
 
 
 @dataclass(frozen=True)
@@ -86,35 +86,36 @@ def table() -> dict[str, Any]:
 
 def claims() -> tuple[Claim, ...]:
     """The times that were reported, in the order of the codes."""
-    return tuple(settings.decode(Claim, one, "survey.toml") for one in table()["claim"])
+    return tuple(settings.decode(Claim, row, "survey.toml") for row in table()["claim"])
 
 
 def codes() -> tuple[Code, ...]:
     """All of the survey, in its order."""
     times: dict[str, list[str]] = {}
-    for one in claims():
-        times.setdefault(one.code, []).append(f"{one.work}: {one.time} on {one.on}")
-    decoded = [settings.decode(Code, one, "survey.toml") for one in table()["code"]]
+    for entry in claims():
+        times.setdefault(entry.code, []).append(f"{entry.work}: {entry.time} on {entry.on}")
+    decoded = [settings.decode(Code, entry, "survey.toml") for entry in table()["code"]]
     return tuple(
-        one if one.training_time else replace(one, training_time="; ".join(times[one.name])) for one in decoded
+        entry if entry.training_time else replace(entry, training_time="; ".join(times[entry.name]))
+        for entry in decoded
     )
 
 
 def facts() -> list[dict[str, Any]]:
     """For other programs."""
-    return [settings.plain(one) for one in codes()]
+    return [settings.plain(code) for code in codes()]
 
 
 def lines() -> Iterator[str]:
     """For a screen: a paragraph a code, which is wider than a table may be."""
-    for one in codes():
-        name, architecture, developer, requires, gpu, node, time, kept = one.row
+    for code in codes():
+        name, architecture, developer, requires, gpu, node, time, kept = code.row
         yield f"{name}: {architecture}; {developer}"
-        if one.use != INFERENCE:
+        if code.use != INFERENCE:
             yield f"  multi-GPU {gpu}; multi-node {node}; training time {time}"
         yield f"  requires {requires}; maintained: {kept}"
 
 
 def markdown() -> list[str]:
     """The table of the docs."""
-    return screen.markdown(HEAD, [one.row for one in codes()])
+    return screen.markdown(HEAD, [code.row for code in codes()])

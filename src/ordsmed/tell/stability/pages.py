@@ -8,7 +8,7 @@ from typing import Any
 
 from ordsmed.base.say import many
 from ordsmed.base.screen import markdown
-from ordsmed.tell.report.course import LAST
+from ordsmed.tell.report.learning_curve import LAST
 from ordsmed.tell.stability.results import ended, shown
 
 SHOWN = 6  # scores in a table

@@ -13,7 +13,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, meant
 from ordsmed.base.say import many
 from ordsmed.learn.score.bands import Course
 from ordsmed.learn.score.seeds import LEVEL, is_number, over_seeds
-from ordsmed.tell.report.course import LAST
+from ordsmed.tell.report.learning_curve import LAST
 from ordsmed.tell.show.state import sound
 from ordsmed.tell.stability.plan import Study
 from ordsmed.train import meters

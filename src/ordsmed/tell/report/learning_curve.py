@@ -1,4 +1,4 @@
-"""The course of a run: its metrics file read as a stream, however long, into a bounded number of points.
+"""The learning curve of a run: its metrics file read as a stream, however long, into a bounded number of points.
 
 a file in blocks -> lines -> stretches of lines, each with its lowest, mean and highest loss -> points of a curve
                              (two neighbors become one whenever there are too many)
@@ -30,7 +30,7 @@ COLUMNS = ("step", "low", "mean", "high", "tokens", "hours", "flops")
 Numbers = NDArray[np.float64]
 
 
-class CourseLine(msgspec.Struct, gc=False):
+class MetricsLine(msgspec.Struct, gc=False):
     """What is read of a line; one with `validation` is no step."""
 
     step: float
@@ -41,7 +41,7 @@ class CourseLine(msgspec.Struct, gc=False):
     validation: float | msgspec.UnsetType | None = msgspec.UNSET
 
 
-DECODER = msgspec.json.Decoder(CourseLine)
+DECODER = msgspec.json.Decoder(MetricsLine)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Known:
     processes: Sequence[tuple[int, int]] = ((0, 1),)
 
 
-class Course:
+class LearningCurve:
     """Is fed with a metrics file from its beginning, in any blocks, and knows its curve at any time."""
 
     def __init__(self, known: Known, most: int = MOST) -> None:
@@ -68,8 +68,8 @@ class Course:
         self.no_numbers, self.first_no_number = 0, 0.0
         self.damaged: list[int] = []  # the first few lines that are none
         self.damaged_count = 0
-        self.judged: list[dict[str, Any]] = []
-        self.best_judged: dict[str, Any] | None = None
+        self.validations: list[dict[str, Any]] = []
+        self.best_validation: dict[str, Any] | None = None
         self.stretches = np.empty((0, 9))  # step, low, sum, high, tokens, seconds, flops, numbers, lines
         self.width = 1
         self.pending = np.empty((0, 5))  # lines that make no whole stretch yet: step, loss, tokens, seconds, flops
@@ -107,28 +107,28 @@ class Course:
 
     def _lines(self, text: bytes) -> None:
         """Whole lines."""
-        judged = b'"validation"' in text
+        has_validations = b'"validation"' in text
         try:
             lines = DECODER.decode_lines(text)
-            rows = _columns(_steps(lines) if judged else lines)
+            rows = _columns(_steps(lines) if has_validations else lines)
             self.read += len(lines)
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
             rows = _columns(_steps(list(self._one_by_one(text))))
-        if judged:
-            self._judge(text)
+        if has_validations:
+            self._add_validations(text)
         if len(rows):
             self._add(rows)
 
-    def _one_by_one(self, text: bytes) -> Iterator[CourseLine]:
+    def _one_by_one(self, text: bytes) -> Iterator[MetricsLine]:
         """The lines of a text of which some are no JSON: NaN is read as Python writes it, the rest is left out."""
-        for one in text.split(b"\n"):
-            if not one.strip():
+        for piece in text.split(b"\n"):
+            if not piece.strip():
                 continue
             try:
                 try:
-                    line = DECODER.decode(one)
+                    line = DECODER.decode(piece)
                 except (msgspec.DecodeError, UnicodeDecodeError):
-                    line = msgspec.convert(json.loads(one), CourseLine)
+                    line = msgspec.convert(json.loads(piece), MetricsLine)
                 if None in map(values.number, (line.step, line.phase, line.tokens, line.seconds)):
                     raise ValueError
             except (ValueError, msgspec.ValidationError, RecursionError):
@@ -137,24 +137,24 @@ class Course:
             self.read += 1
             yield line
 
-    def _judge(self, text: bytes) -> None:
+    def _add_validations(self, text: bytes) -> None:
         """Lines of validations, whole, since each task has numbers of its own."""
-        for one in text.split(b"\n"):
-            if b'"validation"' not in one:
+        for piece in text.split(b"\n"):
+            if b'"validation"' not in piece:
                 continue
             try:
-                line = json.loads(one)
+                line = json.loads(piece)
                 step, value = values.number(line["step"]), _number(line["validation"])
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
             if step is None:
                 continue
-            judged = {**line, "step": step, "validation": value}
-            self.judged.append(judged)
-            if math.isfinite(value) and (self.best_judged is None or value < self.best_judged["validation"]):
-                self.best_judged = judged
-        while len(self.judged) > 2 * self.most:
-            self.judged = [*self.judged[:-1:2], self.judged[-1]]
+            validation = {**line, "step": step, "validation": value}
+            self.validations.append(validation)
+            if math.isfinite(value) and (self.best_validation is None or value < self.best_validation["validation"]):
+                self.best_validation = validation
+        while len(self.validations) > 2 * self.most:
+            self.validations = [*self.validations[:-1:2], self.validations[-1]]
 
     def _add(self, rows: Numbers) -> None:
         """Training steps: step, loss, tokens, seconds, phase."""
@@ -224,45 +224,49 @@ class Course:
         result: list[float | None] = []
         for column in (4, 5, 6):
             known = [(x, y) for x, point in zip(steps, points, strict=True) if (y := point[column]) is not None]
-            places, values = [x for x, _ in known], [y for _, y in known]
-            result.append(float(np.interp(step, places, values)) if known else None)
+            positions, values = [x for x, _ in known], [y for _, y in known]
+            result.append(float(np.interp(step, positions, values)) if known else None)
         return result
 
     def facts(self) -> dict[str, Any]:
         """All that is known, as a table that JSON can hold."""
         points = self.points()
-        judged = [[line["step"], _told(line["validation"]), *self.at(line["step"], points)] for line in self.judged]
+        validations = [
+            [line["step"], _finite_or_none(line["validation"]), *self.at(line["step"], points)]
+            for line in self.validations
+        ]
         return {
             "lines": self.read, "steps": self.steps, "step": self.last[0] if self.last else None,
             "tokens": _whole(self.tokens), "hours": self.seconds / 3600,
-            "device_hours": self.device_seconds / 3600, "flops": _told(self.flops) if self.steps else None,
+            "device_hours": self.device_seconds / 3600, "flops": _finite_or_none(self.flops) if self.steps else None,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "loss": float(self.latest[:, 1].mean()) if len(self.latest) else None, "loss_over": len(self.latest),
             "lowest": self.lowest[1] if self.lowest else None, "lowest_at": self.lowest[0] if self.lowest else None,
             "phases": [[phase, first] for phase, first in sorted(self.phases.items())],
             "no_numbers": self.no_numbers, "first_no_number": self.first_no_number or None,
             "damaged": self.damaged, "damaged_count": self.damaged_count,
-            "last_judged": _plain(self.judged[-1]) if self.judged else None, "best_judged": _plain(self.best_judged),
-            "columns": list(COLUMNS), "points": points, "validations": judged,
+            "last_judged": _plain(self.validations[-1]) if self.validations else None,
+            "best_judged": _plain(self.best_validation),
+            "columns": list(COLUMNS), "points": points, "validations": validations,
         }  # fmt: skip
 
 
 def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:
     """The facts of a whole file, and under `cut` what is wrong with its end."""
-    course = Course(known, most)
+    curve = LearningCurve(known, most)
     with path.open("rb") as file:
         while block := file.read(BLOCK):
-            course.feed(block)
-    cut = course.end()
-    return {**course.facts(), "cut": cut}
+            curve.feed(block)
+    cut = curve.end()
+    return {**curve.facts(), "cut": cut}
 
 
-def _steps(lines: Sequence[CourseLine]) -> list[CourseLine]:
+def _steps(lines: Sequence[MetricsLine]) -> list[MetricsLine]:
     """The lines that are of steps, no validations."""
     return [line for line in lines if line.validation is msgspec.UNSET]
 
 
-def _columns(lines: Sequence[CourseLine]) -> Numbers:
+def _columns(lines: Sequence[MetricsLine]) -> Numbers:
     """Step, loss, tokens, seconds and phase of each; the loss is NaN where it is no number, or endless."""
     rows = np.empty((len(lines), 5))
     for column, name in enumerate(("step", "loss", "tokens", "seconds", "phase")):
@@ -292,19 +296,19 @@ def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
 
 def _paired(rows: Numbers) -> Numbers:
     """Two neighbors as one, of an even number."""
-    one, other = rows[::2], rows[1::2]
-    pairs = other.copy()
-    pairs[:, 1] = np.minimum(one[:, 1], other[:, 1])
-    pairs[:, 2] = one[:, 2] + other[:, 2]
-    pairs[:, 3] = np.maximum(one[:, 3], other[:, 3])
-    pairs[:, 7:] = one[:, 7:] + other[:, 7:]
+    even, odd = rows[::2], rows[1::2]
+    pairs = odd.copy()
+    pairs[:, 1] = np.minimum(even[:, 1], odd[:, 1])
+    pairs[:, 2] = even[:, 2] + odd[:, 2]
+    pairs[:, 3] = np.maximum(even[:, 3], odd[:, 3])
+    pairs[:, 7:] = even[:, 7:] + odd[:, 7:]
     return pairs
 
 
 def _different(phases: Numbers) -> list[float]:
     """Each phase once; nearly always there is but one."""
     low = float(phases.min())
-    return [low] if low == phases.max() else [float(each) for each in np.unique(phases)]
+    return [low] if low == phases.max() else [float(phase) for phase in np.unique(phases)]
 
 
 def _exact(step: Sequence[float]) -> list[float]:
@@ -319,7 +323,7 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _told(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -331,5 +335,5 @@ def _plain(line: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A validation's own numbers."""
     if line is None:
         return None
-    own = ((key, value) for key, value in line.items() if key != "phase")
-    return {key: value for key, value in own if values.number(value) is not None}
+    pairs = ((key, value) for key, value in line.items() if key != "phase")
+    return {key: value for key, value in pairs if values.number(value) is not None}
