@@ -114,7 +114,7 @@ def size(tensor: Tensor) -> int:
 _library = torch.library.Library("ordsmed_ledger", "FRAGMENT")
 _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? seen) -> Tensor")
 _library.define(
-    "attention_backward(Tensor slope, Tensor q, Tensor k, Tensor v, Tensor out, Tensor? seen)"
+    "attention_backward(Tensor gradient, Tensor q, Tensor k, Tensor v, Tensor out, Tensor? seen)"
     " -> (Tensor, Tensor, Tensor)"
 )
 
@@ -125,7 +125,7 @@ def _laid(query: Tensor) -> Tensor:
 
 
 _library.impl("attention", lambda q, k, v, seen: _laid(q), "Meta")
-_library.impl("attention_backward", lambda slope, q, k, v, out, seen: (_laid(q), _laid(q), _laid(q)), "Meta")
+_library.impl("attention_backward", lambda gradient, q, k, v, out, seen: (_laid(q), _laid(q), _laid(q)), "Meta")
 
 
 class _Attention(torch.autograd.Function):
@@ -136,10 +136,10 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         *saved, out = ctx.saved_tensors[:3], ctx.saved_tensors[3]
         seen = ctx.saved_tensors[4] if len(ctx.saved_tensors) > 4 else None
-        return (*torch.ops.ordsmed_ledger.attention_backward(slope, *saved[0], out, seen), None)
+        return (*torch.ops.ordsmed_ledger.attention_backward(gradient, *saved[0], out, seen), None)
 
 
 @contextmanager

@@ -239,11 +239,11 @@ def test_recomputing_draws_the_same_dropout_again(recipe: Recipe, kind: str, how
 @needs_bf16
 @pytest.mark.parametrize(("causal", "reach"), [(False, 0), (True, 0), (False, 5)])
 def test_texts_end_to_end_see_what_a_mask_lets_them(causal: bool, reach: int) -> None:
-    """Texts of several lengths in a row, in bf16, beside the definition in fp32 on the CPU: states and slopes."""
+    """Texts of several lengths in a row, in bf16, beside the definition in fp32 on the CPU: states and gradients."""
     parts = torch.tensor([[1] * 20 + [2] * 37 + [0] * 7, [1] * 64])
     torch.manual_seed(0)
     layer = SelfAttention(128, 2, 0.0, causal=causal)
-    x, slope = torch.randn(2, 64, 128), torch.randn(2, 64, 128)
+    x, gradient = torch.randn(2, 64, 128), torch.randn(2, 64, 128)
     mask = parts[:, None, :, None] == parts[:, None, None, :]
     if causal:
         mask = mask & lower(64, mask.device)
@@ -256,7 +256,7 @@ def test_texts_end_to_end_see_what_a_mask_lets_them(causal: bool, reach: int) ->
         own, given = copy.deepcopy(layer).to(device), x.to(device).requires_grad_()
         with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
             out = own(given, seen)
-        out.backward(slope.to(device, out.dtype))
+        out.backward(gradient.to(device, out.dtype))
         states.append([t.detach().float().cpu() for t in (out, given.grad, own.gather.weight.grad)])
     for one, other in zip(*states, strict=True):
         assert (one - other).norm() < 0.02 * one.norm()

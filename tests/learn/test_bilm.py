@@ -137,7 +137,7 @@ def test_judging_leaves_the_state_of_learning_alone(folder: Path) -> None:
 
 @pytest.mark.long
 def test_sampled_words_stand_for_all(folder: Path) -> None:
-    """The same words for all rows of a step, others in the next; over many drawings the slopes point the same way."""
+    """The same words for all rows of a step, others in the next; over many draws the gradients point the same way."""
     rows, objective = made(folder, samples=40)
     one, other, next_one = (rows.batch(numbers) for numbers in (step(0)[:2], step(0)[2:], step(1)))
     assert one.candidates is not None

@@ -70,7 +70,7 @@ def test_every_example_is_told_once_and_in_its_place() -> None:
     assert found["tokens"].tolist() == wanted
     assert means == {"own": (0 + 2 + 4 + 6) / 4}, "what never came has no mean"
     assert (sum(done), len(done) > 2) == (7, True)
-    assert task.states == {(False, False)}, "without dropout and slopes"
+    assert task.states == {(False, False)}, "without dropout and gradients"
     assert task.training, "and it learns on"
 
 

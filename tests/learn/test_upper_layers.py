@@ -17,8 +17,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.learn.task import Task
 from ordsmed.learn.upper_layers import Top, Upper, read, width
+from ordsmed.nn.characters import SPECIAL, listed
 from ordsmed.nn.dropout import begin_micro_batch, number_layers
-from ordsmed.nn.letters import SIGNS, listed
 from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.use.elmo_reader import ElmoReader
 from ordsmed.weights.importing import take_over
@@ -68,7 +68,7 @@ def each_alone(batch: Batch) -> list[Batch]:
 def word_batch(lines: list[str], spare: int = 0) -> Batch:
     """Lines as an ELMo is given them."""
     words = [line.split() for line in lines]
-    numbers = {word: n for n, word in enumerate(dict.fromkeys(w for line in words for w in line), SIGNS)}
+    numbers = {word: n for n, word in enumerate(dict.fromkeys(w for line in words for w in line), SPECIAL)}
     rows = [torch.tensor([0, *(numbers[word] for word in line), 1]) for line in words]
     tokens = nn.functional.pad(nn.utils.rnn.pad_sequence(rows, batch_first=True), (0, spare))
     letters, starts = listed([word.encode() for word in numbers])
@@ -215,12 +215,12 @@ def test_the_same_micro_batch_gives_the_same_bits() -> None:
     model, top = network(family).train(), upper(Top(recurrent=8, layers=2), family).train()
     batch = word_batch(LINES)
 
-    def slopes(step: int) -> list[Tensor]:
+    def gradients(step: int) -> list[Tensor]:
         begin_micro_batch("top", step)
         found = top(read(model, family, batch, every=True), batch)
         return [found, *torch.autograd.grad(found.square().sum(), [*model.parameters(), *top.parameters()])]
 
-    assert all(torch.equal(one, two) for one, two in zip(slopes(1), slopes(1), strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(gradients(1), gradients(1), strict=True))
 
 
 @pytest.mark.parametrize("recurrent", [0, 50])

@@ -130,7 +130,7 @@ def test_an_elmo_reads_in_both_directions(tmp_path: Path) -> None:
     trained: Any = elmo_made(tmp_path)
     texts = ["the newt sat", "a dog ran under the old mat and it sat", "newt", "the unheard newt"]
     objective, known = trained.objective, trained.tokenizer.model["vocab"]
-    from ordsmed.nn.letters import listed, symbols
+    from ordsmed.nn.characters import listed, symbols
 
     for text, forward, backward, mean in zip(
         texts, *(scored(trained, way, texts) for way in ("forward", "backward", "mean")), strict=True

@@ -204,8 +204,8 @@ def attention() -> None:
             try:
                 part = fused.detach()[: cuts[few]].requires_grad_()
                 out = way(part.unbind(2), ends[: few + 1], length, 0.0, causal=causal)
-                (slope,) = torch.autograd.grad(out, part, above.to(out.dtype))
-                print(f"{name}: states and slopes apart from fp64 by {apart([out, slope], [exact, learned])}")
+                (gradient,) = torch.autograd.grad(out, part, above.to(out.dtype))
+                print(f"{name}: states and gradients apart from fp64 by {apart([out, gradient], [exact, learned])}")
                 if not causal:
                     given = part.detach().unbind(2), ends[: few + 1], length, 0.1
                     draws = torch.stack([way(*given, causal=causal).float() for _ in range(50)])

@@ -128,17 +128,17 @@ def sums(rows: int, width: int, *, after: bool, dtype: torch.dtype = BF16) -> No
 def table(rows: int, width: int, seen: int) -> None:
     """A step of Adagrad on a table of which few rows learned."""
     rows, seen = (rows // 4096, seen // 4096 + 1) if SMALL else (rows, seen)
-    slopes = torch.zeros(rows, width, device=DEVICE)
-    slopes[torch.randperm(rows, device=DEVICE)[:seen]] = made(seen, width, dtype=torch.float32)
-    ours, theirs = ((torch.ones_like(slopes), torch.ones_like(slopes)) for _ in range(2))
-    adaptive_step.step(*ours, slopes, 0.2)
-    adaptive_step.plain(*theirs, slopes, 0.2)
+    gradients = torch.zeros(rows, width, device=DEVICE)
+    gradients[torch.randperm(rows, device=DEVICE)[:seen]] = made(seen, width, dtype=torch.float32)
+    ours, theirs = ((torch.ones_like(gradients), torch.ones_like(gradients)) for _ in range(2))
+    adaptive_step.step(*ours, gradients, 0.2)
+    adaptive_step.plain(*theirs, gradients, 0.2)
     name = f"Adagrad {rows} x {width}, {seen} rows learned"
     print(f"{name}: {apart(ours, theirs)} apart", flush=True)
     weights = torch.nn.Parameter(theirs[0])
-    weights.grad = slopes
+    weights.grad = gradients
     fused = torch.optim.Adagrad([weights], 0.2)
-    both(name, lambda: adaptive_step.step(*ours, slopes, 0.2), fused.step, moved=4.0 * slopes.numel())
+    both(name, lambda: adaptive_step.step(*ours, gradients, 0.2), fused.step, moved=4.0 * gradients.numel())
 
 
 def whole_step(layers: int, width: int, words: int) -> None:

@@ -57,11 +57,11 @@ def products() -> None:
     wide = made(1 << (16 if SMALL else 30))
     tell("copy", lambda: wide.clone(), moved=2 * wide.numel() * wide.element_size())
     for inner, outer in ((768, 2304), (768, 768), (768, 3072), (3072, 768), (256, 1024), (1024, 4096), (4096, 1024)):
-        x, weight, slope = made(TOKENS, inner), made(outer, inner), made(TOKENS, outer)
+        x, weight, gradient = made(TOKENS, inner), made(outer, inner), made(TOKENS, outer)
         flops = 2.0 * TOKENS * inner * outer
         tell(f"linear {inner} -> {outer}", lambda x=x, w=weight: F.linear(x, w), flops=flops)  # type: ignore[misc]
-        tell("  to its input", lambda g=slope, w=weight: g @ w, flops=flops)  # type: ignore[misc]
-        tell("  to its weight", lambda g=slope, x=x: g.T @ x, flops=flops)  # type: ignore[misc]
+        tell("  to its input", lambda g=gradient, w=weight: g @ w, flops=flops)  # type: ignore[misc]
+        tell("  to its weight", lambda g=gradient, x=x: g.T @ x, flops=flops)  # type: ignore[misc]
 
 
 def heads() -> None:
@@ -81,14 +81,14 @@ def attention(rows: int, heads: int, length: int, *, causal: bool) -> None:
     rows = max(rows * TOKENS // 65_536, 1)
     fused = made(rows, length, heads, 3, 64).requires_grad_()
     query, key, value = (part.transpose(1, 2) for part in fused.unbind(3))
-    slope, half = made(rows, heads, length, 64), length // 2
+    gradient, half = made(rows, heads, length, 64), length // 2
     mask = torch.zeros(rows, 1, length, length, device=DEVICE, dtype=torch.bfloat16)
     mask[:, :, half:, :half] = mask[:, :, :half, half:] = -torch.inf
     flops = 14.0 * rows * heads * length**2 * 64 / (2 if causal else 1)
 
     def both(seen: Tensor | None, rate: float) -> None:
         out = F.scaled_dot_product_attention(query, key, value, seen, rate, is_causal=causal and seen is None)
-        torch.autograd.grad(out, fused, slope)
+        torch.autograd.grad(out, fused, gradient)
 
     for rate in (0.0, 0.1):
         for name, seen in (("no mask", None), ("mask", mask)):

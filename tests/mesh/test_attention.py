@@ -30,7 +30,7 @@ BERT, PLAIN = bert.Bert(), bert.Bert(attention_dropout=0.0)
     ("network", "layout", "device", "lengths", "said"),
     [
         (PLAIN, {}, CPU, [128], "torch's kernel; texts one by one where that costs less than a mask"),
-        (PLAIN, HALF, CPU, [128], "torch's kernel, slopes by products, which are faster in bf16; texts one by one"),
+        (PLAIN, HALF, CPU, [128], "torch's kernel, gradients by products, which are faster in bf16; texts one by one"),
         (BERT, {}, CPU, [128], "products by hand, for with dropout torch's kernel is slower; texts one by one"),
         (gpt2.Gpt2(attention_dropout=0.0), HALF, CPU, [128, 1024], "which are faster in bf16 to 512 tokens; texts"),
         (gpt2.Gpt2(attention_dropout=0.0), HALF, CPU, [128], "which are faster in bf16; texts"),

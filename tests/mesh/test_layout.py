@@ -469,7 +469,7 @@ def test_what_is_held_and_how_long_it_goes_in_words() -> None:
 
 def test_an_elmo_has_nothing_to_compile() -> None:
     with pytest.raises(
-        RecipeError, match=r"layout.compile: found true, but the slopes of elmo's layers are written by h"
+        RecipeError, match=r"layout.compile: found true, but the gradients of elmo's layers are written by h"
     ):
         Layout(compile=True).check(elmo.Elmo(), [8], 1)
     Layout(compile=True).check(bert.Bert(), [8], 1)

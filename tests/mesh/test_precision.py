@@ -66,12 +66,12 @@ def test_sixteen_bits_learn_almost_the_same(
 @pytest.mark.parametrize("how", ["bf16", "fp16"])
 def test_weights_gradients_and_moments_are_fp32(recipe: Recipe, how: str) -> None:
     job = job_of(recipe(), f'layout.precision="{how}"', "layout.scale=1024.0")
-    slopes: set[torch.dtype] = set()
+    gradients: set[torch.dtype] = set()
     for part in job.parts:
-        part.local.register_post_accumulate_grad_hook(lambda weight: slopes.add(weight.grad.dtype))
+        part.local.register_post_accumulate_grad_hook(lambda weight: gradients.add(weight.grad.dtype))
     learned(job, 1)
     kept = {value.dtype for state in job.optimizer.state.values() for value in state.values()}
-    assert slopes == kept == {part.local.dtype for part in job.parts} == {torch.float32}
+    assert gradients == kept == {part.local.dtype for part in job.parts} == {torch.float32}
 
 
 @pytest.mark.parametrize("offset", [0.0, 14.0, 50.0, -30.0])
@@ -435,9 +435,9 @@ def test_weights_cast_at_once_learn_what_those_cast_one_by_one_do(norms: bool, f
             out = block(x)
         out.float().square().sum().backward()
         assert all(p.dtype == torch.float32 for p in block.parameters())
-        slopes = [p.grad for p in block.parameters()]
-        assert [slope is None for slope in slopes] == [name in frozen for name, _ in block.named_parameters()]
-        found.append([plain, out, *(slope for slope in slopes if slope is not None)])
+        gradients = [p.grad for p in block.parameters()]
+        assert [gradient is None for gradient in gradients] == [name in frozen for name, _ in block.named_parameters()]
+        found.append([plain, out, *(gradient for gradient in gradients if gradient is not None)])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 

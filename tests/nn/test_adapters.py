@@ -65,7 +65,7 @@ def test_at_first_nothing_changes_to_the_bit(family):
 
 
 def test_fresh_adapters_are_as_the_authors_had_them():
-    """Kaiming's for a slope of sqrt(5): uniform to 1 / sqrt(width), whatever the rank; up begins as 0."""
+    """Kaiming's for a gradient of sqrt(5): uniform to 1 / sqrt(width), whatever the rank; up begins as 0."""
     model, _ = adapted(rank=16)
     layer = model.blocks[1].attention.mix
     assert float(layer.adapter_down.detach().abs().max()) == pytest.approx(32**-0.5, rel=0.02)

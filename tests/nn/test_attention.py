@@ -84,13 +84,13 @@ def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
 def test_head_by_head_is_torch_s_operators_one_by_one(causal, parts, at_a_time, monkeypatch):
-    """To the last digits, dropout and its slopes included: each machine sums small products up as it likes."""
+    """To the last digits, dropout and its gradients included: each machine sums small products up as it likes."""
     monkeypatch.setattr(cpu_attention, "HELD", at_a_time)
     layer, seen = layer_of(causal, 0.4).train(), visibility(parts, causal=causal)
-    fused, slope = torch.randn(B, T, H, 3, D // H, requires_grad=True), torch.randn(B, T, H, D // H)
+    fused, gradient = torch.randn(B, T, H, 3, D // H, requires_grad=True), torch.randn(B, T, H, D // H)
     begin_micro_batch(3)
     out = layer._attend_by_head(fused, seen)
-    out.backward(slope)
+    out.backward(gradient)
     found, fused.grad = fused.grad, None
     query, key, value = (part.transpose(1, 2) for part in fused.unbind(3))
     scores = torch.matmul(query * layer.scale, key.transpose(-1, -2))
@@ -100,7 +100,7 @@ def test_head_by_head_is_torch_s_operators_one_by_one(causal, parts, at_a_time, 
     left = scores.softmax(-1) * layer.dropout.mask(scores.shape, torch.float32)
     assert 0.2 < (left[..., 0, 0] == 0).float().mean() < 0.7
     wanted = torch.matmul(left, value).transpose(1, 2)
-    wanted.backward(slope)
+    wanted.backward(gradient)
     assert torch.allclose(out, wanted, rtol=1e-5, atol=1e-6)
     assert torch.allclose(found, fused.grad, rtol=1e-5, atol=1e-6)
 
@@ -128,7 +128,7 @@ def test_slopes_by_blocks_are_those_of_torch_s_kernel(seen, causal, held, querie
     counted = []
     plain = BackByBlocks.apply
     monkeypatch.setattr(BackByBlocks, "apply", lambda *args: counted.append(1) or plain(*args))
-    slopes = []
+    gradients = []
     for half in (True, False):
         layer = layer_of(causal).train()
         torch.manual_seed(2)
@@ -136,9 +136,9 @@ def test_slopes_by_blocks_are_those_of_torch_s_kernel(seen, causal, held, querie
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             out = layer(x, SEEN[seen](causal))
         out.float().square().sum().backward()
-        slopes.append([x.grad, *(p.grad for p in layer.parameters())])
+        gradients.append([x.grad, *(p.grad for p in layer.parameters())])
     assert counted
-    for one, other in zip(*slopes, strict=True):
+    for one, other in zip(*gradients, strict=True):
         assert (one - other).norm() <= 0.03 * other.norm()
 
 
@@ -317,7 +317,7 @@ def test_a_reach_that_holds_a_whole_row_changes_nothing(length: int, reach: int,
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("length", "reach"), [(32, 4), (37, 4), (40, 5), (9, 1)])
 def test_neighbors_by_blocks_are_the_same_as_by_a_mask(length, reach, causal, texts, monkeypatch):
-    """Values and slopes, of rows that blocks fill and rows that they do not; of one text, several, and with padding."""
+    """Values and gradients, of rows that blocks fill and others; of one text, several, and with padding."""
     torch.manual_seed(1)
     block = Looker(causal).train()
     cuts = [[0] * 3, [length // 3, 0, length // 2]][texts != "one"]

@@ -39,16 +39,16 @@ def made(into: int = 48, *, bias: bool = True) -> tuple[nn.Linear, Tensor, Tenso
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_three_products_are_of_numbers_in_8_bits(bias: bool) -> None:
     """21 rows, which are no multiple of 16."""
-    layer, x, slopes = made(bias=bias)
-    slopes = slopes.to(BF16).float()
+    layer, x, gradients = made(bias=bias)
+    gradients = gradients.to(BF16).float()
     assert use_fp8(nn.Sequential(layer)) == 1
     x.requires_grad_()
     with torch.autocast("cpu", BF16):
         out = layer(x)
     assert out.dtype == BF16
-    out.backward(slopes.to(BF16))
+    out.backward(gradients.to(BF16))
     small_x, small_w = (rounded(t.detach(), FORWARD) for t in (x, layer.weight))
-    small = rounded(slopes, BACKWARD)
+    small = rounded(gradients, BACKWARD)
     product = (small_x @ small_w.T) + (layer.bias.detach() if bias else 0)
     torch.testing.assert_close(out.detach().double(), product, rtol=2**-7 if bias else 2**-8, atol=0.02)
     assert x.grad is not None
@@ -57,7 +57,7 @@ def test_the_three_products_are_of_numbers_in_8_bits(bias: bool) -> None:
     assert layer.weight.grad is not None
     torch.testing.assert_close(layer.weight.grad.double(), own, rtol=1e-5, atol=1e-4)
     if bias:
-        torch.testing.assert_close(layer.bias.grad, slopes.sum((0, 1)), rtol=1e-2, atol=0.05)
+        torch.testing.assert_close(layer.bias.grad, gradients.sum((0, 1)), rtol=1e-2, atol=0.05)
 
 
 def test_torch_s_own_product_gives_the_same() -> None:
@@ -124,14 +124,14 @@ def test_it_learns_almost_the_same(recipe: Recipe, kind: str, objective: str) ->
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_it_compiles_to_one_graph() -> None:
-    layer, x, slopes = made()
+    layer, x, gradients = made()
     use_fp8(nn.Sequential(layer))
     results = []
     for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
         layer.weight.grad = None
         with torch.autocast("cpu", BF16):
             out = call(x)
-        out.backward(slopes.to(BF16))
+        out.backward(gradients.to(BF16))
         results.append((out.detach(), layer.weight.grad))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
     torch._dynamo.reset()
@@ -176,12 +176,12 @@ def test_a_network_without_such_layers_is_refused(recipe: Recipe) -> None:
 def test_no_product_is_made_for_what_does_not_learn(
     learns: str, products: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, x, slopes = made()
+    layer, x, gradients = made()
     use_fp8(nn.Sequential(layer))
     counted, product = [], fp8._product
     monkeypatch.setattr(fp8, "_product", lambda *given: (counted.append(1), product(*given))[1])
     x.requires_grad_(learns == "input")
     with torch.autocast("cpu", BF16):
         out = layer(x)
-    out.backward(slopes.to(out.dtype))
+    out.backward(gradients.to(out.dtype))
     assert len(counted) == products

@@ -175,7 +175,7 @@ def written_down(
 
 @pytest.mark.parametrize("chunk", [1 << 24, 40])
 def test_a_sampled_loss_is_the_written_one(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and slopes; targets among the candidates do not count twice; scores far from 0 do not run over."""
+    """Values and gradients; targets among the candidates do not count twice; scores far from 0 do not run over."""
     monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
     torch.manual_seed(0)
     hidden, table, bias = torch.randn(14, 5), torch.randn(50, 5) * 3, torch.randn(50) * 20
@@ -249,7 +249,7 @@ def split_over_ranks(monkeypatch, hidden, table, bias, work):
 def test_a_split_table_gives_what_the_whole_one_gives(
     chunk: int, by_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Value and slopes on every rank, with scores far above those that need no shift."""
+    """Value and gradients on every rank, with scores far above those that need no shift."""
     monkeypatch.setattr(loss, "BY_HAND", by_hand)
     monkeypatch.setattr(loss, "DEVICE_SCORES", chunk)
     monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
@@ -269,10 +269,10 @@ def test_a_split_table_gives_what_the_whole_one_gives(
     ):
         assert near(value, wanted.detach())
         held = [F.pad(to_table, (0, 0, 0, PADDED - V)), F.pad(to_bias, (0, PADDED - V))]
-        slopes = [to_hidden, *(whole[first : first + count] for whole in held)]
-        for leaf, slope in zip(leaves, slopes, strict=True):
+        expected = [to_hidden, *(whole[first : first + count] for whole in held)]
+        for leaf, gradient in zip(leaves, expected, strict=True):
             grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-            assert (grad - slope).abs().max() <= 1e-4 * to_table.abs().max()
+            assert (grad - gradient).abs().max() <= 1e-4 * to_table.abs().max()
 
 
 @WAYS
@@ -352,8 +352,8 @@ def test_rows_behind_the_vocabulary_are_void() -> None:
     wanted = token_loss(hidden, table[:count], bias[:count], targets, weights)
     found = token_loss(hidden, table, bias, targets, weights, count)
     assert torch.equal(found, wanted)
-    slopes = gradients(found, (table, bias))
-    assert all(slope[:count].any() and not slope[count:].any() for slope in slopes)
+    learned = gradients(found, (table, bias))
+    assert all(gradient[:count].any() and not gradient[count:].any() for gradient in learned)
     with torch.no_grad():
         bias[count:] += 100
         assert torch.equal(
@@ -363,7 +363,7 @@ def test_rows_behind_the_vocabulary_are_void() -> None:
 
 
 def test_sixteen_bits_in_chunks_learn_what_they_learn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every chunk's part of the table's slope counts."""
+    """Every chunk's part of the table's gradient counts."""
     inputs, found = asked(weighted=False), []
     for chunk in (1 << 24, 6 * V):
         monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
@@ -418,8 +418,8 @@ def test_a_device_in_16_bits_pads_the_vocabulary_and_learns_the_same(
         ours = token_loss(*inputs)
     found = gradients(ours, inputs[:3])
     assert near(ours.detach(), theirs.detach(), bound)
-    assert [slope.shape for slope in found] == [leaf.shape for leaf in inputs[:3] if leaf is not None]
-    assert all(near(mine, slope, 2 * bound) for mine, slope in zip(found, wanted, strict=True))
+    assert [gradient.shape for gradient in found] == [leaf.shape for leaf in inputs[:3] if leaf is not None]
+    assert all(near(mine, gradient, 2 * bound) for mine, gradient in zip(found, wanted, strict=True))
 
 
 def test_fp16_learns_of_words_that_are_all_but_never_right(on_device: None) -> None:
@@ -454,7 +454,7 @@ def test_a_device_hits_and_draws_what_a_cpu_does(monkeypatch: pytest.MonkeyPatch
 
 def test_in_validation_nothing_is_kept_for_learning(on_device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = asked()
-    monkeypatch.setattr(loss, "_Slopes", None)
+    monkeypatch.setattr(loss, "_Gradients", None)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         value = token_loss(*inputs)
         hits = token_hits(inputs[0].bfloat16(), *inputs[1:])
@@ -487,8 +487,8 @@ def confident(share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def rounded_once(scores: Tensor, hidden: Tensor, table: Tensor, targets: Tensor) -> list[Tensor]:
     """As others do it: shares less the targets' 1 in fp32, rounded to bf16, then the products."""
-    slopes = (scores.softmax(1) - F.one_hot(targets, len(table))).bfloat16()
-    return [slopes @ table, slopes.T @ hidden, slopes.float().sum(0)]
+    gradients = (scores.softmax(1) - F.one_hot(targets, len(table))).bfloat16()
+    return [gradients @ table, gradients.T @ hidden, gradients.float().sum(0)]
 
 
 @pytest.mark.parametrize("by_hand", [("cpu",), ()])
@@ -502,9 +502,9 @@ def test_gradients_in_bf16_are_no_rougher_than_softmax_less_1_rounded_once(
     monkeypatch.setattr(loss, "DEVICE_SCORES", 100 * 300)
     hidden, table, bias, targets = confident(share)
     scores = (hidden @ table.T).float()
-    slopes = scores.double().softmax(1) - F.one_hot(targets, len(table))
+    gradients = scores.double().softmax(1) - F.one_hot(targets, len(table))
     assert float(scores.softmax(1).gather(1, targets[:, None]).mean()) == pytest.approx(share, abs=0.01)
-    exact = [slopes @ table.double(), slopes.T @ hidden.double(), slopes.sum(0)]
+    exact = [gradients @ table.double(), gradients.T @ hidden.double(), gradients.sum(0)]
     leaves = [hidden.requires_grad_(), table.float().requires_grad_(), bias.requires_grad_()]
     with torch.autocast("cpu", torch.bfloat16):
         found = torch.autograd.grad(token_loss(*leaves, targets, torch.ones(len(hidden))), leaves)
@@ -551,9 +551,9 @@ def test_confident_words_of_a_split_table_in_16_bits(dtype: torch.dtype, monkeyp
         SPLITS, split_over_ranks(monkeypatch, hidden, table, bias, work), strict=True
     ):
         held = [F.pad(whole[1], (0, 0, 0, PADDED - V)), F.pad(whole[2], (0, PADDED - V))]
-        for leaf, slope in zip(leaves, [whole[0], *(one[first : first + count] for one in held)], strict=True):
+        for leaf, gradient in zip(leaves, [whole[0], *(one[first : first + count] for one in held)], strict=True):
             grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-            assert float((grad - slope).norm()) <= 0.05 * float(slope.norm())
+            assert float((grad - gradient).norm()) <= 0.05 * float(gradient.norm())
     assert all(apart(mine, wanted) < 0.2 for mine, wanted in zip(whole, exact, strict=True))
 
 
@@ -561,7 +561,7 @@ def test_confident_words_of_a_split_table_in_16_bits(dtype: torch.dtype, monkeyp
 
 
 def test_in_fp16_exps_are_of_scores_less_the_highest() -> None:
-    """e^40 is a number in fp32; the products of the slopes take it in fp16, which ends at e^11."""
+    """e^40 is a number in fp32; the products of the gradients take it in fp16, which ends at e^11."""
     hidden, table = torch.tensor([[8.0, 0.0], [0.0, 8.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0], [4.9, 0.0]])
     leaves = [hidden.requires_grad_(), table.requires_grad_()]
     targets, weights = torch.tensor([2, 1]), torch.ones(2)
@@ -595,7 +595,7 @@ def test_a_sampled_loss_whose_target_stands_high_above_the_candidates() -> None:
         hidden, (table[targets], bias[targets]), (table[drawn], bias[drawn]), targets, weights, drawn
     )
     assert torch.isfinite(value)
-    assert all(torch.isfinite(slope).all() for slope in gradients(value, (hidden, table, bias)))
+    assert all(torch.isfinite(gradient).all() for gradient in gradients(value, (hidden, table, bias)))
 
 
 def test_the_first_of_equal_words_is_the_best_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,5 +628,5 @@ def test_a_targets_score_of_a_sampled_loss_is_summed_up_in_fp32() -> None:
 def test_what_learns_nothing_collects_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen network and head with a loss that is only told."""
     hidden, table, bias, targets, weights = (x.detach() for x in asked())
-    monkeypatch.setattr(loss, "_Slopes", None)
+    monkeypatch.setattr(loss, "_Gradients", None)
     assert torch.isfinite(token_loss(hidden, table, bias, targets, weights))

@@ -49,9 +49,9 @@ def learned(lstm: Lstm, cells: int, run: Any) -> list[Tensor]:
     lstm.zero_grad()
     out, last, state = run(lstm, x, h, c)
     (out * weight).sum().backward()
-    slopes = [p.grad.clone() for p in lstm.parameters() if p.grad is not None]
+    gradients = [p.grad.clone() for p in lstm.parameters() if p.grad is not None]
     assert x.grad is not None
-    return [out.detach(), last.detach(), state.detach(), x.grad.clone(), *slopes]
+    return [out.detach(), last.detach(), state.detach(), x.grad.clone(), *gradients]
 
 
 def near(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:

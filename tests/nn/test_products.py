@@ -40,12 +40,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def learned(layer: Any, x: Tensor, slope: Tensor, weights: nn.Module | None = None) -> list[Tensor]:
+def learned(layer: Any, x: Tensor, gradient: Tensor, weights: nn.Module | None = None) -> list[Tensor]:
     """What comes out, and what is learned: by what comes in, and by the weights."""
     x, network = x.detach().requires_grad_(), weights or layer
     network.zero_grad()
     out = layer(x)
-    out.backward(slope)
+    out.backward(gradient)
     return [out.detach(), x.grad, *(p.grad for p in network.parameters() if p.grad is not None)]
 
 
@@ -54,12 +54,12 @@ def learned(layer: Any, x: Tensor, slope: Tensor, weights: nn.Module | None = No
     ("shape", "size", "outputs"), [((3, 7), 8, 5), ((64,), 5, 33), ((2, 3, 4), 16, 16), ((1,), 1, 1)]
 )
 def test_a_layer_gives_and_learns_what_torchs_does(shape, size, outputs, bias, counted) -> None:
-    layer, x, slope = nn.Linear(size, outputs, bias=bias), torch.randn(*shape, size), torch.randn(*shape, outputs)
-    plain = learned(layer, x, slope)
+    layer, x, gradient = nn.Linear(size, outputs, bias=bias), torch.randn(*shape, size), torch.randn(*shape, outputs)
+    plain = learned(layer, x, gradient)
     assert not counted
     products.take(layer)
     assert len(counted) == 0
-    found = learned(layer, x, slope)
+    found = learned(layer, x, gradient)
     assert len(counted) == 3, "one forward, two back"
     for one, other in zip(found, plain, strict=True):
         assert one.shape == other.shape
@@ -86,9 +86,9 @@ def test_texts_of_like_length_are_asked_by_the_same_kernel(shape, rows, monkeypa
 
 def test_what_lies_otherwise_is_multiplied_too() -> None:
     layer, x = nn.Linear(8, 6), torch.randn(4, 3, 8).transpose(0, 1)
-    plain = learned(layer, x, slope := torch.randn(4, 3, 6).transpose(0, 1))
+    plain = learned(layer, x, gradient := torch.randn(4, 3, 6).transpose(0, 1))
     products.take(layer)
-    assert all(map(torch.allclose, learned(layer, x, slope), plain))
+    assert all(map(torch.allclose, learned(layer, x, gradient), plain))
 
 
 def test_what_is_frozen_costs_no_product(counted) -> None:
@@ -136,11 +136,11 @@ def test_packed_layers_come_and_go() -> None:
 
 
 def test_adapters_multiply_by_it_too(counted) -> None:
-    adapted, x, slope = Adapted(nn.Linear(8, 6), Adapters(rank=2)), torch.randn(3, 8), torch.randn(3, 6)
-    found = learned(adapted, x, slope)
+    adapted, x, gradient = Adapted(nn.Linear(8, 6), Adapters(rank=2)), torch.randn(3, 8), torch.randn(3, 6)
+    found = learned(adapted, x, gradient)
     assert counted
     products.begin("plain")
-    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(found, learned(adapted, x, slope), strict=True))
+    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(found, learned(adapted, x, gradient), strict=True))
 
 
 @pytest.mark.parametrize("most", [1 << 24, 350])
@@ -166,11 +166,11 @@ def test_the_loss_of_words_is_torchs(most, monkeypatch, counted) -> None:
 @pytest.mark.parametrize("cells", [8, 32])
 def test_an_lstm_reads_and_learns_as_by_torchs(cells: int, counted) -> None:
     cell = Lstm(8, cells, cell_clip=3.0, projection_clip=3.0)
-    x, slope, start = torch.randn(7, 4, 8), torch.randn(7, 4, 8), (torch.randn(4, 8), torch.randn(4, cells))
-    found = learned(lambda x: cell(x, *start)[0], x, slope, cell)
+    x, gradient, start = torch.randn(7, 4, 8), torch.randn(7, 4, 8), (torch.randn(4, 8), torch.randn(4, cells))
+    found = learned(lambda x: cell(x, *start)[0], x, gradient, cell)
     assert len(counted) > 7 * 2
     products.begin("plain")
-    plain = learned(lambda x: cell(x, *start)[0], x, slope, cell)
+    plain = learned(lambda x: cell(x, *start)[0], x, gradient, cell)
     assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(found, plain, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Queries and keys turned together are those turned one by one, and their slopes those of autograd."""
+"""Queries and keys turned together are those turned one by one, and their gradients those of autograd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ordsmed.nn.rotary import parted, turned
 B, T, H, D = 2, 7, 3, 16
 
 
-def slopes(by_hand: bool, dtype: torch.dtype, asked: str = "qkv") -> list[Tensor]:
+def gradients(by_hand: bool, dtype: torch.dtype, asked: str = "qkv") -> list[Tensor]:
     fused = torch.randn(B, T, H, 3, D, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
     turn = angles(torch.arange(T).expand(B, -1), 50.0, D)
     if by_hand:
@@ -29,14 +29,14 @@ def slopes(by_hand: bool, dtype: torch.dtype, asked: str = "qkv") -> list[Tensor
 
 @pytest.mark.parametrize("asked", ["qkv", "q", "k", "v"])
 def test_they_are_the_definition_to_the_last_bit(asked: str) -> None:
-    ours, defined = (slopes(by_hand, torch.float32, asked) for by_hand in (True, False))
+    ours, defined = (gradients(by_hand, torch.float32, asked) for by_hand in (True, False))
     assert all(torch.equal(one, other) for one, other in zip(ours, defined, strict=True))
     assert bool((ours[3].abs().amax((0, 1, 2, 4)) > 0).tolist() == [name in asked for name in "qkv"])
 
 
 def test_in_16_bits_slopes_are_rounded_once() -> None:
-    ours, theirs = (slopes(by_hand, torch.bfloat16) for by_hand in (True, False))
-    exact = slopes(True, torch.float32)[3]
+    ours, theirs = (gradients(by_hand, torch.bfloat16) for by_hand in (True, False))
+    exact = gradients(True, torch.float32)[3]
     assert all(torch.equal(one, other) for one, other in zip(ours[:3], theirs[:3], strict=True))
     assert (ours[3] - exact).abs().mean() < (theirs[3] - exact).abs().mean()
     assert ours[3].dtype == torch.bfloat16

@@ -13,7 +13,7 @@ from ordsmed.nn.shards import LocalParameter
 
 
 def parts_of(rank: int, group: Group) -> list[LocalParameter]:
-    """A matrix whose rows are split, one whose columns are, and a vector that both ranks hold; with slopes."""
+    """A matrix whose rows are split, one whose columns are, and a vector that both ranks hold; with gradients."""
     rows, columns, vector = torch.arange(12.0).view(4, 3), torch.arange(10.0).view(2, 5) - 3, torch.tensor([2.0, -1.0])
     first = Split(group, rows, rows[rank * 3 : rank * 3 + 3 - 2 * rank].clone(), rank * 3)
     second = Split(group, columns, columns[:, rank * 3 : rank * 3 + 3 - rank].clone(), rank * 3, 1)
@@ -90,16 +90,16 @@ def test_plain_parts_are_their_own() -> None:
 
 def test_a_gradient_is_handed_over_as_the_parameter_lies() -> None:
     """In one piece, though a share of columns is a view with gaps; where there is none there is none."""
-    group, whole, slopes = Group(2), torch.zeros(2, 5), torch.arange(10.0).view(2, 5)
+    group, whole, gradients = Group(2), torch.zeros(2, 5), torch.arange(10.0).view(2, 5)
     split: Any = Split(group, whole, whole[:, 3:].clone(), 3, 1)
     part = LocalParameter.of("columns", split)
     asked = []
 
     def redistribute(placements: Any) -> Split:
         asked.append(placements)
-        return Split(group, slopes, slopes[:, 3:], 3, 1)
+        return Split(group, gradients, gradients[:, 3:], 3, 1)
 
-    split.grad = type("Slope", (), {"redistribute": staticmethod(redistribute)})
+    split.grad = type("Gradient", (), {"redistribute": staticmethod(redistribute)})
     part.hand_over_gradient()
     assert part.local.grad is not None
     assert part.local.grad.tolist() == [[3.0, 4.0], [8.0, 9.0]]

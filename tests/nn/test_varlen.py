@@ -90,8 +90,8 @@ class Looker(nn.Module):
         self.attention = SelfAttention(24, 3, rate, causal=causal, scale=0.3)
 
 
-def slopes(block: Any, visible: Any, turn: Any) -> list[Tensor]:
-    """What a layer gives, and the slopes of what it was given and of its weights."""
+def gradients(block: Any, visible: Any, turn: Any) -> list[Tensor]:
+    """What a layer gives, and the gradients of what it was given and of its weights."""
     x = torch.randn(3, 11, 24, generator=torch.Generator().manual_seed(2)).requires_grad_()
     block.zero_grad()
     out = block.attention(x, visible, turn=turn)
@@ -114,7 +114,7 @@ def test_texts_end_to_end_are_looked_at_as_by_a_mask(
         texts = parts if parts is None or blocks is None else Texts(parts, cuts_of(parts))
         seen = visibility(texts, causal=causal, blocks=blocks)
         seen = nearby(seen, reach, documents(), causal=causal, blocks=blocks) if reach else seen
-        found.append(slopes(block, seen, turn))
+        found.append(gradients(block, seen, turn))
         assert isinstance(seen, EndToEnd) == (blocks is not None and (packed or reach is not None))
     assert called == ([f"public {sides}"] if packed or reach else [])
     assert all(torch.isfinite(one).all() for one in found[1])
@@ -130,8 +130,8 @@ def cuts_of(parts: Tensor) -> Tensor:
 def test_dropout_is_the_operators_and_only_of_training(called: list[str]) -> None:
     block, parts = Looker(causal=True, rate=0.25).train(), documents()
     seen = visibility(Texts(parts, cuts_of(parts)), causal=True, blocks=nn.ModuleList([block]))
-    dropped = slopes(block, seen, None)
-    plain = slopes(block.eval(), seen, None)
+    dropped = gradients(block, seen, None)
+    plain = gradients(block.eval(), seen, None)
     assert called == ["operator (-1, 0) 0.25", "public (-1, 0)"]
     assert all(torch.equal(one, other) for one, other in zip(dropped, plain, strict=True))
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.nn.capture import capture_layers
+from ordsmed.nn.characters import symbols
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.letters import symbols
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.nn.model import Block, Model, ModelSettings
 

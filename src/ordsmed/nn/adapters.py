@@ -93,7 +93,7 @@ def put_in(model: nn.Module, how: Adapters) -> int:
     _check(model, how, {name for _, name, _ in layers})
     for name, weight in model.named_parameters():
         weight.requires_grad_(_learns(name, how))
-    chosen = [each for each in layers if each[1] in how.on]
+    chosen = [layer for layer in layers if layer[1] in how.on]
     for parent, name, layer in chosen:
         setattr(parent, name, Adapted(layer, how))
     return len(chosen)

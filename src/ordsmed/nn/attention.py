@@ -57,18 +57,18 @@ class Neighbors:
         """Of rows [B, T]. `causal`: where no mask tells it, a token sees only what stands before it."""
         (batch, length), size = shape, 2 * reach
         count = -(-length // size)
-        own = torch.arange(count * size).view(count, size, 1)
-        other = (torch.arange(count)[:, None] * size + torch.arange(-reach, size + reach)).unsqueeze(1)
-        seen = ((own - other).abs() <= reach) & (other >= 0) & (other < length)
+        at = torch.arange(count * size).view(count, size, 1)
+        near = (torch.arange(count)[:, None] * size + torch.arange(-reach, size + reach)).unsqueeze(1)
+        seen = ((at - near).abs() <= reach) & (near >= 0) & (near < length)
         if causal and not isinstance(visible, Tensor):
-            seen &= own >= other
-        inside = other.clamp(0, length - 1)
+            seen &= at >= near
+        inside = near.clamp(0, length - 1)
         if isinstance(visible, Tensor):
-            seen = seen & visible[:, 0, own.clamp(max=length - 1), inside]
+            seen = seen & visible[:, 0, at.clamp(max=length - 1), inside]
         elif isinstance(visible, Runs):
             texts = torch.arange(len(visible.sizes)).repeat_interleave(torch.tensor(visible.sizes)).view(batch, length)
-            seen = seen & (texts[:, own.clamp(max=length - 1)] == texts[:, inside])
-        seen = (seen | (own >= length)).expand(batch, count, size, 2 * size)  # who is not there must see something
+            seen = seen & (texts[:, at.clamp(max=length - 1)] == texts[:, inside])
+        seen = (seen | (at >= length)).expand(batch, count, size, 2 * size)  # who is not there must see something
         return Neighbors(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -313,8 +313,8 @@ def lower(length: int, device: torch.device) -> Tensor:
 
 def near(length: int, reach: int, device: torch.device) -> Tensor:
     """[T, T]: a token sees no further than `reach` to either side."""
-    places = torch.arange(length, device=device)
-    return (places[:, None] - places).abs() <= reach
+    positions = torch.arange(length, device=device)
+    return (positions[:, None] - positions).abs() <= reach
 
 
 def nearby(

@@ -22,8 +22,8 @@ def capture_layers(model: nn.Module, layers: Sequence[int]) -> Iterator[dict[int
 
     def listen(number: int) -> Any:
         if number == 0:
-            return blocks[0].register_forward_pre_hook(lambda block, given: heard.__setitem__(0, given[0]))
-        return blocks[number - 1].register_forward_hook(lambda block, given, out: heard.__setitem__(number, out))
+            return blocks[0].register_forward_pre_hook(lambda block, inputs: heard.__setitem__(0, inputs[0]))
+        return blocks[number - 1].register_forward_hook(lambda block, inputs, out: heard.__setitem__(number, out))
 
     hooks = [listen(number) for number in set(layers) if number < len(blocks)]
     try:

@@ -21,23 +21,23 @@ def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
 
 
 def settings_of(
-    cls: type[S], config: dict[str, Any], sizes: Mapping[str, str], others: Mapping[str, str], *,
+    cls: type[S], config: dict[str, Any], sizes: Mapping[str, str], optional: Mapping[str, str], *,
     less: Mapping[str, int] = MappingProxyType({}), **chosen: Any,
 ) -> S:  # fmt: skip
-    """A family's settings by the keys of a config.json: `sizes` must be there, `others` may; complaints name the keys.
+    """A family's settings by the keys of a config.json: `sizes` must be there, `optional` may; errors name the keys.
 
     `less`: what is taken off a size; `chosen`: settings that were made of several keys, or of words.
     """
     table: dict[str, Any] = {}
-    for ours, theirs in sizes.items():
-        table[ours] = whole(config, theirs, 1 + less.get(ours, 0)) - less.get(ours, 0)
-    table |= {ours: config[theirs] for ours, theirs in others.items() if theirs in config} | chosen
+    for name, key in sizes.items():
+        table[name] = whole(config, key, 1 + less.get(name, 0)) - less.get(name, 0)
+    table |= {name: config[key] for name, key in optional.items() if key in config} | chosen
     try:
         return tables.decode(cls, table, "config.json")
     except RecipeError as error:
         key = error.place.removeprefix("config.json: ")
-        told = "; wanted ".join(part for part in (error.found, error.wanted) if part)
-        raise ValueError(f"{({**others, **sizes}).get(key, key)}: {told}") from None
+        problem = "; wanted ".join(part for part in (error.found, error.wanted) if part)
+        raise ValueError(f"{({**optional, **sizes}).get(key, key)}: {problem}") from None
 
 
 def whole(config: dict[str, Any], key: str, least: int = 1) -> int:

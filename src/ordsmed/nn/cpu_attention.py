@@ -1,7 +1,7 @@
-"""Attention of a training on a CPU where torch's own kernel lacks dropout, or is slow in 16 bits.
+"""Attention of a training on a CPU where torch's own kernel has no dropout, or is slow in 16 bits.
 
-With dropout, in fp32, head by head: torch's operators, one by one, copy queries, keys, values and their slopes from and
-to rows of their own. In bf16 without dropout that kernel's slopes take two to four times as long as its products
+With dropout, in fp32, head by head: torch's operators, one by one, copy queries, keys, values and their gradients from
+and to rows of their own. In bf16 without dropout that kernel's gradients take two to four times as long as its products
 would: they are made here, block by block. What is made of a head or a block is worked on while it is in the cache.
 """
 
@@ -32,37 +32,37 @@ class HeadByHead(torch.autograd.Function):
         out = torch.empty_like(fused[:, :, :, 0], memory_format=torch.contiguous_format)
         for head, rows in _parts(shares):
             query, key, value = fused[rows, :, head].unbind(2)
-            own = shares[head, rows]
-            torch.bmm(query * scale, key.transpose(1, 2), out=own)
+            share = shares[head, rows]
+            torch.bmm(query * scale, key.transpose(1, 2), out=share)
             if seen is not None:
-                own += seen[rows if len(seen) > 1 else slice(None), 0]
-            torch.softmax(own, -1, out=own)
-            torch.bmm(factors(drawn[rows, head], factor, own.dtype).mul_(own), value, out=out[rows, :, head])
+                share += seen[rows if len(seen) > 1 else slice(None), 0]
+            torch.softmax(share, -1, out=share)
+            torch.bmm(factors(drawn[rows, head], factor, share.dtype).mul_(share), value, out=out[rows, :, head])
         ctx.save_for_backward(fused, shares, drawn)
         ctx.scale, ctx.factor = scale, factor
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         fused, shares, drawn = ctx.saved_tensors
-        slope, slopes = slope.contiguous(), torch.empty_like(fused, memory_format=torch.contiguous_format)
+        gradient, gradients = gradient.contiguous(), torch.empty_like(fused, memory_format=torch.contiguous_format)
         for head, rows in _parts(shares):
             query, key, value = fused[rows, :, head].unbind(2)
-            to_query, to_key, to_value = slopes[rows, :, head].unbind(2)
-            own, behind = shares[head, rows], slope[rows, :, head]
-            mask = factors(drawn[rows, head], ctx.factor, own.dtype)
+            to_query, to_key, to_value = gradients[rows, :, head].unbind(2)
+            share, behind = shares[head, rows], gradient[rows, :, head]
+            mask = factors(drawn[rows, head], ctx.factor, share.dtype)
             to_scores = torch.bmm(behind, value.transpose(1, 2)).mul_(mask)
-            torch.bmm(mask.mul_(own).transpose(1, 2), behind, out=to_value)
-            torch.ops.aten._softmax_backward_data.out(to_scores, own, -1, own.dtype, grad_input=to_scores)
+            torch.bmm(mask.mul_(share).transpose(1, 2), behind, out=to_value)
+            torch.ops.aten._softmax_backward_data.out(to_scores, share, -1, share.dtype, grad_input=to_scores)
             torch.bmm(to_scores, key, out=to_query)
             to_query *= ctx.scale
             torch.bmm(to_scores.transpose(1, 2), query * ctx.scale, out=to_key)
-        return slopes, None, None, None, None
+        return gradients, None, None, None, None
 
 
 class BackByBlocks(torch.autograd.Function):
-    """torch's kernel for [B, H, T, d]; its slopes by products, for which shares are made once more."""
+    """torch's kernel for [B, H, T, d]; its gradients by products, for which shares are made once more."""
 
     @staticmethod
     def forward(
@@ -78,9 +78,9 @@ class BackByBlocks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         query, key, value, seen = ctx.saved_tensors
-        query, slope = (query * ctx.scale).contiguous(), slope.contiguous()
+        query, gradient = (query * ctx.scale).contiguous(), gradient.contiguous()
         key, value = key.contiguous(), value.contiguous()  # products of 16 bits that lie apart are slow
         if ctx.causal:
             seen = query.new_full((1, 1, query.shape[2], key.shape[2]), -torch.inf).triu_(1)
@@ -90,7 +90,7 @@ class BackByBlocks(torch.autograd.Function):
             of_key, of_value = (torch.zeros_like(own_key, dtype=torch.float32) for _ in range(2))
             for first in range(0, query.shape[2], QUERIES):
                 asking = slice(first, first + QUERIES)
-                own_query, behind = (x[part][:, :, asking].flatten(0, 1) for x in (query, slope))
+                own_query, behind = (x[part][:, :, asking].flatten(0, 1) for x in (query, gradient))
                 shares = torch.bmm(own_query, own_key.transpose(1, 2))
                 if seen is not None:
                     by_row = shares.view(-1, query[part].shape[1], *shares.shape[1:])
@@ -99,8 +99,8 @@ class BackByBlocks(torch.autograd.Function):
                 to_scores = torch.bmm(behind, own_value.transpose(1, 2))
                 of_value += torch.bmm(shares.transpose(1, 2), behind)
                 to_scores = torch.ops.aten._softmax_backward_data(to_scores, shares, -1, shares.dtype)
-                asked = torch.bmm(to_scores, own_key).mul_(ctx.scale)
-                to_query[part][:, :, asking] = asked.view_as(to_query[part][:, :, asking])
+                of_query = torch.bmm(to_scores, own_key).mul_(ctx.scale)
+                to_query[part][:, :, asking] = of_query.view_as(to_query[part][:, :, asking])
                 of_key += torch.bmm(to_scores.transpose(1, 2), own_query)
             to_key[part] = of_key.view_as(to_key[part])
             to_value[part] = of_value.view_as(to_value[part])
@@ -120,7 +120,7 @@ def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
     """So many rows, or so many heads of one, that what is made of them stays in the cache."""
     batch, heads, length, _ = shape
     fit = max(1, HELD_IN_HALF // (min(length, QUERIES) * keys))
-    rows, own = max(1, fit // heads), min(fit, heads)
+    rows, some = max(1, fit // heads), min(fit, heads)
     for first in range(0, batch, rows):
-        for head in range(0, heads, own):
-            yield slice(first, first + rows), slice(head, head + own)
+        for head in range(0, heads, some):
+            yield slice(first, first + rows), slice(head, head + some)

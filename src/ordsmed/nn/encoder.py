@@ -164,9 +164,9 @@ class EncoderSettings(Family):
             "classify.out": "classifier",
         }
         table |= both_ends(pairs)
-        beside = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
+        dropped = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
         scores, tied, copies = self.scores("bert", "cls.predictions.decoder", "cls.predictions.bias")
-        return Names(table | scores, self.heads, "bert.", tied=tied, copies=copies, others=beside,
+        return Names(table | scores, self.heads, "bert.", tied=tied, copies=copies, others=dropped,
                      buffers=("position_ids",), zeros=self.without_types("bert"))  # fmt: skip
 
     def scores(self, prefix: str, decoder: str, bias: str) -> tuple[Table, dict[str, str], dict[str, str]]:
@@ -174,8 +174,8 @@ class EncoderSettings(Family):
 
         Their class has the bias twice. Tied, both are one; else the layer's own counts, and the other is idle.
         """
-        own, words = (f"{decoder}.{end}" for end in ("bias", "weight")), f"{prefix}.embeddings.word_embeddings.weight"
-        layer_bias, layer_weight = own
+        ends, words = (f"{decoder}.{end}" for end in ("bias", "weight")), f"{prefix}.embeddings.word_embeddings.weight"
+        layer_bias, layer_weight = ends
         if self.tied:
             return {"head.bias": bias}, {layer_weight: words, layer_bias: bias}, {}
         return {"head.bias": layer_bias, "head.words.weight": layer_weight}, {}, {bias: layer_bias}
@@ -191,23 +191,23 @@ class EncoderSettings(Family):
         pairs |= {"tag.out": "classifier", "span.out": "qa_outputs"}
         first, second = ("attention.ln", "ln") if self.pre_norm else ("attention.output.LayerNorm", "output.LayerNorm")
         for n in range(self.layers):
-            ours, theirs = f"model.blocks.{n}", f"{prefix}.encoder.layer.{n}"
+            block, hf_block = f"model.blocks.{n}", f"{prefix}.encoder.layer.{n}"
             pairs |= {
-                f"{ours}.attention.mix": f"{theirs}.attention.output.dense",
-                f"{ours}.attention_norm": f"{theirs}.{first}",
-                f"{ours}.up": f"{theirs}.intermediate.dense",
-                f"{ours}.down": f"{theirs}.output.dense",
-                f"{ours}.norm": f"{theirs}.{second}",
+                f"{block}.attention.mix": f"{hf_block}.attention.output.dense",
+                f"{block}.attention_norm": f"{hf_block}.{first}",
+                f"{block}.up": f"{hf_block}.intermediate.dense",
+                f"{block}.down": f"{hf_block}.output.dense",
+                f"{block}.norm": f"{hf_block}.{second}",
             }
             for end in ("weight", "bias"):
-                parts = tuple(f"{theirs}.attention.self.{part}.{end}" for part in ("query", "key", "value"))
-                table[f"{ours}.attention.gather.{end}"] = parts
+                parts = tuple(f"{hf_block}.attention.self.{part}.{end}" for part in ("query", "key", "value"))
+                table[f"{block}.attention.gather.{end}"] = parts
         return table, pairs
 
 
 def both_ends(pairs: dict[str, str]) -> Table:
     """Weight and bias of every pair of names."""
-    return {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
+    return {f"{name}.{end}": f"{hf_name}.{end}" for name, hf_name in pairs.items() for end in ("weight", "bias")}
 
 
 class Encoder(Model):

@@ -63,10 +63,10 @@ class _Fp8Product(torch.autograd.Function):
         return _product(small_x, small_w.t(), scale_x, scale_w, dtype)
 
     @staticmethod
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
         small_x, scale_x, small_w, scale_w = ctx.saved_tensors
         type_x, type_w, dtype = ctx.types
-        small, scale = _scaled(slopes, BACKWARD)
+        small, scale = _scaled(gradients, BACKWARD)
         to_x = to_w = None
         if ctx.needs_input_grad[0]:
             to_x = _product(small, _by_column(small_w), scale, scale_w, dtype).to(type_x)

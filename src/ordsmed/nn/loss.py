@@ -25,7 +25,7 @@ from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import box_of, groups_of, local
 
 CHUNK_SCORES = 1 << 24  # scores that a CPU holds at a time: 64 MB in fp32
-DEVICE_SCORES = 1 << 28  # that a GPU does, and their logs; each chunk rewrites the slopes of the whole table
+DEVICE_SCORES = 1 << 28  # that a GPU does, and their logs; each chunk rewrites the gradients of the whole table
 PITCH = 128  # a GPU's fast 16-bit products want rows that begin at such multiples
 LIFT = 5.0  # e to it, less than 150, times shares: those of rare words are numbers in fp16 as well
 CONFIDENT = 0.6875  # of losses below it targets' shares are above a half; exact in fp32: a kernel compares with it too
@@ -53,12 +53,12 @@ class Range:
         box = box_of(table)
         return Range(groups[0], box.start[0], max(min(box.size[0], vocabulary - box.start[0]), 0), box.size[0])
 
-    def own(self, targets: Tensor) -> Tensor:
+    def holds(self, targets: Tensor) -> Tensor:
         """Which targets are words of this rank."""
         return (targets >= self.first) & (targets < self.first + self.count)
 
-    def places(self, targets: Tensor) -> Tensor:
-        """Where in this rank's rows; any place for those of other ranks."""
+    def rows_of(self, targets: Tensor) -> Tensor:
+        """Which of this rank's rows; any of them for words of other ranks."""
         return (targets - self.first).clamp(0, max(self.count - 1, 0))
 
     def agree(self, values: Tensor, by: Any = None) -> Tensor:
@@ -93,26 +93,26 @@ def _loss(
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
     learns = torch.is_grad_enabled()  # within a function of autograd it never is
-    given = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw, learns)
-    summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*given)  # type: ignore[no-untyped-call]
+    inputs = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw, learns)
+    summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*inputs)  # type: ignore[no-untyped-call]
     return summed
 
 
 def sampled_loss(
-    hidden: Tensor, own: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor], targets: Tensor, weights: Tensor,
-    candidates: Tensor,
+    hidden: Tensor, target_rows: tuple[Tensor, Tensor], candidate_rows: tuple[Tensor, Tensor], targets: Tensor,
+    weights: Tensor, candidates: Tensor,
 ) -> Tensor:  # fmt: skip
     """The same where some candidates, [S], stand for all words that are not the target (a sampled softmax).
 
-    `own` are the targets' rows of the table, [N, D], and their biases; `others` those of the candidates. The logs of
-    how often each is expected to be drawn are taken off the biases. A candidate that is a slot's target does not count
-    there.
+    `target_rows` are the targets' rows of the table, [N, D], and their biases; `candidate_rows` the candidates'. The
+    logs of how often each is expected to be drawn are taken off the biases. A candidate that is a slot's target does
+    not count there.
     """
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
-    right = (hidden * own[0]).sum(-1, dtype=torch.float32) + own[1]
+    right = (hidden * target_rows[0]).sum(-1, dtype=torch.float32) + target_rows[1]
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    loss: Tensor = _SampledLoss.apply(hidden, *others, right, targets, weights, candidates)  # type: ignore[no-untyped-call]
+    loss: Tensor = _SampledLoss.apply(hidden, *candidate_rows, right, targets, weights, candidates)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -164,13 +164,13 @@ def _scores_of(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, states: Tensor, split: Range | None
 ) -> Tensor:
     """Each slot's score of its target."""
-    at = targets if split is None else split.places(targets)
+    at = targets if split is None else split.rows_of(targets)
     if not len(table):
-        found = torch.zeros(len(targets), device=hidden.device)
+        scores = torch.zeros(len(targets), device=hidden.device)
     else:
-        found = (hidden.float()[states] * table[at].float()).sum(-1)
-        found = found if bias is None else found + bias[at]
-    return found if split is None else split.agree(torch.where(split.own(targets), found, 0.0))
+        scores = (hidden.float()[states] * table[at].float()).sum(-1)
+        scores = scores if bias is None else scores + bias[at]
+    return scores if split is None else split.agree(torch.where(split.holds(targets), scores, 0.0))
 
 
 def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tensor | None) -> Tensor:
@@ -186,10 +186,10 @@ def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple
     """Each state's highest score and the word that has it, the first of equals."""
     value, column = _nothing(hidden.float())
     for rows, scores, first in _tiles(hidden, table, bias):
-        own, at = scores.max(1)
-        higher = own > value[rows]
+        best, at = scores.max(1)
+        higher = best > value[rows]
         column[rows] = torch.where(higher, at + first, column[rows])
-        value[rows] = torch.where(higher, own, value[rows])
+        value[rows] = torch.where(higher, best, value[rows])
     return value, column
 
 
@@ -212,17 +212,17 @@ def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple
 def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, vocabulary: int | None = None) -> Tensor:
     """The scores of all words, [N, D] -> [N, V], in fp32; where the rows are split every rank gets those of all."""
     group = Range.of(table, vocabulary or len(table))
-    if products.taken(hidden, local(table)):
-        own = products.times(hidden, local(table))
+    if products.by_onednn(hidden, local(table)):
+        scores = products.times(hidden, local(table))
     elif hidden.device.type == "cpu" and len(hidden) > 1:  # a CPU is faster at a tall product than at a wide one
-        own = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
+        scores = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
     else:
-        own = torch.nn.functional.linear(hidden, local(table)).float()
-    own = own if bias is None else own.add_(local(bias))
+        scores = torch.nn.functional.linear(hidden, local(table)).float()
+    scores = scores if bias is None else scores.add_(local(bias))
     if group is None:
-        return own[:, :vocabulary]
-    parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group.group))]
-    dist.all_gather(parts, own, group=group.group)
+        return scores[:, :vocabulary]
+    parts = [torch.empty_like(scores) for _ in range(dist.get_world_size(group.group))]
+    dist.all_gather(parts, scores, group=group.group)
     return torch.cat(parts, 1)[:, :vocabulary]
 
 
@@ -296,9 +296,9 @@ class _TokenLoss(torch.autograd.Function):
         learns = learns and any(ctx.needs_input_grad[:3])
         alone = split is None and hidden.device.type not in BY_HAND
         sums = _sums_on_device if alone else _sums
-        loss, slopes = sums(hidden, table, bias, targets, weights, split, draw, drawn, learns)
-        if slopes:
-            ctx.save_for_backward(*slopes.finish(targets, weights, split))
+        loss, gradients = sums(hidden, table, bias, targets, weights, split, draw, drawn, learns)
+        if gradients:
+            ctx.save_for_backward(*gradients.finish(targets, weights, split))
         ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
         ctx.mark_non_differentiable(drawn)
         return loss, drawn
@@ -307,24 +307,24 @@ class _TokenLoss(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
         # (and in fp32: 16 bits would round the factor, the same way for every place)
-        made = [slope.float().mul_(upstream[0]).to(ctx.dtypes[n]) for n, slope in enumerate(ctx.saved_tensors)]
-        return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None, None, None
+        learned = [gradient.float().mul_(upstream[0]).to(ctx.dtypes[n]) for n, gradient in enumerate(ctx.saved_tensors)]
+        return learned[0], learned[1], learned[2] if len(learned) > 2 else None, None, None, None, None, None
 
 
 def _sums(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: Any, drawn: Tensor, learns: bool,
-) -> tuple[Tensor, _Slopes | None]:  # fmt: skip
-    """The summed loss, and its slopes where something learns; words are drawn into `drawn`."""
+) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
+    """The summed loss, and its gradients where something learns; words are drawn into `drawn`."""
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
-    slopes = _Slopes(hidden, product, bias) if learns else None
+    gradients = _Gradients(hidden, product, bias) if learns else None
     chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
     room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
     for rows in chunks:
         scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
         words = scores if split is None else scores[:, : split.count]
-        own = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
-        if draw is not None and not own:
+        plain = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
+        if draw is not None and not plain:
             drawn[rows] = _drawn_otherwise(draw, words, targets[rows], rows, split)
         if split is None:
             right = scores.gather(1, targets[rows, None]).squeeze(1)
@@ -332,58 +332,58 @@ def _sums(
         else:
             right = _shift_agreed(scores, targets[rows], split)
         scores.exp_()
-        sums = draw.sums(words, split.first if split else 0) if own else scores.sum(1, keepdim=True)
+        sums = draw.sums(words, split.first if split else 0) if plain else scores.sum(1, keepdim=True)
         if split is not None:
             sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
             right = right.squeeze(1)
         total = sums.sum(1)
-        if own:
+        if plain:
             drawn[rows] = _drawn(draw, words, sums, rows, split)
-        each = total.log() - right
-        loss += (weights[rows] * each).sum()
-        if slopes:
+        losses = total.log() - right
+        loss += (weights[rows] * losses).sum()
+        if gradients:
             early = hidden.dtype != torch.float32
             if early:
-                _subtract_targets(scores, total, each, targets[rows], split)
-            slopes.add(rows, scores, weights[rows] / total, each if early else None)
-    return loss, slopes
+                _subtract_targets(scores, total, losses, targets[rows], split)
+            gradients.add(rows, scores, weights[rows] / total, losses if early else None)
+    return loss, gradients
 
 
-def _subtract_targets(scores: Tensor, total: Tensor, each: Tensor, targets: Tensor, split: Range | None) -> None:
-    """Make the targets' part of exp(scores) their slopes', in place, before 16 bits round it.
+def _subtract_targets(scores: Tensor, total: Tensor, losses: Tensor, targets: Tensor, split: Range | None) -> None:
+    """Make the targets' part of exp(scores) their gradients', in place, before 16 bits round it.
 
     Only of targets that are likelier than all else: the others' parts are the smaller number as they are.
     """
     if not scores.shape[1]:
         return
-    here = each < CONFIDENT if split is None else (each < CONFIDENT) & split.own(targets)
-    places = targets if split is None else split.places(targets)
-    scores.scatter_add_(1, places[:, None], torch.where(here, -total, 0.0)[:, None])
+    likely = losses < CONFIDENT if split is None else (losses < CONFIDENT) & split.holds(targets)
+    columns = targets if split is None else split.rows_of(targets)
+    scores.scatter_add_(1, columns[:, None], torch.where(likely, -total, 0.0)[:, None])
 
 
 def _sums_on_device(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: Any, drawn: Tensor, learns: bool,
-) -> tuple[Tensor, _Slopes | None]:  # fmt: skip
+) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
     """The same by few passes over many scores."""
-    words, ours = len(table), switch.runs("cross_entropy", hidden.device)
-    shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if ours else (_by_torch, DEVICE_SCORES)
+    words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
+    shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
     loss = hidden.new_zeros((), dtype=torch.float32)
-    slopes = _Slopes(hidden, product, added if bias is not None else None, words) if learns else None
+    gradients = _Gradients(hidden, product, added if bias is not None else None, words) if learns else None
     lift = LIFT if hidden.dtype == torch.float16 else 0.0
     for rows in _chunks(len(hidden), words, most):
         scores = hidden[rows] @ product.T if added is None else torch.addmm(added, hidden[rows], product.T)
-        own = draw is not None and draw.plain
-        if draw is not None and not own:
+        plain = draw is not None and draw.plain
+        if draw is not None and not plain:
             drawn[rows] = _drawn_otherwise(draw, scores[:, :words].float(), targets[rows], rows, None)
-        each, shares, word = shares_of(scores, targets[rows], words, draw if own else None, rows, lift, learns)
-        loss += (weights[rows] * each).sum()
-        if own:
+        losses, shares, word = shares_of(scores, targets[rows], words, draw if plain else None, rows, lift, learns)
+        loss += (weights[rows] * losses).sum()
+        if plain:
             drawn[rows] = word
-        if slopes:
-            slopes.add(rows, shares, weights[rows] * math.exp(-lift), each)
-    return loss, slopes
+        if gradients:
+            gradients.add(rows, shares, weights[rows] * math.exp(-lift), losses)
+    return loss, gradients
 
 
 def _by_torch(
@@ -402,8 +402,8 @@ def _by_torch(
     drawn = targets
     if draw is not None:
         drawn = _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), slots, None)
-    own = torch.exp(lift - losses).add_(losses < CONFIDENT, alpha=-math.exp(lift))
-    return losses, shares.scatter_(1, targets[:, None], own[:, None].to(shares.dtype)), drawn
+    of_targets = torch.exp(lift - losses).add_(losses < CONFIDENT, alpha=-math.exp(lift))
+    return losses, shares.scatter_(1, targets[:, None], of_targets[:, None].to(shares.dtype)), drawn
 
 
 def _by_kernel(
@@ -435,7 +435,7 @@ class _SampledLoss(torch.autograd.Function):
         candidates: Tensor,
     ) -> Tensor:  # fmt: skip
         product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
-        slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
+        gradients = _Gradients(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
         to_right = torch.empty_like(right)
         order = candidates.argsort()
         chunks = _chunks(len(hidden), len(table), _most(hidden.device))
@@ -447,23 +447,24 @@ class _SampledLoss(torch.autograd.Function):
             missed = candidates[hit] != targets[rows]
             scores.scatter_add_(1, hit[:, None], torch.where(missed, 0.0, -torch.inf)[:, None])
             top = torch.maximum(scores.amax(1), right[rows])
-            own = (right[rows] - top).exp()
-            total = scores.sub_(top[:, None]).exp_().sum(1) + own
+            of_target = (right[rows] - top).exp()
+            total = scores.sub_(top[:, None]).exp_().sum(1) + of_target
             loss += (weights[rows] * (total.log() + top - right[rows])).sum()
-            to_right[rows] = weights[rows] * (own / total - 1)
-            if slopes:
-                slopes.add(rows, scores, weights[rows] / total)
-        if slopes:
-            ctx.save_for_backward(slopes.to_hidden, slopes.to_table, slopes.to_bias, to_right)
+            to_right[rows] = weights[rows] * (of_target / total - 1)
+            if gradients:
+                gradients.add(rows, scores, weights[rows] / total)
+        if gradients:
+            ctx.save_for_backward(gradients.to_hidden, gradients.to_table, gradients.to_bias, to_right)
         ctx.dtypes = hidden.dtype, table.dtype, bias.dtype, right.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        made = (
-            slope.float().mul_(upstream).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        learned = (
+            gradient.float().mul_(upstream).to(kind)
+            for gradient, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
-        return (*made, None, None, None)
+        return (*learned, None, None, None)
 
 
 def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
@@ -471,7 +472,7 @@ def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
     scores.sub_(_highest(scores, split)[:, None])
     if not split.count:
         return scores.new_zeros(len(scores))
-    return torch.where(split.own(targets), scores.gather(1, split.places(targets)[:, None]).squeeze(1), 0.0)
+    return torch.where(split.holds(targets), scores.gather(1, split.rows_of(targets)[:, None]).squeeze(1), 0.0)
 
 
 def _highest(scores: Tensor, split: Range | None) -> Tensor:
@@ -480,10 +481,10 @@ def _highest(scores: Tensor, split: Range | None) -> Tensor:
     return top if split is None else split.agree(top, dist.ReduceOp.MAX)
 
 
-class _Slopes:
+class _Gradients:
     """What the loss means for hidden states, table and bias, collected chunk by chunk.
 
-    The slope of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total
+    The gradient of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total
     scales the narrow side of each product, and the targets' part is subtracted at the end, where it was not before.
     """
 
@@ -507,10 +508,10 @@ class _Slopes:
             self.to_bias += shares.T @ factor.to(shares.dtype)
         shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: it would be off for a whole row
         weighted = torch.mul(self.hidden[rows], factor, out=torch.empty_like(self.hidden[rows]))
-        if products.taken(shares, self.table):
+        if products.by_onednn(shares, self.table):
             torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
-            own = products.across(shares, weighted)
-            self.to_table = own if rows.start == 0 else self.to_table.add_(own)
+            to_table = products.across(shares, weighted)
+            self.to_table = to_table if rows.start == 0 else self.to_table.add_(to_table)
             return
         torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
         if rows.start == 0:
@@ -521,11 +522,11 @@ class _Slopes:
             self.to_table += shares.T @ weighted
 
     def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor]:
-        """The targets' part subtracted; hidden states get their slopes from the words of all ranks."""
+        """The targets' part subtracted; hidden states get their gradients from the words of all ranks."""
         if self.losses:
             weights = weights * (torch.cat(self.losses) >= CONFIDENT)
         if split is not None:
-            weights, targets = torch.where(split.own(targets), weights, 0.0), split.places(targets)
+            weights, targets = torch.where(split.holds(targets), weights, 0.0), split.rows_of(targets)
         if len(self.table):
             weight = weights[:, None].to(self.hidden.dtype)
             self.to_hidden -= self.table[targets] * weight
@@ -542,7 +543,7 @@ class _Slopes:
 
 
 def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    if products.taken(hidden, table):
+    if products.by_onednn(hidden, table):
         return products.times(hidden, table, bias)
     if hidden.dtype == torch.float32:
         torch.mm(hidden, table.T, out=out)
@@ -554,7 +555,9 @@ def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> 
 def _shift(scores: Tensor, product: torch.dtype) -> Tensor:
     """Take each row's highest score off, in place, and return it; where no exp can run over, as nearly always, 0."""
     top = scores.amax(1)
-    wide = product != torch.float16  # the products of the slopes take the exps in this precision, and fp16 ends at e^11
+    wide = (
+        product != torch.float16
+    )  # the products of the gradients take the exps in this precision, and fp16 ends at e^11
     if wide and scores.device.type == "cpu" and float(top.max()) < SAFE and float(top.min()) > -SAFE:
         return torch.zeros_like(top)  # a pass over all scores saved; elsewhere the look itself would cost more
     scores.sub_(top[:, None])

@@ -90,8 +90,10 @@ def read(
     lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None, *, fused: bool
 ) -> list[States]:
     """Layers alike that know nothing of each other, each over its own x [T, B, I] from h [D, B, P] and c [D, B, C]."""
-    ours = switch.runs("lstm", h.device) and not torch.compiler.is_compiling()  # which makes a kernel of them itself
-    if ours and not fused and all(lstm.project is not None for lstm in lstms):
+    by_kernels = (
+        switch.runs("lstm", h.device) and not torch.compiler.is_compiling()
+    )  # which makes a kernel of them itself
+    if by_kernels and not fused and all(lstm.project is not None for lstm in lstms):
         return together(lstms, xs, h, c, lengths)
     return in_turn(lstms, xs, h, c, lengths, fused=fused)
 
@@ -166,7 +168,7 @@ class _Steps(torch.autograd.Function):
         carried = h
         for t in range(steps):
             gate = gates[t]
-            if products.taken(carried, carry):
+            if products.by_onednn(carried, carry):
                 gate += products.times(carried, carry)
             elif dtype == torch.float32:
                 gate.addmm_(carried, carry.T)
@@ -191,17 +193,17 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
-        """Through time, step by step; slopes of weights in one product each at the end."""
+        """Through time, step by step; gradients of weights in one product each at the end."""
         gates, states, mixed, out, h, first, carry, *rest = ctx.saved_tensors
         if above is None:
             return (None,) * 7
         project, cells, dtype = rest[0] if rest else None, ctx.cells, carry.dtype
         cell_clip, projection_clip = ctx.clips
-        slopes, to_out = torch.empty_like(gates), torch.empty_like(above, dtype=dtype)
+        gradients, to_out = torch.empty_like(gates), torch.empty_like(above, dtype=dtype)
         to_c, from_next = torch.zeros_like(first), torch.zeros_like(h)
         for t in reversed(range(len(gates))):
             i, f, g, o = gates[t].split(cells, 1)
-            to_i, to_f, to_g, to_out_gate = slopes[t].split(cells, 1)
+            to_i, to_f, to_g, to_out_gate = gradients[t].split(cells, 1)
             c, before = states[t], states[t - 1] if t else first
             to_h = above[t] + from_next
             if projection_clip:
@@ -216,13 +218,13 @@ class _Steps(torch.autograd.Function):
             torch.mul(to_c, g, out=to_i)
             torch.mul(to_c, before, out=to_f)
             torch.mul(to_c, i, out=to_g)
-            for slope, gate in ((to_i, i), (to_f, f), (to_out_gate, o)):
-                torch.ops.aten.sigmoid_backward.grad_input(slope, gate, grad_input=slope)
+            for gradient, gate in ((to_i, i), (to_f, f), (to_out_gate, o)):
+                torch.ops.aten.sigmoid_backward.grad_input(gradient, gate, grad_input=gradient)
             torch.ops.aten.tanh_backward.grad_input(to_g, g, grad_input=to_g)
             to_c.mul_(f)
-            from_next = products.product(slopes[t].to(dtype), carry).float()
-        flat = slopes.flatten(0, 1)
+            from_next = products.product(gradients[t].to(dtype), carry).float()
+        flat = gradients.flatten(0, 1)
         product = flat.to(dtype)
         earlier = torch.cat([h[None], out[:-1]]).flatten(0, 1).to(dtype)
         to_project = None if project is None else products.across(to_out.flatten(0, 1), mixed.flatten(0, 1))
-        return slopes, None, None, products.across(product, earlier), flat.sum(0), to_project, None
+        return gradients, None, None, products.across(product, earlier), flat.sum(0), to_project, None

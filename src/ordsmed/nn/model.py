@@ -2,7 +2,7 @@
 
     tokens [B, T] -> Model -> hidden [B, T, D] -> TokenHead -> scores over the vocabulary
 
-Every file in models/ has a `Settings` with these methods; nothing else in the house knows a family by name.
+Every file in models/ has a choice with these methods; nothing else in the house knows a family by name.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Model(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Hidden states to scores over the vocabulary, by the network's word table or one of its own."""
+    """Hidden states to scores over the vocabulary, by the network's word table or one of its settings."""
 
     words: nn.Embedding
     bias: nn.Parameter | None
@@ -127,18 +127,18 @@ class Family:
 
     def longest(self) -> int:
         """As many tokens as there are positions."""
-        own: Any = self
-        return int(own.positions)
+        settings: Any = self
+        return int(settings.positions)
 
     def head_flops(self, vocabulary: int) -> float:
         """A product with the word table, and nothing before it."""
-        own: Any = self
-        return 2.0 * float(own.width) * vocabulary
+        settings: Any = self
+        return 2.0 * float(settings.width) * vocabulary
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         """[E, D] of a text's first token (causal: of its last), or [..., D] of all -> [..., outputs]."""
-        own: Any = self
-        return nn.Sequential(OrderedDict(dropout=Dropout(own.dropout), out=nn.Linear(own.width, outputs)))
+        settings: Any = self
+        return nn.Sequential(OrderedDict(dropout=Dropout(settings.dropout), out=nn.Linear(settings.width, outputs)))
 
     def tuning(self) -> Tuning:
         """BERT's way: 3e-5 for base and large, more for the smaller ones (its release's grid goes to 3e-4)."""
@@ -146,15 +146,15 @@ class Family:
 
     def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
         """Fill in what is left to the width; refuse sizes, standard deviations and dropouts that cannot be."""
-        own: Any = self
-        object.__setattr__(self, "heads", own.heads or max(1, own.width // 64))
-        object.__setattr__(self, "inner", own.inner or inner)
+        settings: Any = self
+        object.__setattr__(self, "heads", settings.heads or max(1, settings.width // 64))
+        object.__setattr__(self, "inner", settings.inner or inner)
         for name in ("width", "layers", "heads", "inner", "positions", *counts):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
-        if own.width % own.heads:
-            raise ValueError(f"heads: found {own.heads}; wanted a divisor of the width {own.width}")
-        for name in (f.name for f in fields(own)):
+        if settings.width % settings.heads:
+            raise ValueError(f"heads: found {settings.heads}; wanted a divisor of the width {settings.width}")
+        for name in (f.name for f in fields(settings)):
             value = getattr(self, name)
             if name == "epsilon" and not 0 <= value < 1:
                 raise ValueError(f"{name}: found {value}; wanted 0 to below 1")

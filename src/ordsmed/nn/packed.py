@@ -125,13 +125,13 @@ class SmallWeights:
 @contextlib.contextmanager
 def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]:
     """While these layers multiply by their packed weights."""
-    own = [vars(layer).pop("forward", None) for layer, _ in layers]
+    forwards = [vars(layer).pop("forward", None) for layer, _ in layers]
     try:
         for layer, packed in layers:
             vars(layer)["forward"] = packed
         yield
     finally:
-        for (layer, _), forward in zip(layers, own, strict=True):
+        for (layer, _), forward in zip(layers, forwards, strict=True):
             del vars(layer)["forward"]
             if forward is not None:
                 vars(layer)["forward"] = forward
@@ -167,8 +167,8 @@ def lacks_int8(device: torch.device) -> str:
     large = torch.full((1, 64), 255, dtype=torch.uint8)
     weight = torch.full((16, 64), 127, dtype=torch.int8)
     packed = ops.qlinear_prepack(weight, None)
-    one, none = torch.ones(16), torch.zeros(16, dtype=torch.int64)
-    sums = ops.qlinear_pointwise(large, 1.0, 0, packed, one, none, None, 1.0, 0, torch.float32, "none", [], "")
+    ones, none = torch.ones(16), torch.zeros(16, dtype=torch.int64)
+    sums = ops.qlinear_pointwise(large, 1.0, 0, packed, ones, none, None, 1.0, 0, torch.float32, "none", [], "")
     return "" if bool((sums == 64 * 255 * 127).all()) else "this CPU, without VNNI or AMX, does not multiply exactly"
 
 

@@ -20,28 +20,28 @@ from ordsmed.nn.shards import is_sharded
 STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes half a millisecond
 COPIED = 512  # rows that are laid out anew for it, which takes less
 
-_asked = "auto"
+_choice = "auto"
 
 
 def begin(choice: str) -> str:
     """Whose products follow, "auto" or "plain", which is torch's; a line, where they are not torch's."""
-    global _asked
-    _asked = choice
-    taken = choice == "auto" and wider_by_onednn()
-    return "products: oneDNN's (MKL's leave half of this CPU's width idle)" if taken else ""
+    global _choice
+    _choice = choice
+    faster = choice == "auto" and wider_by_onednn()
+    return "products: oneDNN's (MKL's leave half of this CPU's width idle)" if faster else ""
 
 
-def taken(*factors: Tensor) -> bool:
+def by_onednn(*factors: Tensor) -> bool:
     """Are these multiplied by oneDNN?"""
-    if torch.compiler.is_compiling() or _asked != "auto" or not wider_by_onednn() or torch.is_autocast_enabled("cpu"):
+    if torch.compiler.is_compiling() or _choice != "auto" or not wider_by_onednn() or torch.is_autocast_enabled("cpu"):
         return False
     return all(
-        one.dtype == torch.float32 and one.device.type == "cpu" and one.numel() > 0 for one in factors
+        factor.dtype == torch.float32 and factor.device.type == "cpu" and factor.numel() > 0 for factor in factors
     ) and not any(map(is_sharded, factors))
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight.T + bias, of factors that are taken; nothing learns by it."""
+    """x @ weight.T + bias, of factors that it takes; nothing learns by it."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
 
@@ -60,16 +60,16 @@ def even(x: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def across(slope: Tensor, x: Tensor) -> Tensor:
-    """slope.T @ x, [N, out] and [N, in] -> [out, in]: what a weight learns; the narrower one is laid out anew."""
-    if not taken(slope, x):
-        return slope.T @ x
-    return times(x.T, slope.T).T.contiguous() if slope.shape[1] > x.shape[1] else times(slope.T, x.T)
+def across(gradient: Tensor, x: Tensor) -> Tensor:
+    """gradient.T @ x, [N, out] and [N, in] -> [out, in]: what a weight learns; the narrower one is laid out anew."""
+    if not by_onednn(gradient, x):
+        return gradient.T @ x
+    return times(x.T, gradient.T).T.contiguous() if gradient.shape[1] > x.shape[1] else times(gradient.T, x.T)
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """x @ weight, whoever is faster at it; nothing learns by it."""
-    return times(x, weight.T) if taken(x, weight) else x @ weight
+    return times(x, weight.T) if by_onednn(x, weight) else x @ weight
 
 
 class _Linear(torch.autograd.Function):
@@ -80,12 +80,12 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         to_x, to_weight, to_bias = ctx.needs_input_grad
-        flat = slope.reshape(-1, slope.shape[-1])
+        flat = gradient.reshape(-1, gradient.shape[-1])
         return (
-            times(slope, weight.T) if to_x else None,
+            times(gradient, weight.T) if to_x else None,
             across(flat, x.reshape(-1, x.shape[-1])) if to_weight else None,
             flat.sum(0) if to_bias else None,
         )
@@ -93,7 +93,7 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear`, by the faster library."""
-    if not taken(x, weight):
+    if not by_onednn(x, weight):
         return F.linear(x, weight, bias)
     if not torch.is_grad_enabled():  # a text is asked, one of many lengths
         flat = x.reshape(-1, x.shape[-1])

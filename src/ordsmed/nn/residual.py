@@ -2,7 +2,7 @@
 
     x, layer, dropout, norm -> norm(x + dropout(layer(...))) where norms stand behind, else that sum and its norm
 
-A norm's result that is read twice is handed on twice, so that the kernel adds up the slopes of both.
+A norm's result that is read twice is handed on twice, so that the kernel adds up the gradients of both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rotary positions (Su et al. 2021): each pair of numbers of a head, half a head apart, turned by its place's angle.
 
-Queries and keys are turned together, in few passes, and the slopes of the three come back in one buffer.
+Queries and keys are turned together, in few passes, and the gradients of the three come back in one buffer.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class _Parted(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Turned back."""
         cosine, sine = (saved.unsqueeze(2) for saved in ctx.saved_tensors)
-        shape, half = slopes[0].shape, slopes[0].shape[-1] // 2
-        buffer = slopes[0].new_empty(*shape[:3], 3, shape[3])
-        for number, slope in enumerate(slopes[:2]):
-            slope, room = slope.float(), buffer.select(3, number)
-            back = room if room.dtype == torch.float32 else torch.empty_like(slope)
-            torch.mul(slope, cosine, out=back)
-            part = torch.mul(slope[..., half:], sine[..., half:])
+        shape, half = gradients[0].shape, gradients[0].shape[-1] // 2
+        buffer = gradients[0].new_empty(*shape[:3], 3, shape[3])
+        for number, gradient in enumerate(gradients[:2]):
+            gradient, room = gradient.float(), buffer.select(3, number)
+            back = room if room.dtype == torch.float32 else torch.empty_like(gradient)
+            torch.mul(gradient, cosine, out=back)
+            part = torch.mul(gradient[..., half:], sine[..., half:])
             back[..., :half] += part
-            back[..., half:] -= torch.mul(slope[..., :half], sine[..., :half], out=part)
+            back[..., half:] -= torch.mul(gradient[..., :half], sine[..., :half], out=part)
             if back is not room:
                 room.copy_(back)
-        buffer.select(3, 2).copy_(slopes[2])
+        buffer.select(3, 2).copy_(gradients[2])
         return buffer, None, None

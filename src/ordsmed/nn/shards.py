@@ -83,8 +83,10 @@ def groups_of(tensor: Tensor) -> tuple[Any, ...]:
     if not is_sharded(tensor):
         return ()
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
-    places = tensor.placements  # type: ignore[attr-defined]
-    return tuple(mesh.get_group(i) for i, place in enumerate(places) if not place.is_replicate() and mesh.size(i) > 1)
+    placements = tensor.placements  # type: ignore[attr-defined]
+    return tuple(
+        mesh.get_group(i) for i, place in enumerate(placements) if not place.is_replicate() and mesh.size(i) > 1
+    )
 
 
 def box_of(tensor: Tensor) -> Box:
@@ -98,13 +100,13 @@ def box_of(tensor: Tensor) -> Box:
 
 def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
     """Numbers of parts, [n], summed each over the ranks that hold the other boxes; one all-reduce a process group."""
-    spread: dict[Any, list[int]] = {}
+    by_group: dict[Any, list[int]] = {}
     for index, part in enumerate(parts):
         for group in part.groups:
-            spread.setdefault(group, []).append(index)
-    if spread:
+            by_group.setdefault(group, []).append(index)
+    if by_group:
         values = values.clone()
-    for group, indices in spread.items():
+    for group, indices in by_group.items():
         some = values[indices]
         torch.distributed.all_reduce(some, group=group)
         values[indices] = some
@@ -113,14 +115,14 @@ def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
 
 def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
     """The common norm of the gradients of parts; what every rank holds counts once."""
-    held = [part for part in parts if part.local.grad is not None]
-    if not held:
+    learned = [part for part in parts if part.local.grad is not None]
+    if not learned:
         return torch.zeros(())
-    norms = torch.stack(torch._foreach_norm([part.local.grad for part in held if part.local.grad is not None]))
-    if not any(part.split for part in held):
+    norms = torch.stack(torch._foreach_norm([part.local.grad for part in learned if part.local.grad is not None]))
+    if not any(part.split for part in learned):
         whole: Tensor = norms.norm()
         return whole
-    return sums(norms.square(), held).sum().sqrt()
+    return sums(norms.square(), learned).sum().sqrt()
 
 
 def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
@@ -130,10 +132,10 @@ def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     like: Any = part.whole
-    spread = DTensor.from_local(
+    sharded = DTensor.from_local(
         tensor, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
-    return spread.full_tensor()
+    return sharded.full_tensor()
 
 
 def cut(part: LocalParameter, whole: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordsmed.nn.letters import SIGNS, listed, symbols
+from ordsmed.nn.characters import SPECIAL, listed, symbols
 from ordsmed.use.readers import Read
 from ordsmed.weights.trained import Trained
 
@@ -45,7 +45,7 @@ class ElmoReader:
 
     def _batch(self, lines: list[str]) -> list[Read]:
         words = [self.words(line) for line in lines]
-        numbers = {word: n for n, word in enumerate(dict.fromkeys(w for line in words for w in line), SIGNS)}
+        numbers = {word: n for n, word in enumerate(dict.fromkeys(w for line in words for w in line), SPECIAL)}
         spelled = [self._spelled(word) for word in numbers]
         long = {word for word, letters in zip(numbers, spelled, strict=True) if len(letters) > self.longest - 2}
         rows = symbols(*listed(spelled), self.longest).split(WORDS)

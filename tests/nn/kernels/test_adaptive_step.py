@@ -25,24 +25,24 @@ def test_weights_and_sums_of_any_shape(device: torch.device, shape: tuple[int, .
     from ordsmed.nn.kernels.adaptive_step import plain, step
 
     torch.manual_seed(0)
-    slopes = torch.randn(shape).to(device)
-    slopes[len(slopes) // 2 :] = 0
-    ours, theirs = ((torch.ones_like(slopes) / 3, torch.full_like(slopes, 0.5)) for _ in range(2))
+    gradients = torch.randn(shape).to(device)
+    gradients[len(gradients) // 2 :] = 0
+    ours, theirs = ((torch.ones_like(gradients) / 3, torch.full_like(gradients, 0.5)) for _ in range(2))
     for _ in range(3):
-        step(*ours, slopes, 0.2, 1e-5, decay)
-        plain(*theirs, slopes, 0.2, 1e-5, decay)
+        step(*ours, gradients, 0.2, 1e-5, decay)
+        plain(*theirs, gradients, 0.2, 1e-5, decay)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
 
 
 def test_a_tile_that_learned_nothing_is_not_touched(device: torch.device) -> None:
-    """Not even where its sum is no number; a slope that is none spoils its own weight alone."""
+    """Not even where its sum is no number; a gradient that is none spoils its own weight alone."""
     from ordsmed.nn.kernels.adaptive_step import TILE, step
 
-    weights, slopes = torch.ones(2, TILE, device=device), torch.zeros(2, TILE, device=device)
+    weights, gradients = torch.ones(2, TILE, device=device), torch.zeros(2, TILE, device=device)
     sums = torch.ones_like(weights)
-    sums[0], slopes[1, 3] = torch.nan, torch.nan
-    step(weights, sums, slopes, 0.2)
+    sums[0], gradients[1, 3] = torch.nan, torch.nan
+    step(weights, sums, gradients, 0.2)
     assert weights[0].eq(1).all()
     assert weights[1].isnan().nonzero().tolist() == [[3]]
 

@@ -153,7 +153,7 @@ def test_noise_is_exact_where_it_is_large(device: torch.device, wins: int) -> No
 def test_a_loss_is_learned_by_the_kernel_as_without(
     device: torch.device, only: None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Value, slopes and draws of the whole loss, in chunks, with a vocabulary that is padded."""
+    """Value, gradients and draws of the whole loss, in chunks, with a vocabulary that is padded."""
     monkeypatch.setattr(loss, "BY_HAND", ())
     monkeypatch.setattr(loss, "DEVICE_SCORES", 13 * 200)
     chance = torch.Generator().manual_seed(1)

@@ -1,4 +1,4 @@
-"""GELU's kernel: slopes of what comes in and of the bias are torch's, for any rows and columns and in 16 bits."""
+"""GELU's kernel: gradients of what comes in and of the bias are torch's, for any rows and columns and in 16 bits."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_slopes_of_any_shape(device: torch.device, shape: tuple[int, ...], dtype
 def test_what_is_no_number_stays_so(device: torch.device) -> None:
     from ordsmed.nn.kernels.gelu import _launch
 
-    z, slopes = torch.randn(4, 30).to(device), torch.ones(4, 30).to(device)
-    z[1, 3], slopes[2, 5] = torch.nan, torch.inf
-    to_z, sums = _launch(slopes, z, False)
+    z, gradients = torch.randn(4, 30).to(device), torch.ones(4, 30).to(device)
+    z[1, 3], gradients[2, 5] = torch.nan, torch.inf
+    to_z, sums = _launch(gradients, z, False)
     assert (~to_z.isfinite()).nonzero().tolist() == [[1, 3], [2, 5]]
     assert (~sums.sum(0).isfinite()).nonzero().flatten().tolist() == [3, 5]
 
@@ -89,9 +89,9 @@ def test_inputs_by_column_are_refused(device: torch.device) -> None:
     from ordsmed.nn.kernels.gelu import _launch
 
     z = torch.randn(4, 30).to(device)
-    for slopes, inputs in ((z, z.T.contiguous().T), (z.T.contiguous().T, z)):
+    for gradients, inputs in ((z, z.T.contiguous().T), (z.T.contiguous().T, z)):
         with pytest.raises(AssertionError, match="row after row"):
-            _launch(slopes, inputs, False)
+            _launch(gradients, inputs, False)
 
 
 def test_slopes_that_are_one_number_again_and_again(device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""The LSTM's kernels: states and slopes of several layers together are those of one after the other."""
+"""The LSTM's kernels: states and gradients of several layers together are those of one after the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def layers(cells: int, width: int, clips: tuple[float, float], seed: int = 0) ->
 
 
 def learned(way: Any, made: list[Lstm], steps: int, rows: int, lengths: Tensor | None = None) -> list[Tensor]:
-    """What leaves, what is carried, and slopes of inputs and all weights."""
+    """What leaves, what is carried, and gradients of inputs and all weights."""
     device = made[0].bias.device
     width, cells = made[0].carry.shape[1], made[0].cells
     chance = torch.Generator().manual_seed(5)

@@ -1,4 +1,4 @@
-"""What blocks add, with dropout and norms, by a kernel: numbers and slopes are the plain form's with the same mask."""
+"""What blocks add, with dropout and norms, by a kernel: numbers and gradients are the plain form's, by one mask."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_numbers_and_slopes_of_any_shape(
     ours = add_norm(products + bias.detach(), residuals, scale, shift, 1e-5, dtype, bias=bias, drop=drop, after=after)
     sums, normed = plain(products + bias, residuals, scale, shift, 1e-5, dtype, drop=drop)
     theirs = (normed, normed) if after else (sums, normed)
-    slopes = [torch.randn_like(one) for one in theirs]
+    gradients = [torch.randn_like(one) for one in theirs]
     if "one use" in how:
-        ours, theirs, slopes = ours[1:], theirs[1:], slopes[1:]
-    learned = [torch.autograd.grad(way, given, slopes) for way in (ours, theirs)]
+        ours, theirs, gradients = ours[1:], theirs[1:], gradients[1:]
+    learned = [torch.autograd.grad(way, given, gradients) for way in (ours, theirs)]
     alike([*ours, *learned[0]], [*theirs, *learned[1]], dtype)
 
 
@@ -147,8 +147,8 @@ def learned(network: nn.Module, device: torch.device, layout: Layout, choice: st
     with precision.autocast(layout, device):
         out = network(tokens, tokens % 5)
     weights = [weight for weight in network.parameters() if weight.requires_grad]
-    slopes = torch.autograd.grad((out.float().sin()).sum(), weights, allow_unused=True)
-    return [out.detach(), *(slope for slope in slopes if slope is not None)]
+    gradients = torch.autograd.grad((out.float().sin()).sum(), weights, allow_unused=True)
+    return [out.detach(), *(gradient for gradient in gradients if gradient is not None)]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_where_the_sum_alone_is_used_it_learns_alone(device: torch.device) -> No
     to_products, to_residuals, to_scale, to_shift = torch.autograd.grad(sums, given[:4], above, allow_unused=True)
     torch.testing.assert_close(to_products, above)
     torch.testing.assert_close(to_residuals, above)
-    assert all(slope is None or not slope.any() for slope in (to_scale, to_shift))
+    assert all(gradient is None or not gradient.any() for gradient in (to_scale, to_shift))
 
 
 @pytest.mark.parametrize("kinds", [(torch.float32, torch.bfloat16), (torch.float16, torch.float32)])
@@ -285,5 +285,5 @@ def test_a_sum_of_two_types_is_of_the_wider(device: torch.device, kinds: tuple[t
     sums = add(products, residuals, None, Drop())
     assert sums.dtype == torch.float32
     torch.testing.assert_close(sums, products.float() + residuals.float(), rtol=1e-6, atol=1e-6)
-    slopes = torch.autograd.grad(sums, (products, residuals), torch.randn_like(sums))
-    assert [slope.dtype for slope in slopes] == [*kinds]
+    gradients = torch.autograd.grad(sums, (products, residuals), torch.randn_like(sums))
+    assert [gradient.dtype for gradient in gradients] == [*kinds]

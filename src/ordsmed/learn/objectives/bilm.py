@@ -27,8 +27,8 @@ from ordsmed.learn.objective import Network, Objective, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import candidates, log_expected
 from ordsmed.learn.usage import Usage, in_python
+from ordsmed.nn.characters import symbols
 from ordsmed.nn.dropout import Dropout, number_layers
-from ordsmed.nn.letters import symbols
 from ordsmed.nn.loss import sampled_loss, token_hits, token_loss
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -225,7 +225,7 @@ class BothDirections(Objective):
         sizes = [half.numel() for half in batch.targets.chunk(2, 1)]
         words = torch.cat([batch.candidates, *(half.flatten() for half in batch.targets.chunk(2, 1))])
         rows = F.embedding(words, self.head.table.weight)
-        biases = F.embedding(words, self.head.bias[:, None]).squeeze(1)  # its slopes add up in a fixed order
+        biases = F.embedding(words, self.head.bias[:, None]).squeeze(1)  # its gradients add up in a fixed order
         biases = biases - log_expected(words, batch.tries, self.vocabulary)
         others, *own = zip(*(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True)
         halves = zip(hidden, own, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)

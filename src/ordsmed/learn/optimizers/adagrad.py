@@ -52,25 +52,25 @@ class AdagradOptimizer(torch.optim.Adagrad):
             for weight in group["params"]
             if self._is_taken(weight)
         ]
-        for weight, slope, group in large:
+        for weight, gradient, group in large:
             from ordsmed.nn.kernels import adaptive_step  # Triton's: where it is switched on it is there
 
             state = self.state[weight]
             state["step"] += 1
-            adaptive_step.step(weight, state["sum"], slope, group["lr"], group["eps"], group["weight_decay"])
+            adaptive_step.step(weight, state["sum"], gradient, group["lr"], group["eps"], group["weight_decay"])
             weight.grad = None
         super().step()
-        for weight, slope, _ in large:
-            weight.grad = slope
+        for weight, gradient, _ in large:
+            weight.grad = gradient
 
     @staticmethod
     def _is_taken(weight: torch.Tensor) -> bool:
-        slope = weight.grad
+        gradient = weight.grad
         if (
-            slope is None
+            gradient is None
             or weight.numel() < LARGE
             or not switch.runs("adaptive_step", weight.device)
             or is_sharded(weight)
         ):
             return False
-        return weight.dtype == slope.dtype == torch.float32 and weight.is_contiguous() and slope.is_contiguous()
+        return weight.dtype == gradient.dtype == torch.float32 and weight.is_contiguous() and gradient.is_contiguous()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ordsmed.data.batch import Batch
 from ordsmed.learn.sampling import log_expected
-from ordsmed.nn.letters import symbols
+from ordsmed.nn.characters import symbols
 
 
 class PlainBiLm(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.measure.likelihood.items import Ints, Item, Scores
-from ordsmed.nn.letters import SIGNS, listed, symbols
+from ordsmed.nn.characters import SPECIAL, listed, symbols
 from ordsmed.nn.loss import token_logs
 from ordsmed.weights.trained import Trained
 
@@ -62,7 +62,7 @@ class BiScorer:
     def _read(self, items: list[Item], best: bool) -> list[Scores]:
         """Items of about one length at once."""
         model, device = self.objective.model, next(self.objective.model.parameters()).device
-        numbers = {word: n for n, word in enumerate(dict.fromkeys(w for item in items for w in item.words), SIGNS)}
+        numbers = {word: n for n, word in enumerate(dict.fromkeys(w for item in items for w in item.words), SPECIAL)}
         rows = symbols(*listed([word.encode() for word in numbers]), self.longest).split(SPELLED)
         vectors = torch.cat([model.letters(part.to(device)) for part in rows])
         ahead = [torch.tensor([0, *(numbers[w] for w in item.words)]) for item in items]

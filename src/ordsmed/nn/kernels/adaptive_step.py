@@ -19,48 +19,54 @@ TILE = 1_024
 
 @triton.jit
 def _step(
-    weights: Value, sums: Value, slopes: Value, count: Value, rate: Value, epsilon: Value, decay: Value,
+    weights: Value, sums: Value, gradients: Value, count: Value, rate: Value, epsilon: Value, decay: Value,
     SKIPS: tl.constexpr, SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    slope = tl.load(slopes + at, at < count, 0)
-    learned = tl.max((slope != 0).to(tl.int32), 0)
+    gradient = tl.load(gradients + at, at < count, 0)
+    learned = tl.max((gradient != 0).to(tl.int32), 0)
     if learned > 0 or not SKIPS:
         weight = tl.load(weights + at, at < count, 0)
-        slope += decay * weight
-        seen = tl.load(sums + at, at < count, 1) + slope * slope
+        gradient += decay * weight
+        seen = tl.load(sums + at, at < count, 1) + gradient * gradient
         tl.store(sums + at, seen, at < count)
-        tl.store(weights + at, weight - rate * (slope / (tl.sqrt(seen) + epsilon)), at < count)
+        tl.store(weights + at, weight - rate * (gradient / (tl.sqrt(seen) + epsilon)), at < count)
 
 
-def step(weights: Tensor, sums: Tensor, slopes: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0) -> None:
+def step(
+    weights: Tensor, sums: Tensor, gradients: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0
+) -> None:
     """Move fp32 weights and the sums of squares that they have seen, in place; all three lie in one piece."""
     assert weights.is_contiguous(), "weights are read from first to last"
     assert sums.is_contiguous(), "sums are read from first to last"
-    assert slopes.is_contiguous(), "slopes are read from first to last"
+    assert gradients.is_contiguous(), "gradients are read from first to last"
     count = weights.numel()
     if count:
         grid = (triton.cdiv(count, TILE),)
-        _step[grid](weights, sums, slopes, count, rate, float(epsilon), float(decay), decay == 0, TILE)
+        _step[grid](weights, sums, gradients, count, rate, float(epsilon), float(decay), decay == 0, TILE)
 
 
-def plain(weights: Tensor, sums: Tensor, slopes: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0) -> None:
+def plain(
+    weights: Tensor, sums: Tensor, gradients: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0
+) -> None:
     """The same by torch's kernels."""
-    slopes = slopes + decay * weights
-    sums.addcmul_(slopes, slopes)
-    weights.addcdiv_(slopes, sums.sqrt().add_(epsilon), value=-rate)
+    gradients = gradients + decay * weights
+    sums.addcmul_(gradients, gradients)
+    weights.addcdiv_(gradients, sums.sqrt().add_(epsilon), value=-rate)
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
     """How two rows, of which one learns, come out otherwise than by the plain form; empty where they do not."""
     chance = torch.Generator().manual_seed(0)
-    weights, slopes = (torch.randn(2, TILE, generator=chance).to(device) for _ in range(2))
-    slopes[0] = 0
+    weights, gradients = (torch.randn(2, TILE, generator=chance).to(device) for _ in range(2))
+    gradients[0] = 0
     for decay in (0.0, 0.1):
-        ours, theirs = ((weights.clone(), torch.ones_like(weights)) for _ in range(2))
-        step(*ours, slopes, 0.2, 1e-6, decay)
-        plain(*theirs, slopes, 0.2, 1e-6, decay)
-        if not all(torch.allclose(one, other, 1e-5, 1e-6) for one, other in zip(ours, theirs, strict=True)):
+        results, references = ((weights.clone(), torch.ones_like(weights)) for _ in range(2))
+        step(*results, gradients, 0.2, 1e-6, decay)
+        plain(*references, gradients, 0.2, 1e-6, decay)
+        if not all(
+            torch.allclose(result, reference, 1e-5, 1e-6) for result, reference in zip(results, references, strict=True)
+        ):
             return "other weights or sums than torch's"
     return ""
 

@@ -148,9 +148,9 @@ def check(device: torch.device, shapes: Shapes) -> str:
         scores = scores.to(device, shapes.dtype)
         losses, shares = plain(scores.float(), targets, lift)
         for keys in (None, targets):
-            own = scores.clone()
-            values, drawn = cross_entropy(own, targets, words, keys=keys, lift=lift)
-            if not (alike([values], [losses], torch.float32) and alike([own], [shares], shapes.dtype)):
+            in_place = scores.clone()
+            values, drawn = cross_entropy(in_place, targets, words, keys=keys, lift=lift)
+            if not (alike([values], [losses], torch.float32) and alike([in_place], [shares], shapes.dtype)):
                 return "other losses or shares than torch's"
             if not bool(((drawn >= 0) & (drawn < words)).all()):
                 return "words drawn that are none"

@@ -1,8 +1,8 @@
-"""GELU's backward pass, and with it the slopes of the bias before it: the widest activations are read once less.
+"""GELU's backward pass, and with it the gradients of the bias before it: the widest activations are read once less.
 
-    z [N, C] = x @ weight.T + bias -> gelu(z)        slopes of gelu(z), z -> slopes of z, of bias
+    z [N, C] = x @ weight.T + bias -> gelu(z)        gradients of gelu(z), z -> gradients of z, of bias
 
-torch reads the slopes of z again to sum up those of the bias. Sums go in fixed order: groups of rows, then groups.
+torch reads the gradients of z again to sum up those of the bias. Sums go in fixed order: groups of rows, then groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS, STEP, COLUMNS = 128, 8, 256  # a program's rows, those it takes at a time,
 
 @triton.jit
 def _back(
-    slopes: Value, inputs: Value, out: Value, sums: Value, rows: Value, width: Value, TANH: tl.constexpr,
+    gradients: Value, inputs: Value, out: Value, sums: Value, rows: Value, width: Value, TANH: tl.constexpr,
     SIZE: tl.constexpr, LINES: tl.constexpr, WIDE: tl.constexpr,
 ) -> None:  # fmt: skip
     group, column = tl.program_id(0), tl.program_id(1) * WIDE + tl.arange(0, WIDE)
@@ -36,35 +36,35 @@ def _back(
             row.to(tl.int64)[:, None] * width + column[None, :],
             (row < rows)[:, None] & (column < width)[None, :],
         )
-        x, slope = tl.load(inputs + at, here, 0).to(tl.float32), tl.load(slopes + at, here, 0).to(tl.float32)
+        x, gradient = tl.load(inputs + at, here, 0).to(tl.float32), tl.load(gradients + at, here, 0).to(tl.float32)
         if TANH:
             bent = 2 * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)) - 1
             steep = 0.7978845608028654 * (1 + 0.134145 * x * x)
-            slope *= 0.5 * (1 + bent) + 0.5 * x * (1 - bent * bent) * steep
+            gradient *= 0.5 * (1 + bent) + 0.5 * x * (1 - bent * bent) * steep
         else:
-            slope *= 0.5 * (1 + tl.erf(x * 0.7071067811865476)) + x * tl.exp(-0.5 * x * x) * 0.3989422804014327
-        tl.store(out + at, slope.to(out.dtype.element_ty), here)
-        total += slope
+            gradient *= 0.5 * (1 + tl.erf(x * 0.7071067811865476)) + x * tl.exp(-0.5 * x * x) * 0.3989422804014327
+        tl.store(out + at, gradient.to(out.dtype.element_ty), here)
+        total += gradient
     tl.store(sums + group.to(tl.int64) * width + column, tl.sum(total, 0), column < width)
 
 
-def _launch(slopes: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
-    assert slopes.is_contiguous(), "slopes are read row after row"
+def _launch(gradients: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+    assert gradients.is_contiguous(), "gradients are read row after row"
     assert inputs.is_contiguous(), "what came in is read row after row"
-    out, sums = _made(slopes, inputs, tanh)
+    out, sums = _made(gradients, inputs, tanh)
     rows, width = inputs.shape
     if inputs.numel():
         grid = (len(sums), triton.cdiv(width, COLUMNS))
-        _back[grid](slopes, inputs, out, sums, rows, width, tanh, ROWS, STEP, COLUMNS)
+        _back[grid](gradients, inputs, out, sums, rows, width, tanh, ROWS, STEP, COLUMNS)
     return out, sums
 
 
-def _made(slopes: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+def _made(gradients: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
     groups = -(-len(inputs) // ROWS)
     return torch.empty_like(inputs), torch.empty(groups, inputs.shape[1], dtype=torch.float32, device=inputs.device)
 
 
-_op = define("gelu_backward(Tensor slopes, Tensor inputs, bool tanh) -> (Tensor, Tensor)", _launch, _made)
+_op = define("gelu_backward(Tensor gradients, Tensor inputs, bool tanh) -> (Tensor, Tensor)", _launch, _made)
 
 
 class _Gelu(torch.autograd.Function):
@@ -75,10 +75,10 @@ class _Gelu(torch.autograd.Function):
         return F.gelu(z, approximate="tanh" if tanh else "none")
 
     @staticmethod
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
         (z,) = ctx.saved_tensors
         flat = z.flatten(0, -2)
-        to_z, sums = _op(slopes.to(z.dtype).reshape(flat.shape).contiguous(), flat, ctx.tanh)
+        to_z, sums = _op(gradients.to(z.dtype).reshape(flat.shape).contiguous(), flat, ctx.tanh)
         return to_z.view_as(z), sums.sum(0).to(ctx.kind), None
 
 
@@ -99,11 +99,11 @@ def check(device: torch.device, shapes: Shapes) -> str:
     for width, tanh in itertools.product(shapes.inner, (False, True)):
         z, bias = made(noise, (ROWS + 2, width), device, shapes.dtype), made(noise, (width,), device)
         above = torch.randn(z.shape, generator=noise).to(device, shapes.dtype)
-        ours = torch.autograd.grad(_Gelu.apply(z, bias, tanh), (z, bias), above)  # type: ignore[no-untyped-call]
-        whole, slope = exact(z)[0], above.float()
-        (to_z,) = torch.autograd.grad(F.gelu(whole, approximate="tanh" if tanh else "none"), whole, slope)
-        if not alike(ours, [to_z, to_z.sum(0)], shapes.dtype):
-            return "other slopes than torch's"
+        learned = torch.autograd.grad(_Gelu.apply(z, bias, tanh), (z, bias), above)  # type: ignore[no-untyped-call]
+        whole, gradient = exact(z)[0], above.float()
+        (to_z,) = torch.autograd.grad(F.gelu(whole, approximate="tanh" if tanh else "none"), whole, gradient)
+        if not alike(learned, [to_z, to_z.sum(0)], shapes.dtype):
+            return "other gradients than torch's"
     return ""
 
 

@@ -47,15 +47,15 @@ def _cell(
     row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
     at = way * wide + line * 4 * CELLS + cell
-    own, shared = row.to(tl.int64) * 4 * CELLS + cell, way * 4 * CELLS + cell
+    of_row, shared = row.to(tl.int64) * 4 * CELLS + cell, way * 4 * CELLS + cell
     i = tl.load(ahead + at, here, 0).to(tl.float32) + tl.load(bias + shared, here, 0)
     f = tl.load(ahead + at + CELLS, here, 0).to(tl.float32) + tl.load(bias + shared + CELLS, here, 0)
     g = tl.load(ahead + at + 2 * CELLS, here, 0).to(tl.float32) + tl.load(bias + shared + 2 * CELLS, here, 0)
     o = tl.load(ahead + at + 3 * CELLS, here, 0).to(tl.float32) + tl.load(bias + shared + 3 * CELLS, here, 0)
-    i = tl.sigmoid(i + tl.load(product + own, here, 0).to(tl.float32))
-    f = tl.sigmoid(f + tl.load(product + own + CELLS, here, 0).to(tl.float32))
-    g = _tanh(g + tl.load(product + own + 2 * CELLS, here, 0).to(tl.float32))
-    o = tl.sigmoid(o + tl.load(product + own + 3 * CELLS, here, 0).to(tl.float32))
+    i = tl.sigmoid(i + tl.load(product + of_row, here, 0).to(tl.float32))
+    f = tl.sigmoid(f + tl.load(product + of_row + CELLS, here, 0).to(tl.float32))
+    g = _tanh(g + tl.load(product + of_row + 2 * CELLS, here, 0).to(tl.float32))
+    o = tl.sigmoid(o + tl.load(product + of_row + 3 * CELLS, here, 0).to(tl.float32))
     c = f * tl.load(before + way * before_wide + line * CELLS + cell, here, 0) + i * g
     c = _clipped(c, clip)
     tl.store(gates + at, i, here)
@@ -69,56 +69,57 @@ def _cell(
 
 @triton.jit
 def _cell_back(
-    gates: Value, to_mixed: Value, states: Value, before: Value, to_c: Value, slopes: Value, rows: Value, wide: Value,
+    gates: Value, to_mixed: Value, states: Value, before: Value, to_c: Value, gradients: Value, rows: Value,
+    wide: Value,
     narrow: Value, before_wide: Value, clip: Value, CLIPS: tl.constexpr, CELLS: tl.constexpr, SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The slopes of one step's gates, and those of the state before in place of this one's."""
+    """The gradients of one step's gates, and those of the state before in place of this one's."""
     row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
-    at, own = way * wide + line * 4 * CELLS + cell, row.to(tl.int64) * CELLS + cell
+    at, of_row = way * wide + line * 4 * CELLS + cell, row.to(tl.int64) * CELLS + cell
     i, f = tl.load(gates + at, here, 0), tl.load(gates + at + CELLS, here, 0)
     g, o = tl.load(gates + at + 2 * CELLS, here, 0), tl.load(gates + at + 3 * CELLS, here, 0)
     c = tl.load(states + way * narrow + line * CELLS + cell, here, 0)
-    slope = tl.load(to_mixed + own, here, 0).to(tl.float32)
+    gradient = tl.load(to_mixed + of_row, here, 0).to(tl.float32)
     bent = _tanh(c)
-    to_state = tl.load(to_c + own, here, 0) + slope * o * (1 - bent * bent)
+    to_state = tl.load(to_c + of_row, here, 0) + gradient * o * (1 - bent * bent)
     if CLIPS:
         to_state *= (tl.abs(c) < clip).to(tl.float32)
     old = tl.load(before + way * before_wide + line * CELLS + cell, here, 0)
-    kind = slopes.dtype.element_ty
-    tl.store(slopes + at, (to_state * g * i * (1 - i)).to(kind), here)
-    tl.store(slopes + at + CELLS, (to_state * old * f * (1 - f)).to(kind), here)
-    tl.store(slopes + at + 2 * CELLS, (to_state * i * (1 - g * g)).to(kind), here)
-    tl.store(slopes + at + 3 * CELLS, (slope * bent * o * (1 - o)).to(kind), here)
-    tl.store(to_c + own, to_state * f, here)
+    kind = gradients.dtype.element_ty
+    tl.store(gradients + at, (to_state * g * i * (1 - i)).to(kind), here)
+    tl.store(gradients + at + CELLS, (to_state * old * f * (1 - f)).to(kind), here)
+    tl.store(gradients + at + 2 * CELLS, (to_state * i * (1 - g * g)).to(kind), here)
+    tl.store(gradients + at + 3 * CELLS, (gradient * bent * o * (1 - o)).to(kind), here)
+    tl.store(to_c + of_row, to_state * f, here)
 
 
 @triton.jit
 def _leave(
-    product: Value, out: Value, carried: Value, each: Value, wide: Value, carried_wide: Value, clip: Value,
+    product: Value, out: Value, carried: Value, count: Value, wide: Value, carried_wide: Value, clip: Value,
     SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
     """What leaves a step, clipped: in fp32, and as the next step's product takes it; `each`: numbers of a direction."""
     way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    x = _clipped(tl.load(product + way * each + at, at < each, 0).to(tl.float32), clip)
-    tl.store(out + way * wide + at, x, at < each)
-    tl.store(carried + way * carried_wide + at, x.to(carried.dtype.element_ty), at < each)
+    x = _clipped(tl.load(product + way * count + at, at < count, 0).to(tl.float32), clip)
+    tl.store(out + way * wide + at, x, at < count)
+    tl.store(carried + way * carried_wide + at, x.to(carried.dtype.element_ty), at < count)
 
 
 @triton.jit
 def _leave_back(
-    above: Value, later: Value, out: Value, to_out: Value, each: Value, wide: Value, clip: Value, CLIPS: tl.constexpr,
+    above: Value, later: Value, out: Value, to_out: Value, count: Value, wide: Value, clip: Value, CLIPS: tl.constexpr,
     LATER: tl.constexpr, SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The slopes of what a step's projection gave: from above and from the step after; what was clipped learns 0."""
+    """The gradients of what a step's projection gave: from above and from the step after; what was clipped learns 0."""
     way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    here = at < each
-    slope = tl.load(above + way * wide + at, here, 0)
+    here = at < count
+    gradient = tl.load(above + way * wide + at, here, 0)
     if LATER:
-        slope += tl.load(later + way * each + at, here, 0).to(tl.float32)
+        gradient += tl.load(later + way * count + at, here, 0).to(tl.float32)
     if CLIPS:
-        slope *= (tl.abs(tl.load(out + way * wide + at, here, 0)) < clip).to(tl.float32)
-    tl.store(to_out + way * wide + at, slope.to(to_out.dtype.element_ty), here)
+        gradient *= (tl.abs(tl.load(out + way * wide + at, here, 0)) < clip).to(tl.float32)
+    tl.store(to_out + way * wide + at, gradient.to(to_out.dtype.element_ty), here)
 
 
 class _SideBySide(torch.autograd.Function):
@@ -159,7 +160,7 @@ class _SideBySide(torch.autograd.Function):
             return (None,) * 7
         gates, states, mixed, out, carried, first, carry, project = ctx.saved_tensors
         (ways, steps, rows, cells), size, above = states.shape, out.shape[-1], above.float().contiguous()
-        slopes, to_out = torch.empty_like(gates, dtype=carry.dtype), torch.empty_like(out, dtype=carry.dtype)
+        gradients, to_out = torch.empty_like(gates, dtype=carry.dtype), torch.empty_like(out, dtype=carry.dtype)
         to_c = torch.zeros_like(first)
         grid, out_grid = (ways * rows, triton.cdiv(cells, BLOCK)), (ways, triton.cdiv(rows * size, BLOCK))
         later = above
@@ -170,13 +171,13 @@ class _SideBySide(torch.autograd.Function):
                 bool(ctx.clips[1]), t + 1 < steps, BLOCK,
             )  # fmt: skip
             _cell_back[grid](
-                gates[:, t], torch.bmm(to_out[:, t], project), states[:, t], before, to_c, slopes[:, t], rows,
+                gates[:, t], torch.bmm(to_out[:, t], project), states[:, t], before, to_c, gradients[:, t], rows,
                 gates.stride(0), states.stride(0), before.stride(0), ctx.clips[0], bool(ctx.clips[0]), cells, BLOCK,
             )  # fmt: skip
-            later = torch.bmm(slopes[:, t], carry)
-        to_carry = torch.bmm(slopes.flatten(1, 2).transpose(1, 2), carried[:, :-1].flatten(1, 2))
+            later = torch.bmm(gradients[:, t], carry)
+        to_carry = torch.bmm(gradients.flatten(1, 2).transpose(1, 2), carried[:, :-1].flatten(1, 2))
         to_project = torch.bmm(to_out.flatten(1, 2).transpose(1, 2), mixed.flatten(1, 2))
-        return slopes, slopes.sum((1, 2), dtype=torch.float32), None, None, to_carry, to_project, None
+        return gradients, gradients.sum((1, 2), dtype=torch.float32), None, None, to_carry, to_project, None
 
 
 def side_by_side(
@@ -223,16 +224,16 @@ def check(device: torch.device, shapes: Shapes) -> str:
         )
         types = (dtype, dtype, dtype, *[torch.float32] * 3)
         scales = 2, size**0.5, cells**0.5, 2, 2, 2
-        given = [
+        tensors = [
             (torch.randn(shape, generator=noise) / by).to(device, kind).requires_grad_()
             for shape, kind, by in zip(sizes, types, scales, strict=True)
         ]
         results = []
-        for way, (ahead, carry, project, bias, h, c) in ((side_by_side, given), (plain, exact(*given))):
+        for way, (ahead, carry, project, bias, h, c) in ((side_by_side, tensors), (plain, exact(*tensors))):
             out, states = way(ahead, bias, h, c, carry, project, clips)
             results.append([out, states, *torch.autograd.grad(out.sin().sum(), (ahead, bias, carry, project))])
         if not alike(results[0], results[1], dtype):
-            return "other states or slopes than torch's"
+            return "other states or gradients than torch's"
     return ""
 
 

@@ -10,11 +10,11 @@ import torch
 _library = torch.library.Library("ordsmed", "FRAGMENT")
 
 
-def define(schema: str, launch: Callable[..., Any], made: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that launches; `made` says, of fake tensors, what it gives. Its slopes are an autograd.Function's."""
+def define(schema: str, launch: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that launches; `fake`: what it gives of fake tensors. Its gradients are an autograd.Function's."""
     name = schema.partition("(")[0]
     _library.define(schema)
     _library.impl(name, launch, "CompositeExplicitAutograd")
-    _library.impl(name, made, "Meta")
+    _library.impl(name, fake, "Meta")
     operator: Callable[..., Any] = getattr(torch.ops.ordsmed, name).default
     return operator

@@ -33,7 +33,7 @@ def _direct(
     """Of one chunk: the moments moved, the direction written, and its and the weights' sums of squares."""
     chunk = tl.program_id(0)
     which, begin = tl.load(tensors + chunk), tl.load(begins + chunk)
-    weights, slopes = _fp32(addresses, which), _fp32(addresses, count + which)
+    weights, gradients = _fp32(addresses, which), _fp32(addresses, count + which)
     firsts, seconds = _fp32(addresses, 2 * count + which), _fp32(addresses, 3 * count + which)
     along, size = _fp32(addresses, 4 * count + which), tl.load(sizes + which)
     epsilon, scale = tl.load(factors + which), tl.load(factors + count + which)
@@ -41,10 +41,10 @@ def _direct(
     for offset in range(0, SIZE, STEP):
         at = begin + offset + tl.arange(0, STEP)
         here = at < size
-        weight, slope = tl.load(weights + at, here, 0), tl.load(slopes + at, here, 0)
+        weight, gradient = tl.load(weights + at, here, 0), tl.load(gradients + at, here, 0)
         first, second = tl.load(firsts + at, here, 0), tl.load(seconds + at, here, 0)
-        first += (slope - first) * (1 - first_beta)
-        second = second * second_beta + slope * slope * (1 - second_beta)
+        first += (gradient - first) * (1 - first_beta)
+        second = second * second_beta + gradient * gradient * (1 - second_beta)
         way = first / (tl.sqrt(second) + tl.where(here, epsilon, 1.0)) * scale + decay * weight
         tl.store(firsts + at, first, here)
         tl.store(seconds + at, second, here)
@@ -104,11 +104,15 @@ class Step:
     """A step of some tensors: first their directions, then, by rates that follow from the norms, the weights."""
 
     def __init__(
-        self, weights: Sequence[Tensor], slopes: Sequence[Tensor], firsts: Sequence[Tensor], seconds: Sequence[Tensor]
+        self,
+        weights: Sequence[Tensor],
+        gradients: Sequence[Tensor],
+        firsts: Sequence[Tensor],
+        seconds: Sequence[Tensor],
     ) -> None:
         self.device, self.count = weights[0].device, len(weights)
         self.along = [torch.empty_like(weight) for weight in weights]
-        self.held = [*weights, *slopes, *firsts, *seconds, *self.along]
+        self.held = [*weights, *gradients, *firsts, *seconds, *self.along]
         self.addresses = _sent([tensor.data_ptr() for tensor in self.held], self.device)
         self.cut = _cut(tuple(weight.numel() for weight in weights), self.device)
 
@@ -145,13 +149,13 @@ def fits(tensors: Sequence[Tensor]) -> bool:
 
 
 def plain(
-    weights: list[Tensor], slopes: list[Tensor], firsts: list[Tensor], seconds: list[Tensor],
+    weights: list[Tensor], gradients: list[Tensor], firsts: list[Tensor], seconds: list[Tensor],
     betas: tuple[float, float], epsilon: float, decay: float, rate: float,
 ) -> None:  # fmt: skip
     """A whole step by torch's kernels, tensor by tensor, without correction; for who tries these."""
-    for weight, slope, first, second in zip(weights, slopes, firsts, seconds, strict=True):
-        first.lerp_(slope, 1 - betas[0])
-        second.mul_(betas[1]).addcmul_(slope, slope, value=1 - betas[1])
+    for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
+        first.lerp_(gradient, 1 - betas[0])
+        second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
         along = first / (second.sqrt() + epsilon) + decay * weight
         weight.sub_(rate * weight.norm() / along.norm() * along)
 
@@ -160,13 +164,17 @@ def check(device: torch.device, shapes: Shapes) -> str:
     """How three tensors come out otherwise than by the plain form; empty where they do not."""
     chance = torch.Generator().manual_seed(0)
     begun = [[torch.rand(n, generator=chance).to(device) for n in (3, 700, 1_500)] for _ in range(4)]
-    ours, theirs = ([[tensor.clone() for tensor in some] for some in begun] for _ in range(2))
-    step = Step(*ours)
+    results, references = ([[tensor.clone() for tensor in some] for some in begun] for _ in range(2))
+    step = Step(*results)
     tall, long = step.directions((0.9, 0.999), [1e-6] * 3, [1.0] * 3, 0.01).sqrt()
     step.walk(0.1 * tall / long)
-    plain(theirs[0], theirs[1], theirs[2], theirs[3], (0.9, 0.999), 1e-6, 0.01, 0.1)
-    pairs = zip([*ours[0], *ours[2], *ours[3]], [*theirs[0], *theirs[2], *theirs[3]], strict=True)
-    return "" if all(torch.allclose(one, other, 1e-4, 1e-6) for one, other in pairs) else "other weights than torch's"
+    plain(references[0], references[1], references[2], references[3], (0.9, 0.999), 1e-6, 0.01, 0.1)
+    pairs = zip([*results[0], *results[2], *results[3]], [*references[0], *references[2], *references[3]], strict=True)
+    return (
+        ""
+        if all(torch.allclose(result, reference, 1e-4, 1e-6) for result, reference in pairs)
+        else "other weights than torch's"
+    )
 
 
 def examples(device: torch.device) -> None:

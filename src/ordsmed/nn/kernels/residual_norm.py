@@ -1,7 +1,7 @@
 """What a block adds and the norm beside it, in one pass forward and one back.
 
     products, residuals [N, W] -> sums = residuals + dropout(products), normed = norm(sums)
-    slopes of normed (of two uses) and of sums -> slopes of products and residuals, of the norm and of a bias before
+    gradients of normed (two uses) and sums -> gradients of products, residuals, the norm and a bias before
 
 Dropout's mask is bytes of noise hashed from a key and each number's place: made again for the way back, stored nowhere.
 As on a CPU its rate is to the nearest 256th, and what is kept is scaled by its real keep rate. Statistics are in fp32;
@@ -74,7 +74,7 @@ def _forward(
 
 @triton.jit(do_not_specialize=["state", "dropped", "rows", "size"])
 def _back(
-    first: Value, second: Value, beside: Value, inputs: Value, stats: Value, scale: Value, to_residuals: Value,
+    first: Value, second: Value, to_sums: Value, inputs: Value, stats: Value, scale: Value, to_residuals: Value,
     to_products: Value, totals: Value, state: Value, dropped: Value, rows: Value, size: Value, width: tl.constexpr,
     NORMS: tl.constexpr, TWO: tl.constexpr, BESIDE: tl.constexpr, DROPS: tl.constexpr, BIAS: tl.constexpr,
     WIDE: tl.constexpr,
@@ -90,25 +90,25 @@ def _back(
     for number in range(0, size):
         row = group * size + number
         at, here = row * width + column, inside & (row < rows)
-        slope = tl.load(first + at, here, 0).to(tl.float32)
+        gradient = tl.load(first + at, here, 0).to(tl.float32)
         if TWO:
-            slope += tl.load(second + at, here, 0).to(tl.float32)
+            gradient += tl.load(second + at, here, 0).to(tl.float32)
         if NORMS:
             mean, steep = tl.load(stats + row * 2, row < rows, 0), tl.load(stats + row * 2 + 1, row < rows, 0)
             x = tl.where(here, (tl.load(inputs + at, here, 0).to(tl.float32) - mean) * steep, 0)
-            to_scale += slope * x
-            to_shift += slope
-            slope *= factor
-            along, all_alike = tl.sum(tl.sum(slope * x, 1), 0) / width, tl.sum(tl.sum(slope, 1), 0) / width
-            slope = (slope - x * along - all_alike) * steep
+            to_scale += gradient * x
+            to_shift += gradient
+            gradient *= factor
+            along, all_alike = tl.sum(tl.sum(gradient * x, 1), 0) / width, tl.sum(tl.sum(gradient, 1), 0) / width
+            gradient = (gradient - x * along - all_alike) * steep
             if BESIDE:
-                slope += tl.load(beside + at, here, 0).to(tl.float32)
-            tl.store(to_residuals + at, slope.to(to_residuals.dtype.element_ty), here)
+                gradient += tl.load(to_sums + at, here, 0).to(tl.float32)
+            tl.store(to_residuals + at, gradient.to(to_residuals.dtype.element_ty), here)
         if DROPS:
-            slope *= _mask(state, row, eighth, within, dropped, (width + 7) // 8)
-            tl.store(to_products + at, slope.to(to_products.dtype.element_ty), here)
+            gradient *= _mask(state, row, eighth, within, dropped, (width + 7) // 8)
+            tl.store(to_products + at, gradient.to(to_products.dtype.element_ty), here)
         if BIAS:
-            to_bias += tl.where(here, slope, 0)
+            to_bias += tl.where(here, gradient, 0)
     totals += group * (2 * NORMS + BIAS) * width + column
     if NORMS:
         tl.store(totals, to_scale, inside)
@@ -164,24 +164,24 @@ def _made(
 
 
 def _launch_back(
-    first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
+    first: Tensor, second: Tensor | None, to_sums: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
     scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    _assert_rows(first, second, beside, inputs, stats, scale)
-    outs = _made_back(first, second, beside, inputs, stats, scale, state, dropped, bias, to, of)
+    _assert_rows(first, second, to_sums, inputs, stats, scale)
+    outs = _made_back(first, second, to_sums, inputs, stats, scale, state, dropped, bias, to, of)
     rows, width = first.shape
     if first.numel():
         wide, warps = _shape(width)
-        given = (first if tensor is None else tensor for tensor in (second, beside, inputs, stats, scale))
+        tensors = (first if tensor is None else tensor for tensor in (second, to_sums, inputs, stats, scale))
         _back[(len(outs[2]),)](
-            first, *given, *outs, state, dropped, rows, _group(rows, warps), width, scale is not None,
-            second is not None, beside is not None, dropped > 0, bias, wide, num_warps=warps,
+            first, *tensors, *outs, state, dropped, rows, _group(rows, warps), width, scale is not None,
+            second is not None, to_sums is not None, dropped > 0, bias, wide, num_warps=warps,
         )  # fmt: skip
     return outs
 
 
 def _made_back(
-    first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
+    first: Tensor, second: Tensor | None, to_sums: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
     scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     rows, width = first.shape
@@ -234,19 +234,19 @@ class _Together(torch.autograd.Function):
         return (normed, normed.view_as(normed)) if how.after else (added, normed)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, stats, scale = ctx.saved_tensors or (None, None, None)
-        shape = next(slope.shape for slope in slopes if slope is not None)
-        flat = [None if slope is None else _rows(slope) for slope in slopes]
-        first, *others = flat if scale is None or (ctx.how.after and flat[0] is not None) else flat[::-1]
+        shape = next(gradient.shape for gradient in gradients if gradient is not None)
+        flat = [None if gradient is None else _rows(gradient) for gradient in gradients]
+        first, *rest = flat if scale is None or (ctx.how.after and flat[0] is not None) else flat[::-1]
         if first is None:  # nobody asked for the norm
             assert inputs is not None
             first = inputs.new_zeros(inputs.shape, dtype=ctx.how.kind)
-        other = others[0] if others else None
-        second, beside = (other, None) if ctx.how.after else (None, other)
+        last = rest[0] if rest else None
+        second, to_sums = (last, None) if ctx.how.after else (None, last)
         drop = ctx.how.drop
         to_residuals, to_products, totals = _op_back(
-            first, second, beside, inputs, stats, scale, drop.state, drop.dropped, ctx.bias is not None, *ctx.kinds
+            first, second, to_sums, inputs, stats, scale, drop.state, drop.dropped, ctx.bias is not None, *ctx.kinds
         )
         to_residuals = (first.to(ctx.kinds[0]) if scale is None else to_residuals).view(shape)
         to_products = to_products.view(shape) if drop.dropped else to_residuals.to(ctx.kinds[1])
@@ -272,7 +272,7 @@ def add_norm(
     products: Tensor | None, residuals: Tensor, scale: Tensor, shift: Tensor | None, epsilon: float, kind: torch.dtype,
     *, bias: Tensor | None = None, drop: Drop = KEEP, after: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """residuals + dropout(products), and its norm; `after`: the norm, for two uses whose slopes are added up here."""
+    """residuals + dropout(products), and its norm; `after`: the norm, for two uses whose gradients are added here."""
     how = _How(drop, epsilon, kind, after)
     pair: tuple[Tensor, Tensor] = _Together.apply(  # type: ignore[no-untyped-call]
         products, residuals, scale, shift, bias, how
@@ -308,25 +308,25 @@ def check(device: torch.device, shapes: Shapes) -> str:
     every = itertools.product(shapes.widths, shapes.residuals, shapes.shifts, shapes.drops)
     for width, residual, shifts, drops in every:
         noise = torch.Generator().manual_seed(0)
-        given = [made(noise, (10, width), device, kind) for kind in (shapes.dtype, residual)]
-        given += [made(noise, (width,), device) for _ in range(2 + shifts)]
+        tensors = [made(noise, (10, width), device, kind) for kind in (shapes.dtype, residual)]
+        tensors += [made(noise, (width,), device) for _ in range(2 + shifts)]
         drop = Drop(7, 26) if drops else KEEP
         for how in ("sum and norm", "norm twice", "sum", "norm"):
-            if not _same(how, given, shapes, drop):
-                return "other numbers or slopes than torch's"
+            if not _same(how, tensors, shapes, drop):
+                return "other numbers or gradients than torch's"
     return ""
 
 
-def _same(how: str, given: list[Tensor], shapes: Shapes, drop: Drop) -> bool:
+def _same(how: str, tensors: list[Tensor], shapes: Shapes, drop: Drop) -> bool:
     """Do these come out and learn as exact ones do?"""
     noise, results = torch.Generator().manual_seed(1), []
-    above = [torch.randn(given[0].shape, generator=noise).to(given[0].device) for _ in range(2)]
+    above = [torch.randn(tensors[0].shape, generator=noise).to(tensors[0].device) for _ in range(2)]
     drop = KEEP if how == "norm" else drop
-    for way, (products, residuals, scale, bias, *shifts) in ((_ours, given), (_exact, exact(*given))):
+    for way, (products, residuals, scale, bias, *shifts) in ((_ours, tensors), (_exact, exact(*tensors))):
         leaves = [residuals, *([] if how == "norm" else [products, bias]), *([] if how == "sum" else [scale, *shifts])]
         outs = way(how, products, residuals, scale, shifts[0] if shifts else None, bias, drop, shapes.normed)
-        slopes = [slope.to(out.dtype) for slope, out in zip(above, outs, strict=False)]
-        results.append([*outs, *torch.autograd.grad(outs, leaves, slopes)])
+        gradients = [gradient.to(out.dtype) for gradient, out in zip(above, outs, strict=False)]
+        results.append([*outs, *torch.autograd.grad(outs, leaves, gradients)])
     return alike(results[0], results[1], shapes.dtype)
 
 

@@ -34,21 +34,21 @@ def begin(choice: str, device: torch.device, shapes: Shapes | None = None, ranks
         return ""
     if choice == "plain":
         return "kernels: torch's (the recipe asks for it)"
-    refused = _agreed(_refusals(device, shapes or Shapes()), ranks or Ranks(device))
+    refused = _on_all_ranks(_refusals(device, shapes or Shapes()), ranks or Ranks(device))
     _running.update(kernel for kernel in KERNELS if kernel not in refused)
-    return _told(refused)
+    return _line(refused)
 
 
 def _refusals(device: torch.device, shapes: Shapes) -> dict[str, str]:
     """Kernels that do not run here, and why."""
-    if why := _lacks(device):
-        return dict.fromkeys(KERNELS, why)
+    if reason := _missing(device):
+        return dict.fromkeys(KERNELS, reason)
     with exact_products():
-        return {kernel: why for kernel in KERNELS if (why := _refused(kernel, device, shapes))}
+        return {kernel: reason for kernel in KERNELS if (reason := _refused(kernel, device, shapes))}
 
 
-def _lacks(device: torch.device) -> str:
-    """What this machine lacks for any of them."""
+def _missing(device: torch.device) -> str:
+    """What is missing on this machine for any of them."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; `pip install triton` makes ours possible"
     if device.type == "cuda" and torch.version.hip is None:
@@ -68,27 +68,27 @@ def _refused(kernel: str, device: torch.device, shapes: Shapes) -> str:
     return differs
 
 
-def _agreed(refused: dict[str, str], ranks: Ranks) -> dict[str, str]:
+def _on_all_ranks(refused: dict[str, str], ranks: Ranks) -> dict[str, str]:
     """What any rank refuses, with the reason of one that does."""
     if ranks.world == 1:
         return refused
-    for kernel, why in refused.items():
-        ranks.store.set(f"refused/{kernel}", f"rank {ranks.rank}: {why}")
+    for kernel, reason in refused.items():
+        ranks.store.set(f"refused/{kernel}", f"rank {ranks.rank}: {reason}")
     runs = torch.tensor([kernel not in refused for kernel in KERNELS], dtype=torch.int32, device=ranks.device)
     dist.all_reduce(runs, op=dist.ReduceOp.MIN)
     left = [kernel for kernel, everywhere in zip(KERNELS, runs.tolist(), strict=True) if not everywhere]
     return {kernel: refused.get(kernel) or ranks.store.get(f"refused/{kernel}").decode() for kernel in left}
 
 
-def _told(refused: dict[str, str]) -> str:
+def _line(refused: dict[str, str]) -> str:
     """Whose kernels run, in a line."""
     if len(refused) == len(KERNELS) and len(set(refused.values())) == 1:
         return f"kernels: torch's ({next(iter(refused.values()))})"
-    left = "; ".join(f"not for {_spoken(kernel)}: {why}" for kernel, why in refused.items())
+    left = "; ".join(f"not for {_spoken(kernel)}: {reason}" for kernel, reason in refused.items())
     if len(refused) == len(KERNELS):
         return f"kernels: torch's ({left})"
-    ours = ", ".join(_spoken(kernel) for kernel in KERNELS if kernel not in refused)
-    return f"kernels: ours for {ours}{f' ({left})' if left else ''}"
+    running = ", ".join(_spoken(kernel) for kernel in KERNELS if kernel not in refused)
+    return f"kernels: ours for {running}{f' ({left})' if left else ''}"
 
 
 def _spoken(kernel: str) -> str:

@@ -29,11 +29,11 @@ class Shapes:
     cells: tuple[tuple[int, int], ...] = ((40, 24),)  # of LSTMs, and the width of what they let out
 
 
-def alike(ours: Iterable[Tensor], theirs: Iterable[Tensor], dtype: torch.dtype) -> bool:
+def alike(results: Iterable[Tensor], references: Iterable[Tensor], dtype: torch.dtype) -> bool:
     """Are these numbers those, which are exact, as nearly as the type that ours were made in can tell?"""
-    for one, other in ((a.detach(), b.detach()) for a, b in zip(ours, theirs, strict=True)):
-        bound = BOUNDS[dtype] * float(other.abs().max().clamp_min(1e-20))
-        if not float((one.float() - other).abs().max()) <= bound:  # what is no number is not alike
+    for result, reference in ((a.detach(), b.detach()) for a, b in zip(results, references, strict=True)):
+        bound = BOUNDS[dtype] * float(reference.abs().max().clamp_min(1e-20))
+        if not float((result.float() - reference).abs().max()) <= bound:  # what is no number is not alike
             return False
     return True
 
@@ -53,14 +53,14 @@ def exact(*tensors: Tensor) -> list[Tensor]:
 @contextmanager
 def exact_products() -> Iterator[None]:
     """Products in fp32 without TF32, whatever the run has switched on."""
-    places: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
+    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch 2.9 and later ask for `fp32_precision`
-        before = [place.allow_tf32 for place in places]
+        before = [backend.allow_tf32 for backend in backends]
         try:
-            for place in places:
-                place.allow_tf32 = False
+            for backend in backends:
+                backend.allow_tf32 = False
             yield
         finally:
-            for place, switched in zip(places, before, strict=True):
-                place.allow_tf32 = switched
+            for backend, switched in zip(backends, before, strict=True):
+                backend.allow_tf32 = switched

@@ -57,10 +57,10 @@ class Electra(EncoderSettings, Choice):
 
     def build(self, vocabulary: int) -> Encoder:
         """The network; the layer from E to D begins as TensorFlow's did (Glorot), like the reference's."""
-        made = super().build(vocabulary)
-        if made.project is not None:
-            nn.init.xavier_uniform_(made.project.weight)
-        return made
+        model = super().build(vocabulary)
+        if model.project is not None:
+            nn.init.xavier_uniform_(model.project.weight)
+        return model
 
     def detect_head(self, model: Model) -> DetectHead:
         """The score's layer begins with Glorot's weights as well."""

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
+from ordsmed.nn.characters import CharacterCnn
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
-from ordsmed.nn.letters import Letters
 from ordsmed.nn.lstm import Lstm, describe, lacks_fused, read
 from ordsmed.nn.model import Block, Capabilities, Family, Tuning
 
@@ -143,18 +143,18 @@ class Layer(Block):
         """[T, B, P] twice and the states h [2, B, P], c [2, B, C] -> the same after reading."""
         fused = lengths is None and self.settings.fused(ahead.device.type)
         ahead, back = self.dropout_ahead(ahead), self.dropout_back(back)
-        one, other = read((self.ahead, self.back), (ahead, back), h, c, lengths, fused=fused)
-        ahead, back = (ahead + one[0], back + other[0]) if self.residual else (one[0], other[0])
-        return ahead, back, torch.stack([one[1], other[1]]), torch.stack([one[2], other[2]])
+        ahead_out, back_out = read((self.ahead, self.back), (ahead, back), h, c, lengths, fused=fused)
+        ahead, back = (ahead + ahead_out[0], back + back_out[0]) if self.residual else (ahead_out[0], back_out[0])
+        return ahead, back, torch.stack([ahead_out[1], back_out[1]]), torch.stack([ahead_out[2], back_out[2]])
 
 
 class ElmoModel(nn.Module):
-    """Letters of words -> what each layer makes of them, in both directions."""
+    """Characters of words -> what each layer makes of them, in both directions."""
 
     def __init__(self, settings: Elmo) -> None:
         super().__init__()
         self.settings = settings
-        self.letters = Letters(
+        self.letters = CharacterCnn(
             width=settings.width,
             size=settings.letter,
             filters=settings.filters,
@@ -180,12 +180,12 @@ class ElmoModel(nn.Module):
         self, words: Tensor, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
         """The same with the vectors of different words, [U, P], in place of their symbols."""
-        layers = [(F.embedding(ahead.T, words), F.embedding(back.T, words))]  # whose slopes add up in a fixed order
+        layers = [(F.embedding(ahead.T, words), F.embedding(back.T, words))]  # whose gradients add up in a fixed order
         carried = []
         for number, block in enumerate(self.blocks):
             state = (h[:, :, number].transpose(0, 1), c[:, :, number].transpose(0, 1))
-            one, other, *last = block(*layers[-1], *state, lengths)
-            layers.append((one, other))
+            ahead, back, *last = block(*layers[-1], *state, lengths)
+            layers.append((ahead, back))
             carried.append(last)
         new_h, new_c = (torch.stack([pair[k] for pair in carried], 2).transpose(0, 1) for k in (0, 1))
         return layers, new_h, new_c

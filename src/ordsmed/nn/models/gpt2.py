@@ -127,21 +127,21 @@ class Gpt2(Family, Choice):
     def names(self) -> Names:
         pairs = {"model.norm": "transformer.ln_f", "tag.out": "classifier", "span.out": "qa_outputs"}
         for n in range(self.layers):
-            ours, theirs = f"model.blocks.{n}", f"transformer.h.{n}"
+            name, hf_name = f"model.blocks.{n}", f"transformer.h.{n}"
             pairs |= {
-                f"{ours}.attention_norm": f"{theirs}.ln_1",
-                f"{ours}.attention.gather": f"{theirs}.attn.c_attn",
-                f"{ours}.attention.mix": f"{theirs}.attn.c_proj",
-                f"{ours}.norm": f"{theirs}.ln_2",
-                f"{ours}.up": f"{theirs}.mlp.c_fc",
-                f"{ours}.down": f"{theirs}.mlp.c_proj",
+                f"{name}.attention_norm": f"{hf_name}.ln_1",
+                f"{name}.attention.gather": f"{hf_name}.attn.c_attn",
+                f"{name}.attention.mix": f"{hf_name}.attn.c_proj",
+                f"{name}.norm": f"{hf_name}.ln_2",
+                f"{name}.up": f"{hf_name}.mlp.c_fc",
+                f"{name}.down": f"{hf_name}.mlp.c_proj",
             }
         table: dict[str, str | tuple[str, ...]] = {
             "model.words.weight": "transformer.wte.weight",
             "model.places.weight": "transformer.wpe.weight",
             "classify.out.weight": "score.weight",
         }
-        table |= {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
+        table |= {f"{name}.{end}": f"{hf_name}.{end}" for name, hf_name in pairs.items() for end in ("weight", "bias")}
         scores, words = ("lm_head.weight", "transformer.lm_head.weight"), "transformer.wte.weight"
         table |= {} if self.tied else {"head.words.weight": scores[0]}
         return Names(table, self.heads, "transformer.", transposed=True, fused=True,

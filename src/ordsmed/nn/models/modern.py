@@ -166,12 +166,12 @@ class ModernBert(Family, Choice):
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         dense, out = nn.Linear(self.width, self.width, bias=self.head_bias), nn.Linear(self.width, outputs)
-        made = in_turn(
+        head = in_turn(
             self.initializer_std, dense=dense, gelu=Activated(self.head_activation), norm=_norm(self), out=out
         )
         _fresh(dense.weight, deep(self.initializer_std, self.layers))
         _fresh(out.weight, self.width**-0.5)
-        return made
+        return head
 
     def smaller(self, width: int, layers: int) -> ModernBert:
         return replace(self, width=width, layers=layers, heads=0, inner=0, whole=None)
@@ -220,22 +220,22 @@ class ModernBert(Family, Choice):
             "model.last": "model.final_norm", "head.dense": f"{head}.dense", "head.norm": f"{head}.norm", **self.begins,
         }  # fmt: skip
         for n in range(self.layers):
-            ours, theirs = f"model.blocks.{n}", f"model.layers.{n}"
-            pairs |= {f"{ours}.attention_norm": f"{theirs}.attn_norm"} if n else {}
+            name, hf_name = f"model.blocks.{n}", f"model.layers.{n}"
+            pairs |= {f"{name}.attention_norm": f"{hf_name}.attn_norm"} if n else {}
             pairs |= {
-                f"{ours}.attention.gather": f"{theirs}.attn.Wqkv",
-                f"{ours}.attention.mix": f"{theirs}.attn.Wo",
-                f"{ours}.norm": f"{theirs}.mlp_norm",
-                f"{ours}.up": f"{theirs}.mlp.Wi",
-                f"{ours}.down": f"{theirs}.mlp.Wo",
+                f"{name}.attention.gather": f"{hf_name}.attn.Wqkv",
+                f"{name}.attention.mix": f"{hf_name}.attn.Wo",
+                f"{name}.norm": f"{hf_name}.mlp_norm",
+                f"{name}.up": f"{hf_name}.mlp.Wi",
+                f"{name}.down": f"{hf_name}.mlp.Wo",
             }
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
         table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
         if self.causal:  # there query, key and value stand apart
             table |= {
-                ours: tuple(str(theirs).replace("Wqkv", f"{part}_proj") for part in "qkv")
-                for ours, theirs in table.items()
-                if ".gather." in ours
+                name: tuple(str(hf_name).replace("Wqkv", f"{part}_proj") for part in "qkv")
+                for name, hf_name in table.items()
+                if ".gather." in name
             }
         table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
         table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
@@ -281,33 +281,33 @@ class ModernBert(Family, Choice):
 
 def _whole(config: dict[str, Any]) -> dict[str, Any]:
     """Which layers see all: as transformers 4 tells it, or by the list of transformers 5, which counts."""
-    told, kinds, layers = config.get("global_attn_every_n_layers"), config.get("layer_types"), _layers(config)
+    step, kinds, layers = config.get("global_attn_every_n_layers"), config.get("layer_types"), _layers(config)
     if kinds is None:
         return {}
     if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in (GLOBAL, LOCAL) for kind in kinds):
         raise ValueError(f"layer_types: found {kinds}; wanted {GLOBAL} or {LOCAL} for each of {layers} layers")
     whole = [n for n, kind in enumerate(kinds) if kind == GLOBAL]
-    steps = [told, whole[1] if len(whole) > 1 else max(layers, 1)]
+    steps = [step, whole[1] if len(whole) > 1 else max(layers, 1)]
     every = next((n for n in steps if isinstance(n, int) and n > 0 and whole == list(range(0, layers, n))), None)
-    return {"every": every} if every else {"whole": whole, **({} if isinstance(told, int) else {"every": 3})}
+    return {"every": every} if every else {"whole": whole, **({} if isinstance(step, int) else {"every": 3})}
 
 
 def _layers(config: dict[str, Any]) -> int:
-    found = config["num_hidden_layers"]
-    return found if isinstance(found, int) else 0
+    layers = config["num_hidden_layers"]
+    return layers if isinstance(layers, int) else 0
 
 
 def _thetas(config: dict[str, Any]) -> dict[str, Any]:
     """The bases of the angles of global and of local layers."""
-    turns, found = table_of(config, "rope_parameters"), {}
-    for ours, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
+    turns, thetas = table_of(config, "rope_parameters"), {}
+    for name, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
         how = table_of(turns, kind)
         expect(how, rope_type=("default",), partial_rotary_factor=(1.0, None))
         if "rope_theta" in how:
-            found[ours] = how["rope_theta"]
-    if "local_theta" not in found and "local_rope_theta" in config and config["local_rope_theta"] is None:
-        found["local_theta"] = found.get("theta", config.get("global_rope_theta", 160_000.0))  # transformers 4's way
-    return found
+            thetas[name] = how["rope_theta"]
+    if "local_theta" not in thetas and "local_rope_theta" in config and config["local_rope_theta"] is None:
+        thetas["local_theta"] = thetas.get("theta", config.get("global_rope_theta", 160_000.0))  # transformers 4's way
+    return thetas
 
 
 class Modern(Model):

@@ -43,7 +43,7 @@ def _on_a_cpu(network: ModelSettings, layout: Layout, lengths: Sequence[int], re
     products = "products by hand, for with dropout torch's kernel is slower" if dropout else "torch's kernel"
     if layout.precision == "bf16" and not dropout and not layout.compile:
         long = network.capabilities.causal and max(lengths) > QUERIES
-        products += f", slopes by products, which are faster in bf16{f' to {QUERIES} tokens' if long else ''}"
+        products += f", gradients by products, which are faster in bf16{f' to {QUERIES} tokens' if long else ''}"
     if layout.compile:
         return f"{products}; masks, for blocks are compiled"
     parts = [products, "texts one by one where that costs less than a mask"]

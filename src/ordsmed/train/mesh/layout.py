@@ -184,7 +184,7 @@ class Layout:
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
-            found = f"found true, but the slopes of {kind}'s layers are written by hand: there is nothing to compile"
+            found = f"found true, but the gradients of {kind}'s layers are written by hand: there is nothing to compile"
             raise RecipeError("layout.compile", found, "false")
         if self.tensor > 1:
             if not settings.capabilities.tensor:

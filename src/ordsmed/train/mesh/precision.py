@@ -131,13 +131,13 @@ class _InHalf(torch.autograd.Function):
         return tuple(halves)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        there = [slope for slope in slopes if slope is not None]
-        exact = [torch.empty_like(slope, dtype=torch.float32) for slope in there]
+    def backward(ctx: FunctionCtx, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        there = [gradient for gradient in gradients if gradient is not None]
+        exact = [torch.empty_like(gradient, dtype=torch.float32) for gradient in there]
         if there:
             torch._foreach_copy_(exact, there)
         whole = iter(exact)
-        return None, *(None if slope is None else next(whole) for slope in slopes)
+        return None, *(None if gradient is None else next(whole) for gradient in gradients)
 
 
 def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:

@@ -1,7 +1,7 @@
-"""Words by their letters: UTF-8 bytes -> rows of symbols -> a network of convolutions and highways -> vectors.
+"""Words by their characters: UTF-8 bytes -> rows of symbols -> a network of convolutions and highways -> vectors.
 
     "cat" -> BOW c a t EOW PAD PAD ...                         [U, 50]
-          -> windows of 1..7 letters, the strongest answer of each filter over all windows     [U, 2048]
+          -> windows of 1..7 characters, the strongest answer of each filter over all windows     [U, 2048]
           -> highways -> projection                            [U, P]
 
 A word's windows in its padding are all alike, so one of them is enough: most words are answered in a dozen windows
@@ -23,41 +23,41 @@ START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # of a sentence, of a wo
 SYMBOLS = 261
 CHUNK = {"cpu": 64}  # words whose windows are answered at once: what is made of them stays in a CPU's cache
 WIDE = 1024  # elsewhere
-SIGNS = 2  # the first two words of a list are the start and the stop of a sentence, which have no letters
+SPECIAL = 2  # the first two words of a list are the start and the stop of a sentence, which have no characters
 
 
-def symbols(letters: Tensor, starts: Tensor, longest: int) -> Tensor:
+def symbols(characters: Tensor, starts: Tensor, longest: int) -> Tensor:
     """Bytes of words end to end, uint8, and where each begins, [U + 1] -> rows of symbols, [U, longest].
 
-    The first two words are the signs of a sentence. Of a word that is too long the first bytes are taken.
+    The first two words are the start and the stop of a sentence. Of a word that is too long the first bytes are taken.
     """
     begin = starts[:-1, None]
     size = (starts[1:, None] - begin).clamp(max=longest - 2)
-    place = torch.arange(-1, longest - 1, device=letters.device)[None]
+    place = torch.arange(-1, longest - 1, device=characters.device)[None]
     inside = (place >= 0) & (place < size)
-    if len(letters):
-        table = letters[(begin + place).clamp(0, len(letters) - 1)].long()
+    if len(characters):
+        table = characters[(begin + place).clamp(0, len(characters) - 1)].long()
     else:
         table = torch.zeros_like(inside, dtype=torch.long)
     table = torch.where(inside, table, PAD)
     table[:, 0] = BEGIN
     table.scatter_(1, size + 1, END)
-    signs = torch.full((SIGNS, longest), PAD, device=letters.device)
+    special = torch.full((SPECIAL, longest), PAD, device=characters.device)
     # as slices: a number for a single place is copied to a GPU, which is waited for
-    signs[:, 0], signs[:1, 1], signs[1:, 1], signs[:, 2] = BEGIN, START, STOP, END
-    table[:SIGNS] = signs
+    special[:, 0], special[:1, 1], special[1:, 1], special[:, 2] = BEGIN, START, STOP, END
+    table[:SPECIAL] = special
     return table
 
 
 def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
-    """Words as `symbols` wants them, the two signs before them."""
-    starts = [0] * (SIGNS + 1)
+    """Words as `symbols` wants them, the two special words before them."""
+    starts = [0] * (SPECIAL + 1)
     for word in words:
         starts.append(starts[-1] + len(word))
     return torch.tensor(list(b"".join(words)), dtype=torch.uint8), torch.tensor(starts)
 
 
-class Letters(Block):
+class CharacterCnn(Block):
     """Rows of symbols -> vectors of words."""
 
     def __init__(
@@ -92,9 +92,9 @@ class Letters(Block):
         kernel = torch.cat(kernels).transpose(1, 2).flatten(1)  # [features, reach * size]
         if torch.is_autocast_enabled(symbols.device.type):
             kernel = kernel.to(torch.get_autocast_dtype(symbols.device.type))
-        letters = self.table(padded).to(kernel.dtype)
+        characters = self.table(padded).to(kernel.dtype)
         counts = self._counts(symbols)
-        best = _Strongest.apply(letters, kernel, counts, self.filters, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+        best = _Strongest.apply(characters, kernel, counts, self.filters, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
         out = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
         for highway in self.highways:
             out = highway(out)
@@ -135,50 +135,50 @@ class _Strongest(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, letters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...],
+        ctx: Any, characters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...],
         learns: bool,
     ) -> Tensor:  # fmt: skip
-        best = letters.new_empty(len(letters), len(kernel))
+        best = characters.new_empty(len(characters), len(kernel))
         hits = []
         for at, count in enumerate(counts):
-            words = _words(letters, at)
-            answers = _columns(letters[words], kernel, count) @ kernel.T
-            _leave_out(answers, letters.shape[1], kernel.shape[1] // letters.shape[2], filters)
+            words = _words(characters, at)
+            answers = _columns(characters[words], kernel, count) @ kernel.T
+            _leave_out(answers, characters.shape[1], kernel.shape[1] // characters.shape[2], filters)
             torch.amax(answers, 1, out=best[words])
             if learns:
                 hits.append(answers == best[words, None])
-        ctx.save_for_backward(letters, kernel, *hits)
+        ctx.save_for_backward(characters, kernel, *hits)
         return best.float()
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        letters, kernel, *hits = ctx.saved_tensors
-        to_letters, to_kernel = torch.zeros_like(letters), torch.zeros_like(kernel, dtype=torch.float32)
-        size = letters.shape[2]
+        characters, kernel, *hits = ctx.saved_tensors
+        to_characters, to_kernel = torch.zeros_like(characters), torch.zeros_like(kernel, dtype=torch.float32)
+        size = characters.shape[2]
         for at, hit in enumerate(hits):
-            words = _words(letters, at)
-            share = above[words] / hit.sum(1)  # equal windows have equal letters: which of them learns is all one
-            slopes = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
-            to_kernel += slopes.flatten(0, 1).T @ _columns(letters[words], kernel, hit.shape[1]).flatten(0, 1)
-            to_columns = slopes @ kernel
+            words = _words(characters, at)
+            share = above[words] / hit.sum(1)  # equal windows have equal characters: which of them learns is all one
+            gradients = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
+            to_kernel += gradients.flatten(0, 1).T @ _columns(characters[words], kernel, hit.shape[1]).flatten(0, 1)
+            to_columns = gradients @ kernel
             for place in range(kernel.shape[1] // size):
-                to_letters[words, place : place + hit.shape[1]] += to_columns[..., place * size : (place + 1) * size]
-        return to_letters, to_kernel.to(kernel.dtype), None, None, None
+                to_characters[words, place : place + hit.shape[1]] += to_columns[..., place * size : (place + 1) * size]
+        return to_characters, to_kernel.to(kernel.dtype), None, None, None
 
 
 def _chunk(like: Tensor) -> int:
     return CHUNK.get(like.device.type, WIDE)
 
 
-def _words(letters: Tensor, at: int) -> slice:
+def _words(characters: Tensor, at: int) -> slice:
     """The words of a chunk."""
-    return slice(at * _chunk(letters), (at + 1) * _chunk(letters))
+    return slice(at * _chunk(characters), (at + 1) * _chunk(characters))
 
 
-def _columns(letters: Tensor, kernel: Tensor, count: int) -> Tensor:
-    """The letters of `count` windows side by side, [U, count, reach * E]."""
-    reach = kernel.shape[1] // letters.shape[2]
-    return torch.cat([letters[:, place : place + count] for place in range(reach)], 2)
+def _columns(characters: Tensor, kernel: Tensor, count: int) -> Tensor:
+    """The characters of `count` windows side by side, [U, count, reach * E]."""
+    reach = kernel.shape[1] // characters.shape[2]
+    return torch.cat([characters[:, place : place + count] for place in range(reach)], 2)
 
 
 def _leave_out(answers: Tensor, padded: int, reach: int, filters: tuple[tuple[int, int], ...]) -> None:
