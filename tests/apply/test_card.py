@@ -126,7 +126,7 @@ def test_a_term_is_told_beside_guessing():
 @pytest.mark.long
 @pytest.mark.parametrize(("objective", "model"), [("mlm_nsp", "bert"), ("rtd", "electra")])
 def test_a_run_notes_what_guessing_gets(tmp_path, capsys, objective, model):
-    make_store(tmp_path / "store", signs=PAD_SECOND)
+    make_store(tmp_path / "store", specials=PAD_SECOND)
     path = tmp_path / "recipe.toml"
     path.write_text(RECIPE.format(folder=tmp_path, objective=objective, model=model))
     run = pretrain(str(path))

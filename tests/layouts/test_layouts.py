@@ -204,7 +204,7 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def make_recipes(folder: Path) -> dict[str, str]:
-    store, words = make_store(folder / "store", signs=PAD_SECOND), make_words(folder / "words")
+    store, words = make_store(folder / "store", specials=PAD_SECOND), make_words(folder / "words")
     (folder / "theirs").mkdir()
     hub_folder("bert", folder / "theirs")
     found = {}

@@ -59,7 +59,7 @@ def test_a_run_that_starts_from_another_goes_on_with_its_moments_and_chance(reci
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
     """Text of the same words; two special tokens have changed places, and there is a word more."""
-    return make_store(tmp_path / "other", signs=["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "w0w1"])
+    return make_store(tmp_path / "other", specials=["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "w0w1"])
 
 
 def test_another_vocabulary_is_moved_to(recipe: Recipe, begun: Path, other: Path, store: Path) -> None:

@@ -35,7 +35,7 @@ FAMILIES = {  # model, objective, phase
 def test_every_objective_goes_on_with_the_same_bits(family: str, tmp_path: Path) -> None:
     (model, objective), more = family.split()[:2], FAMILIES[family]
     wordy = model == "elmo"
-    store = make_words(tmp_path / "store") if wordy else make_store(tmp_path / "store", signs=PAD_SECOND)
+    store = make_words(tmp_path / "store") if wordy else make_store(tmp_path / "store", specials=PAD_SECOND)
     path = tmp_path / "run.toml"
     phases = [f"[[phase]]\nsteps = 4\nlength = {n}\nbatch = {b}\nrate = 1e-3\n{more[2]}" for n, b in ((32, 8), (48, 4))]
     path.write_text(

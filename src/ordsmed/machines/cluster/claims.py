@@ -46,16 +46,16 @@ def facts() -> dict[str, Any]:
     """For other programs; a time that nobody reported stays so."""
     rows = []
     for claim in survey.claims():
-        ours = estimated(claim)
-        rows.append({**settings.plain(claim), "estimated_hours": ours and [ours.least, ours.likely, ours.most]})
-    silent = {one.name: one.training_time for one in _silent()}
+        margin = estimated(claim)
+        rows.append({**settings.plain(claim), "estimated_hours": margin and [margin.least, margin.likely, margin.most]})
+    silent = {code.name: code.training_time for code in _silent()}
     return {"claims": rows, "others": silent, "scaling": scaling.facts(series())}
 
 
 def _silent() -> list[survey.Code]:
     """Those of whom no time is known."""
-    claimed = {one.code for one in survey.claims()}
-    return [one for one in survey.codes() if one.name not in claimed and one.use != survey.INFERENCE]
+    claimed = {claim.code for claim in survey.claims()}
+    return [code for code in survey.codes() if code.name not in claimed and code.use != survey.INFERENCE]
 
 
 def lines() -> list[str]:
@@ -63,7 +63,7 @@ def lines() -> list[str]:
     shown = ["reported training times, beside our recipe nearest to each, by a share of the devices' stated peak:"]
     for claim in survey.claims():
         shown += _lines(claim)
-    shown += [f"{one.name}: {one.training_time}" for one in _silent()]
+    shown += [f"{code.name}: {code.training_time}" for code in _silent()]
     return [*shown, "", "reported rates, in the definitions of `--scaling`:", *scaling.lines(series())]
 
 
@@ -71,10 +71,10 @@ def _lines(claim: Claim) -> list[str]:
     shown = [
         f"{claim.code}: {claim.work}: {claim.time} on {claim.on}, {_device_hours(claim)} device hours ({claim.source})"
     ]
-    if ours := estimated(claim):
-        least, likely, most = (duration(each * 3600) for each in (ours.least, ours.likely, ours.most))
-        within = ours.least <= claim.hours[0] and claim.hours[1] <= ours.most
-        times = f"reported is {_times(claim, ours):.2g} times that, {'within' if within else 'outside'} the range"
+    if margin := estimated(claim):
+        least, likely, most = (duration(hours * 3600) for hours in (margin.least, margin.likely, margin.most))
+        within = margin.least <= claim.hours[0] and claim.hours[1] <= margin.most
+        times = f"reported is {_times(claim, margin):.2g} times that, {'within' if within else 'outside'} the range"
         shown.append(f"  {claim.recipe}: {likely} ({least} to {most}); {times}")
     else:
         shown.append(
@@ -87,8 +87,8 @@ def _device_hours(claim: Claim) -> str:
     return survey.to(*(hours * count for hours, count in zip(claim.hours, claim.devices, strict=True)))
 
 
-def _times(claim: Claim, ours: Margin) -> float:
-    return sum(claim.hours) / 2 / ours.likely
+def _times(claim: Claim, margin: Margin) -> float:
+    return sum(claim.hours) / 2 / margin.likely
 
 
 def markdown() -> list[str]:
@@ -96,9 +96,13 @@ def markdown() -> list[str]:
     rows = []
     for claim in survey.claims():
         mine = [NOT, "-", "-"]
-        if ours := estimated(claim):
-            mine = [f"{ours.likely:.3g} h", f"{ours.least:.3g} to {ours.most:.3g} h", f"{_times(claim, ours):.2g}"]
+        if margin := estimated(claim):
+            mine = [
+                f"{margin.likely:.3g} h",
+                f"{margin.least:.3g} to {margin.most:.3g} h",
+                f"{_times(claim, margin):.2g}",
+            ]
         cells = [claim.code, claim.work, f"{survey.to(*claim.hours)} h", claim.on, _device_hours(claim)]
         rows.append([*cells, *mine])
-    rows += [[one.name, "-", one.training_time, *(["-"] * 5)] for one in _silent()]
+    rows += [[code.name, "-", code.training_time, *(["-"] * 5)] for code in _silent()]
     return screen.markdown(HEAD, rows)

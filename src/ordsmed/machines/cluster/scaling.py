@@ -20,6 +20,9 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.screen import table
 
+# what measurements of a series have in common, besides the batch
+SAME = "software measure family task width layers length precision device compile recompute vocabulary dropout"
+
 
 @dataclass(frozen=True)
 class Point:
@@ -55,26 +58,26 @@ class Series:
     def __post_init__(self) -> None:
         if len(self.point) < 2:
             raise ValueError(f"point: found {len(self.point)}; wanted two or more")
-        if len({one.rate > 0 for one in self.point}) > 1:
+        if len({point.rate > 0 for point in self.point}) > 1:
             raise ValueError("point: found rates and seconds; wanted one of them in all")
         if self.kind == "weak" and self.point[0].seconds:
             raise ValueError("point: found seconds of weak scaling, whose work grows; wanted rates")
 
-    def speedup(self, one: Point) -> float:
+    def speedup(self, point: Point) -> float:
         """How much faster than the first."""
         first = self.point[0]
-        return one.rate / first.rate if one.rate else first.seconds / one.seconds
+        return point.rate / first.rate if point.rate else first.seconds / point.seconds
 
-    def efficiency(self, one: Point) -> float:
+    def efficiency(self, point: Point) -> float:
         """The share that is had of what as many devices could do."""
-        return self.speedup(one) * self.point[0].devices / one.devices
+        return self.speedup(point) * self.point[0].devices / point.devices
 
-    def serial(self, one: Point) -> float | None:
+    def serial(self, point: Point) -> float | None:
         """The share of a strong scaling that gains nothing by devices, as Amdahl counts; None: no such thing."""
-        times = one.devices / self.point[0].devices
+        times = point.devices / self.point[0].devices
         if self.kind == "weak" or times == 1:
             return None
-        return max(0.0, (times / self.speedup(one) - 1) / (times - 1))
+        return max(0.0, (times / self.speedup(point) - 1) / (times - 1))
 
 
 @dataclass(frozen=True)
@@ -102,19 +105,18 @@ def read(path: Path) -> tuple[Series, ...]:
 def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
     """The series among measurements: what differs in the number of processes alone, and in the batch if that grows."""
     alike: dict[str, dict[int, Measurement]] = defaultdict(dict)
-    for one in all_of_them:
-        for kind, batch in (("strong", float(one.batch)), ("weak", one.batch / one.processes)):
-            same = (kind, one.software, one.measure, one.family, one.task, one.width, one.layers, one.length, batch,
-                    one.precision, one.device, one.compile, one.recompute, one.vocabulary, one.dropout)  # fmt: skip
-            alike[json.dumps(same)][one.processes] = one
+    for measurement in all_of_them:
+        for kind, batch in (("strong", float(measurement.batch)), ("weak", measurement.batch / measurement.processes)):
+            same = {"kind": kind, "batch": batch, **{name: getattr(measurement, name) for name in SAME.split()}}
+            alike[json.dumps(same)][measurement.processes] = measurement
     series = []
     for key, by_processes in alike.items():
         if len(by_processes) < 2:
             continue
-        kind, _, _, family, task, width, layers, length, *_ = json.loads(key)
+        same = json.loads(key)
         points = [Point(count, rate=by_processes[count].sequences_per_second) for count in sorted(by_processes)]
-        name = f"{family} {width}x{layers}, {task}, length {length}, on {next(iter(by_processes.values())).device}"
-        series.append(Series(name, kind, point=tuple(points), source="measured"))
+        of = "{family} {width}x{layers}, {task}, length {length}, on {device}".format(**same)
+        series.append(Series(of, same["kind"], point=tuple(points), source="measured"))
     return tuple(series)
 
 
@@ -122,8 +124,8 @@ def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
     """For other programs."""
     return [
         {**settings.plain(series), "point": [
-            {**settings.plain(one), "speedup": series.speedup(one), "efficiency": series.efficiency(one),
-             "serial": series.serial(one)} for one in series.point
+            {**settings.plain(point), "speedup": series.speedup(point), "efficiency": series.efficiency(point),
+             "serial": series.serial(point)} for point in series.point
         ]}
         for series in all_of_them
     ]  # fmt: skip
@@ -138,12 +140,14 @@ def lines(all_of_them: Sequence[Series]) -> list[str]:
         timed = bool(series.point[0].seconds)
         head = ["devices", "seconds" if timed else series.unit, "a device", "speed-up", "reported", "efficiency"]
         rows = []
-        for one in series.point:
-            value = one.seconds or one.rate
-            each = "-" if timed else f"{one.rate / one.devices:.4g}"
-            cells = [f"{series.speedup(one):.2f}", f"{one.reported:g}" if one.reported else "-"]
-            share = series.serial(one)
+        for point in series.point:
+            value = point.seconds or point.rate
+            per_device = "-" if timed else f"{point.rate / point.devices:.4g}"
+            cells = [f"{series.speedup(point):.2f}", f"{point.reported:g}" if point.reported else "-"]
+            share = series.serial(point)
             serial = "" if share is None else f", {share:.2%} serial"
-            rows.append([str(one.devices), f"{value:.6g}", each, *cells, f"{series.efficiency(one):.1%}{serial}"])
+            rows.append(
+                [str(point.devices), f"{value:.6g}", per_device, *cells, f"{series.efficiency(point):.1%}{serial}"]
+            )
         shown += table([head, *rows])
     return shown

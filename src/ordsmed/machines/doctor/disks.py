@@ -53,9 +53,9 @@ def quotas(host: Host) -> Iterator[Outcome]:
         return
     rows = [row for answer in answers for row in quota_rows(answer or "")]
     full = [row for row in rows if row[2] >= NEAR]
-    for place, what, share in full:
+    for place, counted, share in full:
         kind = error if share >= 1 else warning
-        yield kind(f"{place}: {share:.0%} of the {what} that you may have", "delete some, or ask for more")
+        yield kind(f"{place}: {share:.0%} of the {counted} that you may have", "delete some, or ask for more")
     if not full:
         yield ok(f"{len(rows)} asked, none near its limit")
 
@@ -67,9 +67,9 @@ def quota_rows(text: str) -> list[tuple[str, str, float]]:
     for line in text.splitlines():
         if match := re.match(pattern, line):
             numbers = [int(number) for number in match.groups()[1:]]
-            for what, (used, soft, hard) in (("bytes", numbers[:3]), ("files", numbers[3:])):
+            for counted, (used, soft, hard) in (("bytes", numbers[:3]), ("files", numbers[3:])):
                 if limit := soft or hard:
-                    rows.append((match[1], what, used / limit))
+                    rows.append((match[1], counted, used / limit))
     return rows
 
 
@@ -89,9 +89,9 @@ def caches(host: Host) -> Iterator[Outcome]:
 
 
 def _cache(host: Host, name: str) -> Path:
-    given = host.env.get(name, "")
-    if given:
-        return Path(given)
+    folder = host.env.get(name, "")
+    if folder:
+        return Path(folder)
     above = Path(host.env.get("XDG_CACHE_HOME", "") or host.home / ".cache")
     if name in OWN:
         return host.home
@@ -108,8 +108,8 @@ def offline(host: Host) -> Iterator[Outcome]:
         remedy = f"`export {' '.join(f'{name}=1' for name in unset)}`; fetch on a login node"
         yield warning(f"nodes of {host.place.name if host.place else ''} have no internet", remedy)
     elif len(unset) < len(OFFLINE) and not apart:
-        given = [name for name in OFFLINE if name not in unset]
-        yield ok(f"{', '.join(given)}: nothing is fetched")
+        variables = [name for name in OFFLINE if name not in unset]
+        yield ok(f"{', '.join(variables)}: nothing is fetched")
     else:
         yield ok("nothing is fetched" if apart else "libraries may fetch")
 

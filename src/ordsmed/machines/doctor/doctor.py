@@ -42,8 +42,8 @@ def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]
     for check in checks:
         name = check.__name__.rstrip("_").replace("_", " ")
         try:
-            for one in check(host):
-                yield dataclasses.replace(one, check=name)
+            for outcome in check(host):
+                yield dataclasses.replace(outcome, check=name)
         except (OrdsmedError, OSError, RuntimeError, ValueError) as failure:
             reason = str(failure).splitlines()[0][:300] if str(failure) else type(failure).__name__
             yield Outcome("error", reason, "look at this place, then ask again", check=name)
@@ -57,17 +57,17 @@ class Examination:
         self.outcomes: list[Outcome] = []
 
     def add(self, outcomes: Iterable[Outcome], check: str = "") -> None:
-        for one in outcomes:
-            one = dataclasses.replace(one, check=check) if check else one
-            self.outcomes.append(one)
+        for outcome in outcomes:
+            outcome = dataclasses.replace(outcome, check=check) if check else outcome
+            self.outcomes.append(outcome)
             if self.first:
-                self.show(one)
+                self.show(outcome)
 
     @property
     def report(self) -> dict[str, Any]:
         """All of it for other programs."""
-        state, own = worst(self.outcomes), self.host
-        return {"state": state, "host": own.name, "ranks": own.world, "checks": plain(self.outcomes)}
+        state, host = worst(self.outcomes), self.host
+        return {"state": state, "host": host.name, "ranks": host.world, "checks": plain(self.outcomes)}
 
 
 def doctor(
@@ -79,43 +79,45 @@ def doctor(
     try:
         ranks = ranking.prepare(device, flags=True)
     except ImportError:  # no torch: what can be looked at without it is
-        own = Examination(this(place, account=account), show)
-        own.add(examine(own.host))
+        examination = Examination(this(place, account=account), show)
+        examination.add(examine(examination.host))
     else:
         ranks = ranking.meet(ranks, patience)
         host = this(place, account=account, device=ranks.device.type, world=ranks.world)
-        own = Examination(host, show, first=ranks.first)
+        examination = Examination(host, show, first=ranks.first)
         if ranks.world == 1:
-            own.add(examine(host))
+            examination.add(examine(host))
         else:
             try:
-                _together(own, ranks, patience, ending)
+                _together(examination, ranks, patience, ending)
             except OrdsmedError as failure:
                 if not ranks.first:
                     raise
-                own.add([Outcome("error", str(failure))], SUMMING)
+                examination.add([Outcome("error", str(failure))], SUMMING)
             finally:
                 ranking.leave(ranks)
-    if own.first:
-        ending(own.report)
-    return worst(own.outcomes)
+    if examination.first:
+        ending(examination.report)
+    return worst(examination.outcomes)
 
 
-def _together(own: Examination, ranks: Ranks, patience: float, ending: Callable[[dict[str, Any]], None]) -> None:
+def _together(
+    examination: Examination, ranks: Ranks, patience: float, ending: Callable[[dict[str, Any]], None]
+) -> None:
     """All machines at once; a rank that hangs is named and ends them."""
     from ordsmed.train.watch import Watch
 
     def end(failure: OrdsmedError) -> None:
-        if own.first:
-            own.add([Outcome("error", str(failure))], SUMMING)
-            ending(own.report)
+        if examination.first:
+            examination.add([Outcome("error", str(failure))], SUMMING)
+            ending(examination.report)
 
     with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=end) as watch:
         try:
             watch.at(1, LOOKING)
-            own.add(examine(own.host))
+            examination.add(examine(examination.host))
             watch.at(2, COMPARING)
-            _compare(own, ranks, 2 * patience)  # the watch speaks first
+            _compare(examination, ranks, 2 * patience)  # the watch speaks first
             watch.at(3, SUMMING)
             ranking.connect(ranks, patience)
             sums = together.sums(
@@ -124,36 +126,38 @@ def _together(own: Examination, ranks: Ranks, patience: float, ending: Callable[
             rows = together.gather(ranks, "sums", plain(sums), 2 * patience)
         except RuntimeError as failure:
             raise watch.explain(failure) or failure from None
-        every = [Outcome(**one) for rank in rows for one in rank]
-        own.add([one for one in every if one.state != "ok"][:NAMED] or every[:1], SUMMING)
-        state = ranking.first_alone(ranks, lambda: worst(own.outcomes))
-        if state != worst(own.outcomes):  # what the first found is everybody's, and how all end
-            own.outcomes.append(Outcome(state, "see the first rank's report"))
+        every = [Outcome(**outcome) for rank in rows for outcome in rank]
+        examination.add([outcome for outcome in every if outcome.state != "ok"][:NAMED] or every[:1], SUMMING)
+        state = ranking.first_alone(ranks, lambda: worst(examination.outcomes))
+        if state != worst(examination.outcomes):  # what the first found is everybody's, and how all end
+            examination.outcomes.append(Outcome(state, "see the first rank's report"))
 
 
-def _compare(own: Examination, ranks: Ranks, patience: float) -> None:
+def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
     """What others complain of, and who differs."""
-    rows = together.gather(ranks, "outcomes", [own.host.name, plain(own.outcomes)], patience)
-    every = together.members(ranks, own.host, patience)
-    shared = list(together.disk(ranks, own.host, patience))
+    rows = together.gather(ranks, "outcomes", [examination.host.name, plain(examination.outcomes)], patience)
+    every = together.members(ranks, examination.host, patience)
+    shared = list(together.disk(ranks, examination.host, patience))
     if ranks.first:
-        own.add(others(rows))
-        own.add(shared, "shared disk")
-        own.add(together.alike(every), "alike")
-        own.add(together.clocks(every), "clocks")
-        figures = [{key: value for one in outcomes for key, value in one["figures"].items()} for _, outcomes in rows]
-        own.add(together.slower(figures, [one.name for one in every]), "slower")
+        examination.add(others(rows))
+        examination.add(shared, "shared disk")
+        examination.add(together.alike(every), "alike")
+        examination.add(together.clocks(every), "clocks")
+        figures = [
+            {key: value for outcome in outcomes for key, value in outcome["figures"].items()} for _, outcomes in rows
+        ]
+        examination.add(together.slower(figures, [member.name for member in every]), "slower")
 
 
 def others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
     """What other ranks complain of and the first does not, each with the machines that do."""
     nodes: dict[tuple[str, ...], list[str]] = {}
     keys = ("state", "text", "remedy")
-    known = [[one[key] for key in ("check", *keys)] for one in rows[0][1]]
+    known = [[outcome[key] for key in ("check", *keys)] for outcome in rows[0][1]]
     for node, outcomes in rows[1:]:
-        for one in outcomes:
-            complaint = [one[key] for key in ("check", *keys)]
-            if one["state"] != "ok" and complaint not in known:
+        for outcome in outcomes:
+            complaint = [outcome[key] for key in ("check", *keys)]
+            if outcome["state"] != "ok" and complaint not in known:
                 nodes.setdefault(tuple(complaint), []).append(node)
     for (check, state, text, remedy), on in nodes.items():
         names = list(dict.fromkeys(on))

@@ -108,9 +108,11 @@ def torch_here() -> Torch:
     cards, driver, nccl = [], "", ""
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
-            own = torch.cuda.get_device_properties(number)
-            code = getattr(own, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
-            cards.append(Card(own.name, code or f"{own.major}.{own.minor}", own.total_memory / 2**30))
+            properties = torch.cuda.get_device_properties(number)
+            code = getattr(properties, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
+            cards.append(
+                Card(properties.name, code or f"{properties.major}.{properties.minor}", properties.total_memory / 2**30)
+            )
         nccl = ".".join(map(str, torch.cuda.nccl.version()))
     if torch.version.cuda:
         with contextlib.suppress(RuntimeError, AttributeError):
@@ -137,23 +139,23 @@ def ranges() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Of this library and of those that make the numbers."""
-    own = {"ordsmed": __version__}
+    packages = {"ordsmed": __version__}
     for name in BESIDE:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            own[name] = importlib.metadata.version(name)
-    return own
+            packages[name] = importlib.metadata.version(name)
+    return packages
 
 
 def within(version: str, wanted: str) -> bool:
     """Is 2.9.1+cu128 in the range `>=2.7,<3`?"""
-    own = _numbers(version)
+    numbers = _numbers(version)
     for part in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<|~=)\s*([\w.+*]+)", part)
         if match is None:
             raise ValueError(f"{part!r} is no range of versions")
         sign, limit = match[1], _numbers(match[2])
-        size = max(len(own), len(limit))
-        a, b = (numbers + (0,) * (size - len(numbers)) for numbers in (own, limit))
+        size = max(len(numbers), len(limit))
+        a, b = (part + (0,) * (size - len(part)) for part in (numbers, limit))
         alike = a[: len(limit)] == limit if match[2].endswith("*") else a == b
         near = a >= b and a[: len(limit) - 1] == limit[:-1]
         if not {">=": a >= b, "<=": a <= b, "==": alike, "!=": not alike, ">": a > b, "<": a < b, "~=": near}[sign]:
@@ -193,8 +195,8 @@ def answer(words: Sequence[str]) -> str | None:
 
 def space(path: Path) -> tuple[int, int]:
     """Bytes of a disk that are free, and all it has."""
-    own = os.statvfs(path)
-    return own.f_bavail * own.f_frsize, own.f_blocks * own.f_frsize
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 
 
 def address(name: str) -> str:

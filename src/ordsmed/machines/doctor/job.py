@@ -18,16 +18,16 @@ def site(host: Host) -> Iterator[Outcome]:
     if host.place is None:
         yield ok("none named; `--site NAME` checks what is known of it (`ordsmed sites`)")
         return
-    own = host.place.site
+    settings = host.place.site
     named = f"{host.place.name}, partition {host.place.partition.name}"
-    if own.state == "retired":
-        remedy = f"take {own.successor}" if own.successor else "take another"
-        yield error(f"{host.place.name} is retired since {own.until or 'some time'}", remedy)
-    elif own.state == "stopping":
-        remedy = f"move to {own.successor}" if own.successor else "look for another"
-        yield warning(f"{host.place.name} stops {own.until or 'soon'}", remedy)
+    if settings.state == "retired":
+        remedy = f"take {settings.successor}" if settings.successor else "take another"
+        yield error(f"{host.place.name} is retired since {settings.until or 'some time'}", remedy)
+    elif settings.state == "stopping":
+        remedy = f"move to {settings.successor}" if settings.successor else "look for another"
+        yield warning(f"{host.place.name} stops {settings.until or 'soon'}", remedy)
     else:
-        yield ok(f"{named}; facts of {host.place.partition.checked or own.checked or 'an unknown date'}")
+        yield ok(f"{named}; facts of {host.place.partition.checked or settings.checked or 'an unknown date'}")
 
 
 def partition(host: Host) -> Iterator[Outcome]:
@@ -40,14 +40,14 @@ def partition(host: Host) -> Iterator[Outcome]:
         return
     rows = [line.strip().split("|") for line in answer.splitlines() if line.count("|") == 3]
     name = host.place.partition.name if host.place else host.env.get("SLURM_JOB_PARTITION", "")
-    own = [row for row in rows if row[0] == name]
-    if not own:
+    limits = [row for row in rows if row[0] == name]
+    if not limits:
         yield error(f"Slurm has none called {name or '(none named)'}", nearest(name, {row[0] for row in rows}))
-    elif all(row[1] != "up" for row in own):
-        yield error(f"{name} is {own[0][1]}", "ask the site's people, or take another")
+    elif all(row[1] != "up" for row in limits):
+        yield error(f"{name} is {limits[0][1]}", "ask the site's people, or take another")
     else:
-        out = sum(int(row[2]) for row in own if row[3].rstrip("*~#!%$@+-").startswith(("down", "drain", "fail")))
-        total = sum(int(row[2]) for row in own)
+        out = sum(int(row[2]) for row in limits if row[3].rstrip("*~#!%$@+-").startswith(("down", "drain", "fail")))
+        total = sum(int(row[2]) for row in limits)
         yield ok(f"{name} is up, {total - out} of {total} nodes in use or idle")
 
 
@@ -56,28 +56,32 @@ def account(host: Host) -> Iterator[Outcome]:
     if not host.slurm:
         return
     needed = host.place is not None and host.place.site.account == "required"
-    own = host.account or next((host.env[name] for name in GIVEN if host.env.get(name)), "")
+    name = host.account or next((host.env[name] for name in GIVEN if host.env.get(name)), "")
     words = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={host.user}", "format=account"]
     known = sorted({line.strip() for line in (host.ask(words) or "").splitlines() if line.strip()})
-    if not own and needed:
+    if not name and needed:
         remedy = f"`--account {known[0]}`" if known else "`--account NAME`, your project's"
         yield error(f"none named, which {host.place.name if host.place else ''} asks for", remedy)
-    elif own and known and own not in known:
-        yield error(f"{own} is none of yours", nearest(own, known))
-    elif own and not known:
-        yield warning(f"{own}; Slurm's accounts tell nothing of it", "see that it is written as the site has it")
+    elif name and known and name not in known:
+        yield error(f"{name} is none of yours", nearest(name, known))
+    elif name and not known:
+        yield warning(f"{name}; Slurm's accounts tell nothing of it", "see that it is written as the site has it")
     else:
-        yield ok(own or "none needed")
+        yield ok(name or "none needed")
 
 
 def cores(host: Host) -> Iterator[Outcome]:
     """Has this process the cores that its job gives it?"""
     if not host.slurm:
         return
-    given = _given(host.env)
-    if host.cores < given:
-        remedy = f"`srun --cpus-per-task={given}`, or `export SRUN_CPUS_PER_TASK={given}`: srun may not take it over"
-        yield warning(f"{host.cores} for this process, {given} by its job: rows are made while the GPU waits", remedy)
+    allotted = _given(host.env)
+    if host.cores < allotted:
+        remedy = (
+            f"`srun --cpus-per-task={allotted}`, or `export SRUN_CPUS_PER_TASK={allotted}`: srun may not take it over"
+        )
+        yield warning(
+            f"{host.cores} for this process, {allotted} by its job: rows are made while the GPU waits", remedy
+        )
     else:
         yield ok(f"{host.cores} for this process")
 

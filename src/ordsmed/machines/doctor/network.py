@@ -38,8 +38,8 @@ NCCL_NET_GDR_LEVEL=PHB
 
 def names(host: Host) -> Iterator[Outcome]:
     """Does this machine know its own name, and that of the first one?"""
-    own = host.address(host.hostname)
-    if not own:
+    address = host.address(host.hostname)
+    if not address:
         yield error(f"nobody knows {host.hostname}", "have it written into DNS or /etc/hosts; processes meet by name")
         return
     first = host.env.get("MASTER_ADDR") or place_of(host.env).address
@@ -50,7 +50,7 @@ def names(host: Host) -> Iterator[Outcome]:
     elif nodes != "1" and reached.startswith(NEAR):
         yield warning(f"{first} is {reached}, which only one machine reaches", "set MASTER_ADDR to its address")
     else:
-        yield ok(f"{host.hostname} is {own}" + (f", the first is {first}" if host.world > 1 else ""))
+        yield ok(f"{host.hostname} is {address}" + (f", the first is {first}" if host.world > 1 else ""))
 
 
 def port(host: Host) -> Iterator[Outcome]:
@@ -58,8 +58,8 @@ def port(host: Host) -> Iterator[Outcome]:
     if host.world > 1:
         yield ok("processes have met")
         return
-    given = host.env.get("MASTER_PORT", "")
-    number = int(given) if given.isdigit() else place_of(host.env).port
+    port = host.env.get("MASTER_PORT", "")
+    number = int(port) if port.isdigit() else place_of(host.env).port
     if reason := host.bind(number):
         yield error(f"{number} cannot be listened at: {reason}", "set MASTER_PORT to a free one, on all ranks the same")
     else:
@@ -68,13 +68,13 @@ def port(host: Host) -> Iterator[Outcome]:
 
 def interfaces(host: Host) -> Iterator[Outcome]:
     """Do the interfaces that NCCL and gloo are told to take exist?"""
-    given = {name: host.env[name] for name in SOCKETS if host.env.get(name)}
-    for name, value in given.items():
+    variables = {name: host.env[name] for name in SOCKETS if host.env.get(name)}
+    for name, value in variables.items():
         if lacking := _lacking(value, host.interfaces):
             remedy = f"there are: {', '.join(host.interfaces)}"
             yield error(f"{name}={value}: {', '.join(lacking)} is not here", remedy)
             return
-    yield ok(", ".join(f"{name}={value}" for name, value in given.items()) or "left to NCCL and gloo")
+    yield ok(", ".join(f"{name}={value}" for name, value in variables.items()) or "left to NCCL and gloo")
 
 
 def _lacking(value: str, there: tuple[str, ...]) -> list[str]:
@@ -83,7 +83,11 @@ def _lacking(value: str, there: tuple[str, ...]) -> list[str]:
         return []
     exact = value.startswith("=")
     wanted = value.lstrip("=").split(",")
-    return [one for one in wanted if not any(name == one if exact else name.startswith(one) for name in there)]
+    return [
+        interface
+        for interface in wanted
+        if not any(name == interface if exact else name.startswith(interface) for name in there)
+    ]
 
 
 def collectives(host: Host) -> Iterator[Outcome]:
@@ -94,8 +98,8 @@ def collectives(host: Host) -> Iterator[Outcome]:
     if host.fabric == "Slingshot" and host.gpus == "NVIDIA":
         yield from _slingshot(host)
     elif not slow:
-        given = sorted(name for name in host.env if name.startswith(("NCCL_", "FI_", "RCCL_", "UCX_")))
-        yield ok(f"{host.fabric}; set: {', '.join(given) or 'nothing'}")
+        variables = sorted(name for name in host.env if name.startswith(("NCCL_", "FI_", "RCCL_", "UCX_")))
+        yield ok(f"{host.fabric}; set: {', '.join(variables) or 'nothing'}")
 
 
 def _slingshot(host: Host) -> Iterator[Outcome]:

@@ -47,16 +47,16 @@ def absent(text: str, remedy: str = "") -> Outcome:
 
 def worst(outcomes: Iterable[Outcome]) -> State:
     """The state of all together."""
-    states = {one.state for one in outcomes}
+    states = {outcome.state for outcome in outcomes}
     return "error" if "error" in states else "warning" if "warning" in states else "ok"
 
 
 def lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """A line each."""
-    rows = [(one.state, one.check, one.words) for one in outcomes]
+    rows = [(outcome.state, outcome.check, outcome.words) for outcome in outcomes]
     yield from screen.table(rows) if rows else ()
 
 
 def plain(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """For other programs."""
-    return [dataclasses.asdict(one) for one in outcomes]
+    return [dataclasses.asdict(outcome) for outcome in outcomes]

@@ -48,18 +48,18 @@ def _in_range(host: Host, name: str, version: str, remedy: str) -> Iterator[Outc
 
 def wheel(host: Host) -> Iterator[Outcome]:
     """Is torch built for this processor's and these GPUs' makers?"""
-    own, part = host.torch, host.place.partition if host.place else None
+    torch, part = host.torch, host.place.partition if host.place else None
     if part and part.arch not in ("unknown", host.arch):
         place = f"{part.name} of {_site(host)}"
         yield error(f"this machine is {host.arch}, {place} is {part.arch}", f"start it on a node of {part.name}")
-    if not own.version:
+    if not torch.version:
         return
-    built = f"CUDA {own.cuda}" if own.cuda else f"ROCm {own.hip}" if own.hip else "CPUs alone"
-    wanted = {"NVIDIA": own.cuda, "AMD": own.hip}.get(host.gpus, "none")
+    built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"
+    wanted = {"NVIDIA": torch.cuda, "AMD": torch.hip}.get(host.gpus, "none")
     if not wanted:
         source = "build it from source" if host.arch == "ppc64le" else f"install the wheel of torch for {host.gpus}"
         yield error(f"torch for {built} on a machine with {host.gpus}'s GPUs, which it cannot use", source)
-    elif part and (gpu := part.model) and gpu.amd != bool(own.hip) and (own.cuda or own.hip):
+    elif part and (gpu := part.model) and gpu.amd != bool(torch.hip) and (torch.cuda or torch.hip):
         yield error(f"torch for {built}, but {part.name} has {part.gpu}", f"install the wheel for {gpu.wheels}")
     else:
         yield ok(f"torch for {built} on {host.arch}")
@@ -67,10 +67,10 @@ def wheel(host: Host) -> Iterator[Outcome]:
 
 def gpus(host: Host) -> Iterator[Outcome]:
     """Does torch see the GPUs, and has it code for each?"""
-    own = host.torch
+    torch = host.torch
     expected = host.place.partition.gpus if host.place else None
-    if not own.cards:
-        if host.gpus != "none" and (own.cuda or own.hip):
+    if not torch.cards:
+        if host.gpus != "none" and (torch.cuda or torch.hip):
             hidden = "CUDA_VISIBLE_DEVICES" in host.env and not host.env["CUDA_VISIBLE_DEVICES"].strip()
             remedy = "unset CUDA_VISIBLE_DEVICES" if hidden else "look at `nvidia-smi` or `rocm-smi`, and at the driver"
             yield error(f"torch sees none of {host.gpus}'s GPUs", remedy)
@@ -80,57 +80,57 @@ def gpus(host: Host) -> Iterator[Outcome]:
             has = f"; a node of {_site(host)} has {expected}" if expected else ""
             yield ok(f"none here; the CPU is used{has}")
         return
-    lacking = {card.capability: card for card in own.cards if not has_code(card.capability, own.codes)}
+    lacking = {card.capability: card for card in torch.cards if not has_code(card.capability, torch.codes)}
     for code, card in lacking.items():
         model = known(card.name)
         wheels = f"for {model.wheels}" if model else "that holds it"
         remedy = f"install a wheel of torch {wheels}, or build it from source"
-        yield error(f"torch holds no code for {card.name} ({code}): it has {' '.join(own.codes)}", remedy)
+        yield error(f"torch holds no code for {card.name} ({code}): it has {' '.join(torch.codes)}", remedy)
     if not lacking:
         kinds = ", ".join(
-            dict.fromkeys(f"{card.name} ({card.capability}, {card.memory:.0f} GiB)" for card in own.cards)
+            dict.fromkeys(f"{card.name} ({card.capability}, {card.memory:.0f} GiB)" for card in torch.cards)
         )
-        yield ok(f"{len(own.cards)} x {kinds}; torch holds code for them")
-    if len({card.name for card in own.cards}) > 1:
+        yield ok(f"{len(torch.cards)} x {kinds}; torch holds code for them")
+    if len({card.name for card in torch.cards}) > 1:
         yield warning("of several kinds in one machine", "choose those alike with CUDA_VISIBLE_DEVICES")
 
 
 def driver(host: Host) -> Iterator[Outcome]:
     """Is the driver new enough for the runtime that torch was built with?"""
-    own = host.torch
-    if host.gpus != "NVIDIA" or not own.cuda:
+    torch = host.torch
+    if host.gpus != "NVIDIA" or not torch.cuda:
         return
-    if not own.driver:
-        yield error(f"none answers, CUDA {own.cuda} needs one", "look at `nvidia-smi`, ask the site's people")
+    if not torch.driver:
+        yield error(f"none answers, CUDA {torch.cuda} needs one", "look at `nvidia-smi`, ask the site's people")
         return
-    has, needs = ([int(n) for n in version.split(".")[:2]] for version in (own.driver, own.cuda))
+    has, needs = ([int(n) for n in version.split(".")[:2]] for version in (torch.driver, torch.cuda))
     if has[0] < needs[0]:
         remedy = f"install a wheel of torch for CUDA {has[0]}, or have the driver renewed"
-        yield error(f"runs CUDA up to {own.driver}, torch was built with {own.cuda}", remedy)
+        yield error(f"runs CUDA up to {torch.driver}, torch was built with {torch.cuda}", remedy)
     elif has < needs:
         remedy = "works within a generation, but for code that is compiled as it runs (`compile`)"
-        yield warning(f"runs CUDA up to {own.driver}, torch was built with {own.cuda}", remedy)
+        yield warning(f"runs CUDA up to {torch.driver}, torch was built with {torch.cuda}", remedy)
     else:
-        yield ok(f"runs CUDA up to {own.driver}, torch was built with {own.cuda}")
+        yield ok(f"runs CUDA up to {torch.driver}, torch was built with {torch.cuda}")
 
 
 def precision(host: Host) -> Iterator[Outcome]:
     """Can the GPUs do what the partition's layout says?"""
     if host.place is None:
         return
-    asked = str(host.place.layout.get("precision", "auto"))
+    precision = str(host.place.layout.get("precision", "auto"))
     for card in {card.name: card for card in host.torch.cards}.values():
-        if (model := known(card.name)) and asked not in (*model.able, "auto"):
-            yield error(f"{asked} on {card.name}, which has no units for it", f"take {' or '.join(model.able)}")
+        if (model := known(card.name)) and precision not in (*model.able, "auto"):
+            yield error(f"{precision} on {card.name}, which has no units for it", f"take {' or '.join(model.able)}")
             return
-    yield ok(f"{asked}, which {_site(host)} is set to")
+    yield ok(f"{precision}, which {_site(host)} is set to")
 
 
 def switches(host: Host) -> Iterator[Outcome]:
     """Are there settings for debugging left in the environment, or more threads than cores?"""
-    slow = [(name, why) for name, (value, why) in LOUD.items() if host.env.get(name) == value]
-    for name, why in slow:
-        yield warning(f"{name}={host.env[name]}: {why}", f"unset {name}")
+    slow = [(name, reason) for name, (value, reason) in LOUD.items() if host.env.get(name) == value]
+    for name, reason in slow:
+        yield warning(f"{name}={host.env[name]}: {reason}", f"unset {name}")
     threads = host.env.get("OMP_NUM_THREADS", "").partition(",")[0]
     if threads.isdigit() and int(threads) > host.cores:
         yield warning(f"OMP_NUM_THREADS={threads} with {host.cores} cores", f"set it to {host.cores} or less")

@@ -51,15 +51,15 @@ def copied(device: str) -> float:
     """The best of a few copies."""
     import torch
 
-    own = torch.device(device)
-    source = torch.ones(COPIED[own.type], dtype=torch.uint8, device=own)
+    chosen = torch.device(device)
+    source = torch.ones(COPIED[chosen.type], dtype=torch.uint8, device=chosen)
     target, best = torch.zeros_like(source), 0.0
     for _ in range(TIMES):
-        if own.type == "cuda":
-            torch.cuda.synchronize(own)
+        if chosen.type == "cuda":
+            torch.cuda.synchronize(chosen)
         began = time.perf_counter()
         target.copy_(source)
-        if own.type == "cuda":
-            torch.cuda.synchronize(own)
+        if chosen.type == "cuda":
+            torch.cuda.synchronize(chosen)
         best = max(best, 2 * source.numel() / max(time.perf_counter() - began, 1e-9))
     return best

@@ -55,10 +55,10 @@ class Member:
 
 def facts(host: Host) -> dict[str, str]:
     """What must be alike on all machines."""
-    own = host.torch
-    cards = ", ".join(sorted({card.name for card in own.cards}))
-    named = {"Python": host.python, "torch": own.version, "CUDA": own.cuda, "ROCm": own.hip, "NCCL": own.nccl,
-             "driver": own.driver, "arch": host.arch, "GPUs": cards, **host.versions}  # fmt: skip
+    torch = host.torch
+    cards = ", ".join(sorted({card.name for card in torch.cards}))
+    named = {"Python": host.python, "torch": torch.version, "CUDA": torch.cuda, "ROCm": torch.hip, "NCCL": torch.nccl,
+             "driver": torch.driver, "arch": host.arch, "GPUs": cards, **host.versions}  # fmt: skip
     settings = {key: value for key, value in host.env.items() if key.startswith(SETTINGS) and key not in OWN}
     return {key: value for key, value in {**named, **settings}.items() if value}
 
@@ -69,7 +69,7 @@ def gather(ranks: Ranks, key: str, value: Any, patience: float) -> list[Any]:
     store.set(f"{key}/{ranks.rank}", json.dumps(value))
     keys = [f"{key}/{rank}" for rank in range(ranks.world)]
     store.wait(keys, limit)
-    return [json.loads(store.get(one)) for one in keys]
+    return [json.loads(store.get(name)) for name in keys]
 
 
 def members(ranks: Ranks, host: Host, patience: float) -> list[Member]:
@@ -127,27 +127,27 @@ def _disk_of(path: Path, answers: list[str]) -> Iterator[Outcome]:
 def alike(every: list[Member]) -> Iterator[Outcome]:
     """Name who has another version or setting than most."""
     lines = []
-    for fact in sorted({key for one in every for key in one.facts}):
-        values = [one.facts.get(fact, "none") for one in every]
+    for fact in sorted({key for member in every for key in member.facts}):
+        values = [member.facts.get(fact, "none") for member in every]
         usual = max(Counter(values), key=lambda value: (values.count(value), -values.index(value)))
-        differs = [one for one, value in zip(every, values, strict=True) if value != usual]
+        differs = [member for member, value in zip(every, values, strict=True) if value != usual]
         if not differs:
             continue
-        others = next(one for one in every if one.facts.get(fact, "none") == usual)
-        has = ", ".join(f"{one.name} has {one.facts.get(fact, 'none')}" for one in differs[:4])
+        usual_member = next(member for member in every if member.facts.get(fact, "none") == usual)
+        has = ", ".join(f"{member.name} has {member.facts.get(fact, 'none')}" for member in differs[:4])
         rest = f" and {len(differs) - 4} others" if len(differs) > 4 else ""
-        lines.append(f"{fact}: {has}{rest}, {others.name} has {usual}")
+        lines.append(f"{fact}: {has}{rest}, {usual_member.name} has {usual}")
     remedy = "start all from one environment on a disk that they share"
     yield from (error(line, remedy) for line in lines)
     if not lines:
-        nodes = len({one.node for one in every})
+        nodes = len({member.node for member in every})
         yield ok(f"{len(every)} ranks on {nodes} {'node' if nodes == 1 else 'nodes'} have the same")
 
 
 def clocks(every: list[Member]) -> Iterator[Outcome]:
     """Name whose clock is off."""
-    middle = sorted(one.clock for one in every)[(len(every) - 1) // 2]
-    furthest = max(every, key=lambda one: abs(one.clock - middle))
+    middle = sorted(member.clock for member in every)[(len(every) - 1) // 2]
+    furthest = max(every, key=lambda member: abs(member.clock - middle))
     off = abs(furthest.clock - middle)
     result = clock_of(f"the others', on {furthest.name}", off)
     yield result if result.state != "ok" else ok(f"of {len(every)} ranks agree", **result.figures)
@@ -174,8 +174,8 @@ def sums(
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize()
             spent = time.perf_counter() - began
-            if one := difference(numbers, wanted):  # the others go on, and so does this rank
-                wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {one}")
+            if problem := difference(numbers, wanted):  # the others go on, and so does this rank
+                wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {problem}")
             if kind == "float32" and size == SIZES[-1]:
                 slowest = spent
     if wrong:
@@ -205,9 +205,11 @@ def expected(size: int, world: int, device: str) -> torch.Tensor:
     """Their sums over all ranks, reckoned by each for itself."""
     import torch
 
-    counts = torch.tensor([world // MODULUS + (one < world % MODULUS) for one in range(MODULUS)], device=device)
+    counts = torch.tensor(
+        [world // MODULUS + (remainder < world % MODULUS) for remainder in range(MODULUS)], device=device
+    )
     first = torch.arange(MODULUS, device=device)
-    cycle = torch.stack([((first + one) % MODULUS) * counts[one] for one in range(MODULUS)]).sum(0)
+    cycle = torch.stack([((first + remainder) % MODULUS) * counts[remainder] for remainder in range(MODULUS)]).sum(0)
     return cycle[torch.arange(size, device=device) % MODULUS]
 
 
@@ -222,8 +224,8 @@ def difference(numbers: torch.Tensor, wanted: torch.Tensor) -> str:
 
 def slower(every: Sequence[Mapping[str, float]], names: list[str], share: float = 0.5) -> Iterator[Outcome]:
     """Name the node whose figures are far below the others' middle."""
-    for figure in sorted({key for one in every for key in one if key.endswith(COMPARED)}):
-        values = [one.get(figure, 0.0) for one in every]
+    for figure in sorted({key for figures in every for key in figures if key.endswith(COMPARED)}):
+        values = [figures.get(figure, 0.0) for figures in every]
         middle = sorted(values)[len(values) // 2]
         behind = [f"{name} {value:.3g}" for name, value in zip(names, values, strict=True) if value < share * middle]
         if behind:

@@ -37,22 +37,22 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
     if arch == "unknown":
         problem = f"{work.place.name} does not say the arch of {work.place.partition.name}"
         raise RecipeError("--site", problem, "x86_64, aarch64 or ppc64le", "write a site file with `arch`")
-    with files.making(folder) as beside:
+    with files.making(folder) as part:
         say(f"ordsmed: a wheel of {work.source}")
-        if problem := _pip(["wheel", "--no-deps", "--wheel-dir", str(beside), work.source], *OWN):
+        if problem := _pip(["wheel", "--no-deps", "--wheel-dir", str(part), work.source], *OWN):
             raise RunError(f"pip wheel {work.source}", _last(problem), "", "--source FOLDER, a checkout of ordsmed")
         lacking: list[str] = []
         if work.torch == "wheels":
             say(f"PyTorch from {work.index}")
-            lacking += _download(beside, [work.torch_wanted], arch, version, ["--index-url", work.index])
+            lacking += _download(part, [work.torch_wanted], arch, version, ["--index-url", work.index])
         say(f"{len(work.others)} packages and what they want, for {arch} and Python {version}")
-        lacking += _download(beside, work.others, arch, version, [])
-        wheels = sorted(path.name for path in beside.glob("*.whl"))
+        lacking += _download(part, work.others, arch, version, [])
+        wheels = sorted(path.name for path in part.glob("*.whl"))
         facts = {
             "site": work.place.name, "arch": arch, "python": version, "ordsmed": work.version, "torch": work.torch,
-            "wheels": wheels, "built_there": {one: BUILT.get(one, "a compiler") for one in lacking},
+            "wheels": wheels, "built_there": {package: BUILT.get(package, "a compiler") for package in lacking},
         }  # fmt: skip
-        files.write_json(beside / MANIFEST, facts)
+        files.write_json(part / MANIFEST, facts)
     return facts
 
 
@@ -66,11 +66,11 @@ def _download(folder: Path, wanted: Sequence[str], arch: str, version: str, wher
     if not _pip([*words, *only, *wanted], arch, version):
         return []
     lacking = []
-    for one in wanted:  # which of them it is
-        if problem := _pip([*words, *only, one], arch, version):
+    for package in wanted:  # which of them it is
+        if problem := _pip([*words, *only, package], arch, version):
             if "No matching distribution" not in problem:
                 raise RunError("pip download", _last(problem), "", "see that the network is there, then begin again")
-            lacking.append(re.split(r"[\[<>=!~; ]", one)[0])
+            lacking.append(re.split(r"[\[<>=!~; ]", package)[0])
     return lacking
 
 
@@ -94,8 +94,8 @@ def lines(facts: dict[str, Any], folder: Path) -> list[str]:
     """What was collected, and what is built there."""
     text = [f"{folder}: {len(facts['wheels'])} wheels for {facts['arch']}, Python {facts['python']}"]
     text += [
-        f"  {name}: no wheel for {facts['arch']}; built there, with {what}"
-        for name, what in facts["built_there"].items()
+        f"  {name}: no wheel for {facts['arch']}; built there, with {compiler}"
+        for name, compiler in facts["built_there"].items()
     ]
     if facts["torch"] == "modules":
         text.append("  PyTorch is not in it: the site's module holds it")

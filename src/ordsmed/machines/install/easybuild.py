@@ -134,9 +134,9 @@ def _easyconfig(work: Installation) -> Iterator[str]:
 
 
 def _lines(work: Installation, easyconfig: str) -> Iterator[str]:
-    own = tuple(one for one in work.modules if not one.startswith(("PyTorch/", "NCCL/")))
+    modules = tuple(module for module in work.modules if not module.startswith(("PyTorch/", "NCCL/")))
     yield from shell.head(work)
-    yield from shell.modules(work, own)
+    yield from shell.modules(work, modules)
     yield shell.PROFILE
     yield 'command -v eb >/dev/null || step "module load EasyBuild" module load EasyBuild'
     yield from shell.python(work)

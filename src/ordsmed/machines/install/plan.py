@@ -109,8 +109,8 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     flavor = wish.flavor or place.site.packages[0]
     if flavor not in FLAVORS:
         raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))
-    own = flavor in ("apptainer", "docker", "tykky")
-    modules = wish.modules or (() if own else (*place.site.modules, *place.partition.modules))
+    contained = flavor in ("apptainer", "docker", "tykky")
+    modules = wish.modules or (() if contained else (*place.site.modules, *place.partition.modules))
     image = wish.image or (place.site.container if flavor == "apptainer" else "")
     torch, index = _torch(place, flavor, modules, image)
     source = wish.source or _own_source()
@@ -211,17 +211,17 @@ def requirements(source: str, extras: tuple[str, ...] = ()) -> tuple[str, ...]:
     )
 
 
-def _extras(asked: tuple[str, ...], source: str) -> tuple[str, ...]:
+def _extras(requested: tuple[str, ...], source: str) -> tuple[str, ...]:
     project = _project(source)
     known = (
         list(project["optional-dependencies"])
         if project
         else list(metadata.metadata("ordsmed").get_all("Provides-Extra") or ())
     )
-    for name in asked:
+    for name in requested:
         if name not in known:
             raise RecipeError("--extras", f"found {name}", "", nearest(name, known))
-    return asked
+    return requested
 
 
 def _python(version: str) -> str:

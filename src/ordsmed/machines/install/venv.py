@@ -38,8 +38,8 @@ def _lines(work: Installation) -> Iterator[str]:
     yield from shell.new_folder()
     if work.flavor == "module":
         yield 'step "a modulefile" cp "$(dirname "$0")/$version.lua" "$new/modulefile.lua"'
-    beside = " --system-site-packages" if work.torch == "modules" else ""
-    yield f'step "a venv" "$python" -m venv{beside} "$new"'
+    inherit = " --system-site-packages" if work.torch == "modules" else ""
+    yield f'step "a venv" "$python" -m venv{inherit} "$new"'
     yield 'pip() { "$new/bin/python" -m pip --disable-pip-version-check "$@"; }'
     packages = f" --no-index --find-links {shlex.quote(str(work.bundle))}" if work.bundle else ""
     if work.torch == "wheels":
@@ -56,7 +56,7 @@ def _lines(work: Installation) -> Iterator[str]:
     yield '"$new/bin/python" -W ignore -c \'import torch; print("torch==" + torch.__version__)\' \\'
     yield '    >"$new/constraints.txt"'
     if work.arch == "ppc64le":
-        needs = "; ".join(f"{name}: {what}" for name, what in BUILT.items() if name != "torch")
+        needs = "; ".join(f"{name}: {compiler}" for name, compiler in BUILT.items() if name != "torch")
         yield f"# no wheels for ppc64le: built here ({needs})"
     wanted = f"ordsmed{work.wanted[len(work.source) :]}" if work.bundle else work.wanted
     yield f'step "ordsmed by pip" pip install{packages} --constraint "$new/constraints.txt" {shlex.quote(wanted)}'

@@ -24,11 +24,11 @@ PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # as RoBERTa wants it
 WORDS = 120
 
 
-def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence[str] = SPECIAL) -> Path:
+def make_store(folder: Path, seed: int = 0, documents: int = 60, specials: Sequence[str] = SPECIAL) -> Path:
     """Documents in which every word has a usual follower, so that there is something to learn."""
     folder.mkdir(parents=True)
     vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join([*signs, *(f"w{n}" for n in range(WORDS))]) + "\n")
+    vocabulary.write_text("\n".join([*specials, *(f"w{n}" for n in range(WORDS))]) + "\n")
     tokenizer = Tokenizer.load(vocabulary)
     tokenizer.save(folder / "tokenizer")
     chance = np.random.default_rng(seed)
@@ -41,8 +41,8 @@ def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence
                     text.append(word + len(SPECIAL))
                     word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(WORDS))
                 writer.add([text[at : at + 9] for at in range(0, len(text), 9)])  # sentences of nine words
-    held = {"documents": 1, "tokens": 1}
-    facts = {"vocabulary": tokenizer.vocabulary, "train": held, "validation": held}
+    counts = {"documents": 1, "tokens": 1}
+    facts = {"vocabulary": tokenizer.vocabulary, "train": counts, "validation": counts}
     Run(folder).set(verb="encode", state="done", fingerprint=f"seed {seed}", tokenizer=tokenizer.fingerprint, **facts)
     return folder
 
@@ -69,8 +69,8 @@ def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
                         text.append(int(numbers[word + 3]))
                         word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(len(spelled)))
                     writer.add([text[at : at + 9] for at in range(0, len(text), 9)])
-    held = {"documents": 1, "tokens": 1}
-    facts = {"vocabulary": len(known), "train": held, "validation": held}
+    counts = {"documents": 1, "tokens": 1}
+    facts = {"vocabulary": len(known), "train": counts, "validation": counts}
     Run(folder).set(verb="encode", state="done", fingerprint=f"words {seed}", tokenizer=tokenizer.fingerprint, **facts)
     return folder
 
@@ -102,16 +102,16 @@ def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1
     from ordsmed.data.loader import load
     from ordsmed.train import loop
 
-    course, phase = list[tuple[float, float]](), job.phases[0]
+    losses_and_norms, phase = list[tuple[float, float]](), job.phases[0]
     if not first:
         job.carry(0)
     ready = load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
     for inner, batches in enumerate(ready, first):
-        sums, norm, why = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
-        assert not why
+        sums, norm, trouble = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
+        assert not trouble
         losses = job.ranks.total(torch.stack(list(sums.values())).double())
-        course.append((float(losses.sum()), float(norm)))
-    return course
+        losses_and_norms.append((float(losses.sum()), float(norm)))
+    return losses_and_norms
 
 
 def invented_text(documents: int, seed: int = 7) -> str:
@@ -119,11 +119,11 @@ def invented_text(documents: int, seed: int = 7) -> str:
     import random
 
     chance = random.Random(seed)
-    who, what = (
+    subjects, verbs = (
         ["a red fox", "the old smith", "my sister", " ".join(("one", "grey", "heron"))],
         ["sees", "mends", "carries", "forgets"],
     )
     things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
-    sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
+    sentence = lambda: f"{chance.choice(subjects)} {chance.choice(verbs)} {chance.choice(things)}."  # noqa: E731
     documents_of = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
     return "\n\n".join(documents_of) + "\n"

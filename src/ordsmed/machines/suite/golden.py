@@ -63,9 +63,9 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         phase = Phase(steps=4, length=40, batch=8, rate=1e-3, pack=case.get("pack", True))
         weights, stretch = case.get("weights", [1.0]), Stretch(*case["stretch"]) if "stretch" in case else OVER
-        own = objective.rows(both[: len(weights)], weights, tokenizer, phase, 7, 0, stretch=stretch)
+        drawn_rows = objective.rows(both[: len(weights)], weights, tokenizer, phase, 7, 0, stretch=stretch)
         numbers = np.arange(32)
-        yield name, digest([own.batch(numbers), own.batch(numbers[:5] + 3 * len(own) + 1)])
+        yield name, digest([drawn_rows.batch(numbers), drawn_rows.batch(numbers[:5] + 3 * len(drawn_rows) + 1)])
     draw = Draw.of(torch.from_numpy(keys(5, np.arange(40))), 25, 900, temperature=1.0)
     shares = ((torch.arange(900) * 7 % 13).float() + 1)[None].expand(1000, 900)
     drawn = draw.word(shares, draw.block(draw.sums(shares), slice(0, 1000)), slice(0, 1000))[1]
@@ -116,7 +116,7 @@ def store_of(case: dict[str, Any], folder: Path) -> Path:
         if case.get("store") == "words":
             make_words(path)
         else:
-            make_store(path, signs=PAD_SECOND if case.get("store") == "pad_second" else SPECIAL)
+            make_store(path, specials=PAD_SECOND if case.get("store") == "pad_second" else SPECIAL)
     return path
 
 
@@ -133,7 +133,7 @@ def losses(
         alone = Ranks(torch.device(device))  # whoever else was started beside this process
         job = build(read(Pretraining, str(run.find_recipe(name, "")), words), alone)
         began = time.perf_counter()
-        course = [loss for loss, _ in learned(job, steps, rate=None)]
-        return course, time.perf_counter() - began
+        losses_of_steps = [loss for loss, _ in learned(job, steps, rate=None)]
+        return losses_of_steps, time.perf_counter() - began
     finally:
         torch.set_num_threads(threads)

@@ -100,18 +100,18 @@ def compared(
 def runs(work: Workplace) -> Iterator[tuple[str, Outcome]]:
     """A run that is killed goes on to the last bit; two processes learn as one; a checkpoint fits another layout."""
     store, here = golden.store_of({}, work.folder), work.folder
-    course = [*COURSE, f"data={store}", f"layout.device={'cuda' if _pair(work) else 'cpu'}"]
-    whole = _course(here / "whole", course)
-    _killed(here / "killed", course)
-    yield "killed and gone on", _same(whole, _course(here / "killed", course), 0.0)
+    overrides = [*COURSE, f"data={store}", f"layout.device={'cuda' if _pair(work) else 'cpu'}"]
+    whole = _losses(here / "whole", overrides)
+    _killed(here / "killed", overrides)
+    yield "killed and gone on", _same(whole, _losses(here / "killed", overrides), 0.0)
     if host.cores() < 2:
         yield "two processes", absent("one core alone is free here")
         return
-    both = [*course, "layout.shard=2"]
+    both = [*overrides, "layout.shard=2"]
     _killed(here / "split", [*both, "--devices", "2"])
     split = {step: loss for step, loss in _metrics(here / "split").items() if step <= SAVED}
     yield "two processes", _same({step: whole[step] for step in split}, split, LAYOUTS)
-    yield "another layout", _same(whole, _course(here / "split", course), LAYOUTS)
+    yield "another layout", _same(whole, _losses(here / "split", overrides), LAYOUTS)
 
 
 def _pair(work: Workplace) -> bool:
@@ -120,17 +120,17 @@ def _pair(work: Workplace) -> bool:
     return work.device.startswith("cuda") and torch.cuda.device_count() > 1
 
 
-def _same(whole: dict[int, float], other: dict[int, float], tolerance: float) -> Outcome:
-    if set(whole) != set(other) or not whole:
-        return error(f"{len(other)} of {len(whole)} steps have a loss", AGAIN)
-    far = max(abs(other[step] - loss) / abs(loss) for step, loss in whole.items())
+def _same(whole: dict[int, float], again: dict[int, float], tolerance: float) -> Outcome:
+    if set(whole) != set(again) or not whole:
+        return error(f"{len(again)} of {len(whole)} steps have a loss", AGAIN)
+    far = max(abs(again[step] - loss) / abs(loss) for step, loss in whole.items())
     how = "to the last bit" if not tolerance else f"within {tolerance:g}"
     if far <= tolerance:
         return ok(f"{len(whole)} losses are the same {how}")
     return error(f"losses differ by {far:.2g} of their size, wanted {how}", AGAIN)
 
 
-def _course(folder: Path, words: list[str]) -> dict[int, float]:
+def _losses(folder: Path, words: list[str]) -> dict[int, float]:
     """Let a run come to its end."""
     done = subprocess.run(
         _command(folder, words), env=environment(), capture_output=True, text=True, timeout=LIMIT, check=False
@@ -176,9 +176,9 @@ def _command(folder: Path, words: list[str]) -> list[str]:
 
 def environment() -> dict[str, str]:
     """This process's, without what launchers set: a command of the list stands alone, and is of this code."""
-    own = {name: value for name, value in os.environ.items() if not STARTED.match(name)}
-    path = os.pathsep.join(filter(None, [str(Path(golden.HERE).parents[1]), own.get("PYTHONPATH", "")]))
-    return {**own, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    variables = {name: value for name, value in os.environ.items() if not STARTED.match(name)}
+    path = os.pathsep.join(filter(None, [str(Path(golden.HERE).parents[1]), variables.get("PYTHONPATH", "")]))
+    return {**variables, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def _metrics(folder: Path) -> dict[int, float]:

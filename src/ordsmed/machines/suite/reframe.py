@@ -97,7 +97,7 @@ def configuration(place: Destination | None, ask: Ask = answer) -> str:
     name = Path(place.name).stem if place else "here"
     site = place.site if place else Site()
     every = site.partition or (Partition("this"),)
-    partitions = [_partition(one, site, place, unkept) for one in every]
+    partitions = [_partition(partition, site, place, unkept) for partition in every]
     system = {"name": name, "descr": site.title or name, "hostnames": [".*"], "modules_system": _modules(site),
               "partitions": partitions}  # fmt: skip
     table = {"systems": [system], "environments": [{"name": "default", "features": ["ordsmed"]}]}
@@ -109,25 +109,31 @@ def _modules(site: Site) -> str:
     return "lmod" if any((*site.modules, *site.use)) else "nomod"
 
 
-def _partition(one: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
+def _partition(partition: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
     """`unkept`: Slurm here keeps no accounts of jobs that are over, which ReFrame would ask (its `squeue` does not)."""
     slurm = site.scheduler == "slurm"
     scheduler = "squeue" if unkept else "slurm"
     table: dict[str, Any] = {
-        "name": one.name, "scheduler": scheduler if slurm else "local", "launcher": "srun" if slurm else "local",
-        "environs": ["default"], "max_jobs": 4, "prepare_cmds": [*one.before, *site.use],
-        "modules": [*site.modules, *one.modules],
+        "name": partition.name, "scheduler": scheduler if slurm else "local", "launcher": "srun" if slurm else "local",
+        "environs": ["default"], "max_jobs": 4, "prepare_cmds": [*partition.before, *site.use],
+        "modules": [*site.modules, *partition.modules],
         "env_vars": [[key, value] for key, value in site.environment.items()],
     }  # fmt: skip
     if slurm:
-        table["access"] = [f"--partition={one.name}", *one.also]
-    if one.gpu != "none":
-        table["devices"] = [{"type": "gpu", "arch": one.gpu, **({"num_devices": one.gpus} if one.gpus else {})}]
-        table["resources"] = [{"name": "gpus", "options": [one.ask]}]
-    facts = {"gpus": one.gpus or (1 if one.gpu != "none" else 0), "cores": one.cores or 0, "nodes": one.nodes}
+        table["access"] = [f"--partition={partition.name}", *partition.also]
+    if partition.gpu != "none":
+        table["devices"] = [
+            {"type": "gpu", "arch": partition.gpu, **({"num_devices": partition.gpus} if partition.gpus else {})}
+        ]
+        table["resources"] = [{"name": "gpus", "options": [partition.ask]}]
+    facts = {
+        "gpus": partition.gpus or (1 if partition.gpu != "none" else 0),
+        "cores": partition.cores or 0,
+        "nodes": partition.nodes,
+    }
     table["extras"] = {key: value for key, value in facts.items() if value}
     if place:
         table["extras"]["site"] = (
-            f"{Path(place.name).absolute() if Path(place.name).is_file() else place.name}:{one.name}"
+            f"{Path(place.name).absolute() if Path(place.name).is_file() else place.name}:{partition.name}"
         )
     return table

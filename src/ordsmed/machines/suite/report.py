@@ -25,20 +25,20 @@ def write(folder: Path, report: dict[str, Any]) -> None:
 
 def count(report: dict[str, Any]) -> dict[str, int]:
     """How many items are in each state."""
-    return {state: sum(one["state"] == state for one in report["items"]) for state in ("ok", "error", "absent")}
+    return {state: sum(row["state"] == state for row in report["items"]) for state in ("ok", "error", "absent")}
 
 
 def junit(report: dict[str, Any]) -> str:
     """As CI servers and ReFrame's readers take it."""
     counts = count(report)
-    seconds = sum(one["seconds"] for one in report["items"])
+    seconds = sum(row["seconds"] for row in report["items"])
     head = f'tests="{len(report["items"])}" failures="{counts["error"]}" skipped="{counts["absent"]}"'
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines.append(f'<testsuite name="ordsmed validate" {head} time="{seconds:.3f}" hostname={_quoted(report["host"])}>')
-    for one in report["items"]:
-        start = f'  <testcase classname={_quoted(one["item"])} name={_quoted(one["case"])} time="{one["seconds"]:.3f}"'
-        text = " ".join(filter(None, (one["node"], one["text"], one["remedy"])))
-        inner = {"error": "failure", "absent": "skipped"}.get(one["state"])
+    for row in report["items"]:
+        start = f'  <testcase classname={_quoted(row["item"])} name={_quoted(row["case"])} time="{row["seconds"]:.3f}"'
+        text = " ".join(filter(None, (row["node"], row["text"], row["remedy"])))
+        inner = {"error": "failure", "absent": "skipped"}.get(row["state"])
         lines.append(f"{start}><{inner} message={_quoted(text)}/></testcase>" if inner else f"{start}/>")
     return "\n".join([*lines, "</testsuite>", ""])
 
@@ -57,18 +57,18 @@ def page(report: dict[str, Any]) -> Iterator[str]:
     yield from screen.markdown(["fact", "value"], sorted(report["facts"].items()), padded=True)
     yield ""
     rows = [
-        [one["item"], one["case"], one["state"], _words(one), figures(one), f"{one['seconds']:.1f}"]
-        for one in report["items"]
+        [row["item"], row["case"], row["state"], _words(row), figures(row), f"{row['seconds']:.1f}"]
+        for row in report["items"]
     ]
     yield from screen.markdown(["item", "case", "state", "what it says", "figures", "seconds"], rows, padded=True)
 
 
-def _words(one: dict[str, Any]) -> str:
-    return f"{one['node']}: {one['text']}" if one["node"] else str(one["text"])
+def _words(row: dict[str, Any]) -> str:
+    return f"{row['node']}: {row['text']}" if row["node"] else str(row["text"])
 
 
-def figures(one: dict[str, Any]) -> str:
-    return ", ".join(f"{value:.4g} {name}" for name, value in one["figures"].items())
+def figures(row: dict[str, Any]) -> str:
+    return ", ".join(f"{value:.4g} {name}" for name, value in row["figures"].items())
 
 
 def read(name: str) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def read(name: str) -> dict[str, Any]:
         raise RecipeError("--compare", f"{name}: no such report", f"a folder of `ordsmed validate`, with a {NAME}")
     report = files.read_table(path)
     rows, keys = report.get("items"), {"item", "case", "state", "figures"}
-    if not isinstance(rows, list) or not all(isinstance(one, dict) and keys <= set(one) for one in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and keys <= set(row) for row in rows):
         raise DataError(path, "is no report", "one that `ordsmed validate` wrote")
     return report
 
 
 def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER) -> list[str]:
     """What was green and is red or gone, and what is slower by such a share."""
-    now = {(one["item"], one["case"]): one for one in new["items"]}
+    now = {(row["item"], row["case"]): row for row in new["items"]}
     lines = []
     for before in old["items"]:
         key = f"{before['item']}, {before['case']}"
@@ -110,6 +110,6 @@ def _slower(old: dict[str, float], new: dict[str, float], share: float) -> Itera
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """What the two stand on, where it is not the same."""
     for fact in sorted({*old.get("facts", {}), *new.get("facts", {})}):
-        before, after = (one.get("facts", {}).get(fact, "none") for one in (old, new))
+        before, after = (report.get("facts", {}).get(fact, "none") for report in (old, new))
         if before != after:
             yield f"{fact}: {before} before, {after} now"

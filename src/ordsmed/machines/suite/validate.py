@@ -58,8 +58,8 @@ def validate(
             for item, case, outcome, seconds in items.ask(_work(out, ranks, quick), chosen):
                 add(row_of(item, case, outcome, seconds, host.name if ranks.world > 1 else ""))
         if ranks.world > 1:
-            others = together.gather(ranks, "items", rows, LONG)
-            for row in _merged(others) if ranks.first else ():
+            all_rows = together.gather(ranks, "items", rows, LONG)
+            for row in _merged(all_rows) if ranks.first else ():
                 add(row)
             try:
                 for row in _over_all(ranks, out, patience, hung):
@@ -98,9 +98,9 @@ def _work(out: Path, ranks: Ranks, quick: bool) -> Workplace:
     return Workplace(out.absolute() / f".list-{secrets.token_hex(4)}", str(ranks.device), tuple(precisions), quick)
 
 
-def _merged(others: list[list[Row]]) -> Iterator[Row]:
+def _merged(all_rows: list[list[Row]]) -> Iterator[Row]:
     """Of machines behind the first what is red; a case that is green everywhere is told once."""
-    for rows in others[1:]:
+    for rows in all_rows[1:]:
         yield from (row for row in rows if row["state"] == "error")
 
 
@@ -115,10 +115,12 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
             ranking.connect(ranks, patience)
             began = time.perf_counter()
             step = lambda number: watch.at(number, SUMS)  # noqa: E731
-            own = list(together.sums(ranks.world, ranks.rank, str(ranks.device), add_over_all, at=step))
-            rows = together.gather(ranks, "sums", [dataclasses.asdict(one) for one in own], 2 * patience)
-            every = [Outcome(**one) for outcomes in rows for one in outcomes]
-            sums = next((one for one in every if one.state != "ok"), every[0])
+            outcomes_here = list(together.sums(ranks.world, ranks.rank, str(ranks.device), add_over_all, at=step))
+            rows = together.gather(
+                ranks, "sums", [dataclasses.asdict(outcome) for outcome in outcomes_here], 2 * patience
+            )
+            every = [Outcome(**outcome) for outcomes in rows for outcome in outcomes]
+            sums = next((outcome for outcome in every if outcome.state != "ok"), every[0])
             yield row_of("sums", name, sums, time.perf_counter() - began)
             watch.at(100, LEARNING)
             began = time.perf_counter()
