@@ -55,7 +55,7 @@ REHEARSED = (None, ["the plan"])
 
 # the words, the deed, what it answers, what it is given
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
-    ("fetch", "text.web.fetch.listing", LINES, (), {}),
+    ("fetch", "text.web.fetch_tables.listing", LINES, (), {}),
     ("fetch a b", "text.web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
     ("fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
      "text.web.fetch.fetch", LINES, (["a"],),

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from kit.makers import Source
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.data import pairs
-from ordsmed.data.pairs import NONE, SPECIAL, WHOLE, Ahead, PairExamples, PairRows, Pairs, deal, shorten
+from ordsmed.data import pair_examples
+from ordsmed.data.pair_examples import NONE, SPECIAL, WHOLE, Ahead, PairExamples, Pairs
+from ordsmed.data.pairs import PairRows, deal, shorten
 
 CLS, SEP, PAD = 1, 2, 0
 FIRST = 10  # the first id of a text: its tokens are FIRST, FIRST + 1, ... so that each is known by its id
@@ -116,8 +117,8 @@ def plain_next(source: Source, room: int, short: float, key: int) -> list[tuple[
     documents, made = ranges_of(source), []
     for number, sentences in enumerate(documents):
         aim = room
-        if chance.unit(key, pairs.SHORT, number) < short:
-            aim = 2 + drawn(key, pairs.AIM, number, room - 1)
+        if chance.unit(key, pair_examples.SHORT, number) < short:
+            aim = 2 + drawn(key, pair_examples.AIM, number, room - 1)
         chunk: list[tuple[int, int]] = []
         i = 0
         while i < len(sentences):
@@ -125,17 +126,17 @@ def plain_next(source: Source, room: int, short: float, key: int) -> list[tuple[
             if i == len(sentences) - 1 or sum(b - a for a, b in chunk) >= aim:
                 begin, a_end = chunk[0][0], 1
                 if len(chunk) >= 2:
-                    a_end = 1 + drawn(key, pairs.SPLIT, begin, len(chunk) - 1)
+                    a_end = 1 + drawn(key, pair_examples.SPLIT, begin, len(chunk) - 1)
                 a = (begin, chunk[a_end - 1][1])
-                label = len(chunk) == 1 or chance.unit(key, pairs.COIN, begin) < 0.5
+                label = len(chunk) == 1 or chance.unit(key, pair_examples.COIN, begin) < 0.5
                 if label:
                     attempt, other = 0, number
                     while attempt < 10 and len(documents) > 1 and (other == number or not documents[other]):
-                        other = drawn(key, pairs.DOCUMENT, begin, len(documents) - 1, attempt)
+                        other = drawn(key, pair_examples.DOCUMENT, begin, len(documents) - 1, attempt)
                         other += other >= number
                         attempt += 1
                     other = other if documents[other] else number
-                    b_start, place = 0, drawn(key, pairs.SENTENCE, begin, len(documents[other]))
+                    b_start, place = 0, drawn(key, pair_examples.SENTENCE, begin, len(documents[other]))
                     b_start = b_end = documents[other][place][0]
                     for _, b_end in documents[other][place:]:
                         if b_end - b_start >= aim - (a[1] - a[0]):
@@ -175,10 +176,10 @@ def plain_chunks(source: Source, length: int, short: float, key: int) -> list[tu
         for sentence in sentences:
             chunk.append(sentence)
             begin, aim = chunk[0][0], length
-            if chance.unit(key, pairs.SHORT, begin) < short:
-                aim = 5 + drawn(key, pairs.AIM, begin, length - 4)
+            if chance.unit(key, pair_examples.SHORT, begin) < short:
+                aim = 5 + drawn(key, pair_examples.AIM, begin, length - 4)
             if sum(b - a for a, b in chunk) >= aim or sentence == sentences[-1]:
-                single = chance.unit(key, pairs.SINGLE, begin) < 0.1
+                single = chance.unit(key, pair_examples.SINGLE, begin) < 0.1
                 made.append((begin, sentence[1], WHOLE if single else (aim - 3) // 2))
                 chunk = []
     return made
@@ -198,7 +199,7 @@ def test_electra_as_electra_draws_it(documents: list[list[int]], length: int, sh
         second: list[int] = []
         chunk = [r for r in ranges if examples.start[n, 0] <= r[0] < examples.stop[n, 0]]
         for place, (begin, end) in enumerate(chunk):
-            coin = chance.unit(rows.key, pairs.SIDE, n, place) < 0.5
+            coin = chance.unit(rows.key, pair_examples.SIDE, n, place) < 0.5
             full, size = int(examples.mark[n]), end - begin
             if not first or len(first) + size < full or (not second and len(first) < full and coin):
                 first += range(begin, end)
@@ -363,7 +364,7 @@ def test_spans_name_what_a_row_holds() -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("BLOCK", 16), ("GROUP", 4), ("TRIAL", 8)):
-        monkeypatch.setattr(pairs, name, value)
+        monkeypatch.setattr(pair_examples, name, value)
 
 
 @pytest.mark.usefixtures("small_blocks")

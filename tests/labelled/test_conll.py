@@ -60,7 +60,7 @@ def test_columns_of_conllu(tmp_path: Path, column: str | int, tags: list[list[st
     sentences = found(tmp_path / "a.txt", TREE, column)
     assert sentences.words == [["Vi", "så", "New York"], ["To"]]
     assert sentences.tags == tags
-    assert sentences.places == [f"{tmp_path}/a.txt:3", f"{tmp_path}/a.txt:10"]
+    assert sentences.starts == [f"{tmp_path}/a.txt:3", f"{tmp_path}/a.txt:10"]
 
 
 @pytest.mark.parametrize(

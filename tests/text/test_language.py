@@ -67,7 +67,7 @@ def test_a_foreign_head_does_not_decide() -> None:
     ("text", "bytes_"), [("", 0), ("a b, 1_2!", 2), ("båt", 4), ("港口", 6), ("😀", 0), ("\ud800", 0)]
 )
 def test_letters(text: str, bytes_: int) -> None:
-    assert language.letters(text) == bytes_
+    assert language.evidence(text) == bytes_
 
 
 @pytest.mark.parametrize(

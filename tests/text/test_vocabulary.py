@@ -132,6 +132,27 @@ def test_capitals_and_accents(
         assert found.encode("é") == ([8] if accents else [9])
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", ""])
+@pytest.mark.parametrize(
+    ("how", "refused"),
+    [
+        ({"lowercase": False}, "with lowercase = true; wanted lowercase = false; leave tokenizer.lowercase out"),
+        ({"strip_accents": False}, "with strip_accents = true; wanted strip_accents = false; leave tokenizer.strip_"),
+        ({"lowercase": True, "strip_accents": True}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_whole_pipeline_keeps_its_case_and_says_so(
+    tmp_path: Path, name: str, how: dict[str, bool], refused: str
+) -> None:
+    Tokenizer(vocabulary.wordpiece({p: n for n, p in enumerate(PIECES)}, lowercase=True)).save(tmp_path)
+    if refused:
+        with pytest.raises(DataError, match=rf"tokenizer\.json: is a whole pipeline, {refused}"):
+            Tokenizer.load(tmp_path / name, **how)
+    else:
+        assert Tokenizer.load(tmp_path / name, **how).lowercase
+
+
 def test_which_list_is_of_what(tmp_path: Path) -> None:
     signs = [*WORDS[:2], *"abcdefg", "<UNK>", "the"]  # in line 10: the last that may
     assert Tokenizer.load(listed(tmp_path / "a.txt", signs)).unknown == 9

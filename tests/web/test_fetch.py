@@ -27,8 +27,10 @@ from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.text import read
+from ordsmed.text.web import download, fetch_tables
 from ordsmed.text.web import fetch as module
-from ordsmed.text.web.fetch import fetch, find, listing
+from ordsmed.text.web.fetch import fetch
+from ordsmed.text.web.fetch_tables import find, listing
 
 TEXT = bytes(range(256)) * 40  # 10,240 bytes
 
@@ -190,7 +192,7 @@ def test_busy_servers_are_asked_again_as_they_wish(server: Server) -> None:
 
 
 def test_a_long_file_gets_new_attempts_while_bytes_come(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GAIN", 1000)
+    monkeypatch.setattr(download, "GAIN", 1000)
     server.pages = {"/a": [*(Answer(TEXT, cut=1500) for _ in range(6)), TEXT]}
     bring(table({"path": "a", "url": server.url("/a"), "sha256": sha256(TEXT)}), attempts=1)
     server.pages = {"/b": Answer(TEXT, cut=400)}
@@ -541,10 +543,10 @@ def test_names_and_what_they_stand_for() -> None:
     assert "more" not in lines[5].partition(":")[0]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in module._shipped().values()])
+@pytest.mark.parametrize("name", [path.stem for path in fetch_tables._shipped().values()])
 def test_shipped_tables_are_sound(name: str) -> None:
-    path = module._shipped()[name]
-    found = module._read(path)
+    path = fetch_tables._shipped()[name]
+    found = fetch_tables._read(path)
     assert path.read_text(encoding="utf-8").startswith("# ")
     assert found.file or found.list
     assert len({file.path for file in found.file}) == len({file.url for file in found.file}) == len(found.file)
@@ -594,10 +596,10 @@ def test_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
             yield bytes(size)
 
     good = [(10.0, 1), (0.5, 1049), (9.0, 0), (2.0, 1100)]  # 1,050 bytes in 10.5 s, then 1,100 in 11 s
-    assert [len(block) for block in module._lively(comes(*good), way)] == [1, 1049, 0, 1100]
+    assert [len(block) for block in download._lively(comes(*good), way)] == [1, 1049, 0, 1100]
     for bad in ([(10.5, 1049)], [(10.5, 9999), (10.1, 1009)], [(9.0, 500), (1.5, 549)]):
         with pytest.raises(module.Failed, match="too slow") as caught:
-            list(module._lively(comes(*bad), way))
+            list(download._lively(comes(*bad), way))
         assert caught.value.again
 
 
@@ -646,7 +648,8 @@ def test_what_is_shown_of_a_file(server: Server, monkeypatch: pytest.MonkeyPatch
         def add(self, amount: float) -> None:
             self.row[4] += amount
 
-    monkeypatch.setattr(module, "Progress", Bar)
+    for where in (module, download):
+        monkeypatch.setattr(where, "Progress", Bar)
     packed = gzip.compress(TEXT)
     server.pages = {"/a": [Answer(TEXT, cut=4000), TEXT], "/b": Answer(packed, headers={"Content-Encoding": "gzip"})}
     server.pages["/c"] = TEXT

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.data.pairs import LABELLED, PairRows, Pairs, Style, TokenRanges
+from ordsmed.data.pair_examples import Pairs, Style
+from ordsmed.data.pairs import LABELLED, PairRows, TokenRanges
 from ordsmed.data.rows import Blend
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints

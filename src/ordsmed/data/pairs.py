@@ -10,55 +10,19 @@ begins with, or of the row's number: a row is the same in any batch, on any rank
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.data.order import permute
+from ordsmed.data.pair_examples import FRONT, SIDE, SPECIAL, PairExamples, Pairs, Style
 from ordsmed.data.rows import Assembled, Blend, Span, TokenSource
 from ordsmed.data.windows import Ints, run
 
-Style = Literal["next", "order", "electra"]
 LABELLED: tuple[Style, ...] = ("next", "order")  # say how their segments belong together
-BLOCK = 1 << 12  # sentences of a block; documents up to this long are whole, longer ones are cut at multiples of it
-GROUP = 128  # blocks whose examples are shuffled together, at least
-TRIAL = 32  # blocks by which the examples of a group are estimated
-TRIES = 10  # draws for another document that holds text
-SPECIAL = 3  # [CLS] [SEP] [SEP]
-WHOLE = 1 << 40  # a first segment that is never full
-SHORT, AIM, SPLIT, COIN, DOCUMENT, SENTENCE, SINGLE, FRONT, SIDE = range(9)  # uses of chance, so that none share bits
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Examples as ranges of tokens; for ELECTRA the first range is the whole chunk, the second empty."""
-
-    start: Ints  # [N, 2]
-    stop: Ints  # [N, 2]
-    mark: Ints  # [N]  next, order: the label; electra: how many tokens fill the first segment
-
-    def __len__(self) -> int:
-        return len(self.mark)
-
-    def take(self, indexes: Ints) -> Pairs:
-        """Those at these places, in this order."""
-        return Pairs(self.start[indexes], self.stop[indexes], self.mark[indexes])
-
-    @staticmethod
-    def join(parts: Sequence[Pairs]) -> Pairs:
-        """All of them, one after the other."""
-        return Pairs(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "stop", "mark")))
-
-
-NONE = Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -69,20 +33,6 @@ class TokenRanges:
     side: Ints  # 0: first segment, 1: second
     start: Ints
     stop: Ints
-
-
-@dataclass(frozen=True)
-class BlockSentences:
-    """The sentences of a block that hold something."""
-
-    starts: Ints  # [N + 1]  token each begins with; last = end of the block
-    document: Ints  # [N]  which document of the store
-    first: Ints  # [N]  the first sentence of its document here
-    last: Ints  # [N]  the one after its document's last here
-
-    def reach(self, aim: Ints) -> Ints:
-        """For a chunk from each sentence on: the sentence it ends before, having so many tokens or all that is left."""
-        return np.minimum(np.searchsorted(self.starts, self.starts[:-1] + aim), self.last)
 
 
 class PairRows:
@@ -217,195 +167,6 @@ class PairRows:
         )
 
 
-class PairExamples:
-    """The examples of one source by their running count, an epoch after the other."""
-
-    def __init__(
-        self, source: TokenSource, style: Style, length: int, short: float, single: float, *key: object
-    ) -> None:
-        self.source, self.style, self.length, self.short, self.single, self.key = (
-            source, style, length, short, single, key,
-        )  # fmt: skip
-        self.sentences = len(source.starts) - 1
-        self.blocks = max(1, -(-self.sentences // BLOCK))
-        self.groups = max(1, self.blocks // GROUP)
-        self.share = self._expected()  # rows of a group
-        self._ahead = Ahead(self.group)
-
-    def __len__(self) -> int:
-        """Examples an epoch."""
-        return self.groups * self.share
-
-    def take(self, counts: Ints) -> Pairs:
-        """The examples with these running counts."""
-        groups, indexes = counts // self.share, counts % self.share
-        wanted = np.unique(groups).tolist()
-        order = np.concatenate([np.flatnonzero(groups == group) for group in wanted])
-        pairs = Pairs.join([self._ahead(group).take(indexes[groups == group]) for group in wanted])
-        return pairs.take(np.argsort(order))
-
-    def group(self, number: int) -> Pairs:
-        """The examples of a group, counted over all epochs, in their order."""
-        epoch, group = divmod(number, self.groups)
-        numbers = np.arange(group * self.blocks // self.groups, (group + 1) * self.blocks // self.groups)
-        blocks = permute(numbers, self.blocks, chance.key("blocks", *self.key, epoch))
-        pairs, again = self.walk(blocks, "walk", epoch, group, 0), 0
-        while (lack := self.share - len(pairs)) > 0:
-            again += 1
-            few = 1 + lack * len(blocks) // max(len(pairs), 1)  # enough of them, as a rule
-            more = self.walk(np.roll(blocks, -again)[:few], "walk", epoch, group, again)
-            wanted = np.arange(min(lack, len(more)))
-            key = chance.key("lack", *self.key, epoch, group, again)
-            pairs = Pairs.join([pairs, more.take(permute(wanted, len(more), key))])
-            blocks = blocks if len(pairs) else (blocks + 1) % self.blocks
-        key = chance.key("shuffle", *self.key, epoch, group)
-        return pairs.take(permute(np.arange(self.share), len(pairs), key))
-
-    def walk(self, blocks: Ints, *parts: object) -> Pairs:
-        """All examples of some blocks, with the chance that belongs to these parts of a key."""
-        key = chance.key(*self.key, *parts)
-        make = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
-        borders = zip(self._border(blocks).tolist(), self._border(blocks + 1).tolist(), strict=True)
-        pairs = Pairs.join([NONE, *(make(s, key) for a, b in borders if (s := self._sentences(a, b)) is not None)])
-        return self._elsewhere(pairs, key) if self.style == "next" else pairs
-
-    def _expected(self) -> int:
-        """Examples of an average group, from the walk over some blocks from all parts of the store."""
-        count = min(self.blocks, TRIAL)
-        blocks = np.arange(count) * self.blocks // count
-        starts = self.source.starts
-        walked = int((starts[self._border(blocks + 1)] - starts[self._border(blocks)]).sum())
-        pair_count = len(self.walk(blocks, "trial"))
-        return max(1, int(pair_count * (int(starts[-1]) / walked) / self.groups)) if pair_count else 0
-
-    def _border(self, blocks: Ints) -> Ints:
-        """The sentence each block begins with: the first document's that begins in it, else where it would be cut."""
-        starts, documents = self.source.starts, self.source.document_starts
-        grid = np.minimum(blocks * BLOCK, self.sentences)
-        begin = documents[np.searchsorted(documents, starts[grid])]
-        sentence = np.maximum(np.searchsorted(starts, begin), grid)
-        return np.where(sentence < grid + BLOCK, sentence, grid)
-
-    def _sentences(self, first: int, last: int) -> BlockSentences | None:
-        starts = np.asarray(self.source.starts[first : last + 1], np.int64)
-        starts = starts[np.append(np.diff(starts) > 0, True)]  # stores made elsewhere may hold empty sentences
-        if len(starts) < 2:
-            return None
-        document = np.searchsorted(self.source.document_starts, starts[:-1], "right") - 1
-        return BlockSentences(
-            starts, document, np.searchsorted(document, document), np.searchsorted(document, document, "right")
-        )
-
-    def _aims(self, counter: Ints, least: int, most: int, key: int) -> Ints:
-        """The length chunks are made for: the most, or for a share of them anything from the least on."""
-        drawn = least + _draw(key, AIM, counter, most - least + 1)
-        return np.where(chance.unit(key, SHORT, counter) < self.short, drawn, most)
-
-    def _next(self, sentences: BlockSentences, key: int) -> Pairs:
-        starts, place = sentences.starts, np.arange(len(sentences.document))
-        aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
-        end = sentences.reach(aim)
-        middle = place + 1 + _draw(key, SPLIT, starts[:-1], np.maximum(end - place - 1, 1))
-        elsewhere = (end - place == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
-        at = follow(np.where(elsewhere, middle, end))
-        begin, stop = np.stack([starts[at], starts[middle[at]]], 1), np.stack([starts[middle[at]], starts[end[at]]], 1)
-        return Pairs(begin, stop, elsewhere[at].astype(np.int64))
-
-    def _elsewhere(self, examples: Pairs, key: int) -> Pairs:
-        """Where the label is 1, B from another document: from a random sentence on until the aim is reached."""
-        starts, borders = self.source.starts, self.source.document_starts
-        far = np.flatnonzero(examples.mark)
-        counter = examples.start[far, 0]
-        document = np.searchsorted(borders, counter, "right") - 1
-        drawn, left = self._other_documents(document, counter, key), self._aims(document, 2, self.length - SPECIAL, key)
-        left = np.maximum(left - (examples.stop[far, 0] - counter), 1)  # at least one sentence
-        order = np.argsort(drawn)  # neighbors are found much faster
-        far, drawn, left, counter = far[order], drawn[order], left[order], counter[order]
-        end = borders[drawn + 1]
-        low, high = np.searchsorted(starts, borders[drawn], "right") - 1, np.searchsorted(starts, end)
-        begin = starts[low + _draw(key, SENTENCE, counter, high - low)]
-        begin = np.where(begin < end, begin, borders[drawn])  # only empty sentences are left
-        examples.start[far, 1] = begin
-        examples.stop[far, 1] = starts[np.searchsorted(starts, np.minimum(begin + left, end))]
-        return examples
-
-    def _other_documents(self, document: Ints, counter: Ints, key: int) -> Ints:
-        """Any document that holds text, but not the own one, unless there is hardly another."""
-        borders, drawn = self.source.document_starts, document.copy()
-        count = len(borders) - 2
-        left = np.arange(len(document) if count > 0 else 0)
-        for attempt in range(TRIES):
-            number = _draw(key, DOCUMENT, counter[left], count, attempt)
-            number += number >= document[left]
-            filled = borders[number] < borders[number + 1]
-            drawn[left[filled]] = number[filled]
-            left = left[~filled]
-            if not len(left):
-                break
-        return drawn
-
-    def _order(self, sentences: BlockSentences, key: int) -> Pairs:
-        starts, place = sentences.starts, np.arange(len(sentences.document))
-        aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
-        end = np.maximum(sentences.reach(aim), np.minimum(place + 2, sentences.last))
-        begin = np.where(end - place == 1, np.maximum(place - 1, sentences.first), place)
-        at = follow(end)
-        at = at[end[at] - begin[at] > 1]
-        begin, end = begin[at], end[at]
-        middle = begin + 1 + _draw(key, SPLIT, starts[at], end - begin - 1)
-        swapped = chance.unit(key, COIN, starts[at]) < 0.5
-        borders = np.stack([starts[begin], starts[middle], starts[end]], 1)
-        first = np.where(swapped[:, None], borders[:, [1, 0]], borders[:, :2])
-        last = np.where(swapped[:, None], borders[:, [2, 1]], borders[:, 1:])
-        return Pairs(first, last, swapped.astype(np.int64))
-
-    def _electra(self, sentences: BlockSentences, key: int) -> Pairs:
-        starts = sentences.starts
-        aim = self._aims(starts[:-1], SPECIAL + 2, self.length, key)
-        end = sentences.reach(aim)
-        at = follow(end)
-        whole = chance.unit(key, SINGLE, starts[at]) < self.single
-        nothing = starts[end[at]]
-        return Pairs(
-            np.stack([starts[at], nothing], 1),
-            np.stack([nothing, nothing], 1),
-            np.where(whole, WHOLE, (aim[at] - SPECIAL) // 2),
-        )
-
-
-class Ahead:
-    """What is made of one number after the other: the last ones are kept, the next is made in the background."""
-
-    def __init__(self, make: Callable[[int], Pairs]) -> None:
-        self.make, self._process = make, os.getpid()
-        self._made: dict[int, Future[Pairs]] = {}
-
-    def __reduce__(self) -> tuple[type[Ahead], tuple[Callable[[int], Pairs]]]:
-        return Ahead, (self.make,)  # what was made, and is being made, stays in its process
-
-    def __call__(self, number: int) -> Pairs:
-        if self._process != os.getpid():  # forked: the threads are not here
-            self._process, self._made = os.getpid(), {}
-        if number not in self._made:
-            self._made[number] = Future()
-            _fulfil(self._made[number], self.make, number)
-        self._made = {n: future for n, future in self._made.items() if abs(n - number) <= 1}
-        pairs = self._made[number].result()
-        if number + 1 not in self._made:
-            after = self._made[number + 1] = Future()
-            threading.Thread(target=_fulfil, args=(after, self.make, number + 1), daemon=True).start()
-        return pairs
-
-
-def follow(after: Ints) -> Ints:
-    """The sentences that chunks begin with, where `after` says which comes after a chunk from each."""
-    successors, place, visited = after.tolist(), 0, []
-    while place < len(successors):
-        visited.append(place)
-        place = successors[place]
-    return np.asarray(visited, np.int64)
-
-
 def shorten(start: Ints, stop: Ints, room: int, key: int, numbers: Ints) -> tuple[Ints, Ints]:
     """Pairs of ranges, [B, 2], made to fit: a token is always lost by the longer (the second if equal), at either end.
 
@@ -440,20 +201,7 @@ def deal(sizes: Ints, full: Ints, key: int, numbers: Ints) -> Ints:
     return side
 
 
-def _draw(key: int, use: int, counter: Ints, limit: Ints | int, *more: int) -> Ints:
-    """Whole numbers from 0 on, below the limit."""
-    return (chance.unit(key, use, counter, *more) * limit).astype(np.int64)
-
-
 def _within(slot: Ints, size: Ints) -> Ints:
     """How much stands before each piece in its slot; slots in rising order."""
     begun = np.cumsum(size) - size
     return begun - begun[np.searchsorted(slot, slot)]
-
-
-def _fulfil(promise: Future[Pairs], make: Callable[[int], Pairs], number: int) -> None:
-    """Make it and keep the promise; what goes wrong shows where the result is asked for."""
-    try:
-        promise.set_result(make(number))
-    except BaseException as error:
-        promise.set_exception(error)

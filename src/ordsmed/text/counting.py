@@ -37,16 +37,16 @@ def words(text: str) -> NDArray[np.int64]:
         blank = np.frombuffer(b"\x01" + text.encode().translate(_ASCII), np.bool_)
         return np.flatnonzero(blank[:-1] > blank[1:])
     kinds = KINDS[np.frombuffer(text.encode("utf-32-le"), "<u4")]
-    letters = kinds == _LETTER
+    alone = kinds == _LETTER
     apart = kinds == _SPACE
-    if letters.any():
-        unspaced, signs = letters | (kinds == _MARK), kinds == _SIGN
+    if alone.any():
+        unspaced, punctuation = alone | (kinds == _MARK), kinds == _SIGN
         for _ in range(2):  # signs come in pairs: "……", "”。"
-            beside = np.zeros(len(kinds), np.bool_)
-            beside[1:] |= unspaced[:-1]
-            beside[:-1] |= unspaced[1:]
-            unspaced |= beside & signs
+            neighbors = np.zeros(len(kinds), np.bool_)
+            neighbors[1:] |= unspaced[:-1]
+            neighbors[:-1] |= unspaced[1:]
+            unspaced |= neighbors & punctuation
         apart |= unspaced
     begins = ~apart
     begins[1:] &= apart[:-1]
-    return np.flatnonzero(begins | letters)
+    return np.flatnonzero(begins | alone)

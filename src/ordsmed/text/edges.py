@@ -38,19 +38,19 @@ def _joined(text: str, at: int) -> bool:
         return True
     if ord(before) in FLAGS and ord(after) in FLAGS:
         return _flags_before(text, at) % 2 == 1
-    one, other = _kind(_bearer(text, at)), _kind(after)
-    if one == NO:
-        return at > 1 and _mid(before, _kind(_bearer(text, at - 1)), other)
-    if other == NO:
-        return at + 1 < len(text) and _mid(after, one, _kind(text[at + 1]))
-    return ALONE not in (one, other) and (one == KATAKANA) == (other == KATAKANA)
+    left, right = _kind(_bearer(text, at)), _kind(after)
+    if left == NO:
+        return at > 1 and _mid(before, _kind(_bearer(text, at - 1)), right)
+    if right == NO:
+        return at + 1 < len(text) and _mid(after, left, _kind(text[at + 1]))
+    return ALONE not in (left, right) and (left == KATAKANA) == (right == KATAKANA)
 
 
-def _mid(mark: str, one: int, other: int) -> bool:
+def _mid(mark: str, left: int, right: int) -> bool:
     """Does a mark stand inside a word, or a number, between what is of these kinds?"""
-    if one == other == DIGIT:
+    if left == right == DIGIT:
         return mark in BETWEEN_DIGITS
-    return one == LETTER and other == LETTER and mark in BETWEEN_LETTERS
+    return left == LETTER and right == LETTER and mark in BETWEEN_LETTERS
 
 
 def _possessive(text: str, at: int) -> bool:

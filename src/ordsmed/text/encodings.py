@@ -75,8 +75,8 @@ def marked(sample: bytes) -> str | None:
     if len(sample) < 16 or not (wide := _utf_16(sample)):
         return None
     text = sample[: len(sample) // 2 * 2].decode(wide, "replace")
-    odd_signs = sum(text.count(sign) for sign in "\ufffd\0\ufffe\uffff")
-    return wide if odd_signs * 100 <= len(text) else None
+    odd = sum(text.count(sign) for sign in "\ufffd\0\ufffe\uffff")
+    return wide if odd * 100 <= len(text) else None
 
 
 def _utf_16(sample: bytes) -> str | None:
@@ -134,36 +134,38 @@ def guess(sample: bytes, whole: bool) -> str | None:
     if not latin and length < FEWEST:
         return None
     fits = []
-    for name, of in {**({name: [(letters, 1.0) for letters in _LATIN[name]] for name in _LATIN} if latin
+    for name, of in {**({name: [(alphabet, 1.0) for alphabet in _LATIN[name]] for name in _LATIN} if latin
                         else {name: [fit] for name, fit in _OTHER.items()}), **_WIDE}.items():  # fmt: skip
         if (read := _read(sample, name)) is not None:
-            signs = Counter(sign for sign in read.lower() if sign > "\x7f" and sign not in _NEUTRAL)
-            fits.append((max(_share(signs, *one) for one in of) * _cased(read), name, read))
+            counts = Counter(
+                character for character in read.lower() if character > "\x7f" and character not in _NEUTRAL
+            )
+            fits.append((max(_share(counts, *fit) for fit in of) * _cased(read), name, read))
     fits.sort(key=lambda fit: -fit[0])
     if not fits or fits[0][0] < LEAST:
         return None
-    others = [fit[0] for fit in fits[1:] if fit[2] != fits[0][2]]
-    return _nearly(fits[0][1], sample) if fits[0][0] - max(others, default=0.0) >= AHEAD else None
+    rest = [fit[0] for fit in fits[1:] if fit[2] != fits[0][2]]
+    return _nearly(fits[0][1], sample) if fits[0][0] - max(rest, default=0.0) >= AHEAD else None
 
 
 def _nearly(name: str, sample: bytes) -> str:
     """The encoding itself, or the one beside it that has letters where this one has signs."""
-    for usual, other, pattern in _NEARLY:
+    for usual, similar, pattern in _NEARLY:
         if name == usual and pattern.search(sample) and not (usual == "cp1252" and _C1.search(sample)):
-            return other
+            return similar
     return name
 
 
 def _cased(read: str) -> float:
     """1 where capitals stand as people write them, less where they follow small letters: KOI8 is ISO 8859-7 so."""
     turns = sum(a > "\x7f" and a.islower() and b.isupper() for a, b in pairwise(read))
-    return 1 - min(1.0, 10 * turns / max(1, sum(sign > "\x7f" for sign in read)))
+    return 1 - min(1.0, 10 * turns / max(1, sum(character > "\x7f" for character in read)))
 
 
-def _share(signs: Counter[str], letters: str, usual: float) -> float:
+def _share(counts: Counter[str], alphabet: str, usual: float) -> float:
     """How well signs fit a language."""
-    known = sum(count for sign, count in signs.items() if sign in letters)
-    return min(known / signs.total() / usual, 1.0) if signs else 1.0
+    known = sum(count for character, count in counts.items() if character in alphabet)
+    return min(known / counts.total() / usual, 1.0) if counts else 1.0
 
 
 def _read(sample: bytes, name: str) -> str | None:

@@ -51,7 +51,7 @@ class Chooser:
     known: set[str]
     words: list[Cut]
     gains: Counter[Candidate] = field(default_factory=Counter)
-    places: dict[Candidate, set[int]] = field(default_factory=lambda: defaultdict(set))
+    holders: dict[Candidate, set[int]] = field(default_factory=lambda: defaultdict(set))
     heap: list[tuple[int, Candidate]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Chooser:
             if now != -gain:
                 heapq.heappush(self.heap, (-now, candidate))
                 continue
-            stands = sum(self.words[number].count for number in self.places[candidate])
+            stands = sum(self.words[number].count for number in self.holders[candidate])
             if stands >= least:
                 return candidate, self._take(candidate)
         return None
@@ -80,38 +80,38 @@ class Chooser:
         self.known.add(candidate.piece)
         replaced: Counter[tuple[str, ...]] = Counter()
         changed: set[Candidate] = set()
-        for number in sorted(self.places[candidate]):
+        for number in sorted(self.holders[candidate]):
             word = self.words[number]
             changed |= self._count(number, -1)
             pieces, at = [], 0
             while at < len(word.pieces):
-                run = next((n for n, own in self._from(word.pieces, at) if own == candidate), 1)
+                run = next((n for n, option in self._from(word.pieces, at) if option == candidate), 1)
                 if run > 1:
                     replaced[tuple(word.pieces[at : at + run])] += word.count
                 pieces.append(candidate.piece if run > 1 else word.pieces[at])
                 at += run
             word.pieces = pieces
             changed |= self._count(number, 1)
-        for other in changed:
-            if self.gains[other] > 0:
-                heapq.heappush(self.heap, (-self.gains[other], other))
+        for affected in changed:
+            if self.gains[affected] > 0:
+                heapq.heappush(self.heap, (-self.gains[affected], affected))
             else:
-                del self.gains[other], self.places[other]
-        return list(max(replaced.items(), key=lambda one: (one[1], one[0]))[0])
+                del self.gains[affected], self.holders[affected]
+        return list(max(replaced.items(), key=lambda entry: (entry[1], entry[0]))[0])
 
     def _count(self, number: int, sign: int) -> set[Candidate]:
         """Count what a word would save, or take it out again; the candidates that it has."""
-        word, own = self.words[number], set[Candidate]()
+        word, candidates = self.words[number], set[Candidate]()
         for at in range(len(word.pieces)):
             for run, candidate in self._from(word.pieces, at):
                 self.gains[candidate] += sign * (run - 1) * word.count
-                own.add(candidate)
-        for candidate in own:
+                candidates.add(candidate)
+        for candidate in candidates:
             if sign > 0:
-                self.places[candidate].add(number)
+                self.holders[candidate].add(number)
             else:
-                self.places[candidate].discard(number)
-        return own
+                self.holders[candidate].discard(number)
+        return candidates
 
     def _from(self, pieces: list[str], at: int) -> Iterator[tuple[int, Candidate]]:
         """The runs of pieces that begin at a place, each with how many they are."""
@@ -130,18 +130,18 @@ def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> To
         wanted = "WordPiece, byte-level BPE or a unigram model, which cut words apart first"
         raise DataError("tokenizer", f"a {old.kind} model{'' if steps else ' without words'} is not extended", wanted)
     words = _counted(old, texts)
-    letters = _letters(old, words, least)[:count] if longest else []
-    cut = _cut(_with(old, letters), words)
+    characters = _alphabet(old, words, least)[:count] if longest else []
+    cut = _cut(_with(old, characters), words)
     chooser = Chooser(merges, old.prefix, set(old.pipeline.get_vocab(with_added_tokens=True)), cut)
-    chooser.known.update(letters)
+    chooser.known.update(characters)
     before = sum(word.count * len(word.pieces) for word in cut)
     added: list[tuple[Candidate, list[str]]] = []
-    while len(added) < count - len(letters) and (chosen := chooser.next(least)):
+    while len(added) < count - len(characters) and (chosen := chooser.next(least)):
         added.append(chosen)
     after = sum(word.count * len(word.pieces) for word in chooser.words)
-    larger = _with(old, letters, added)
+    larger = _with(old, characters, added)
     say(
-        f"{len(letters) + len(added):,} pieces added, {len(letters):,} of them letters: "
+        f"{len(characters) + len(added):,} pieces added, {len(characters):,} of them letters: "
         f"words of several pieces were {before:,} tokens, and are {after:,} now"
     )
     return larger
@@ -165,25 +165,27 @@ def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     return words
 
 
-def _letters(tokenizer: Tokenizer, words: Counter[str], least: int) -> list[str]:
+def _alphabet(tokenizer: Tokenizer, words: Counter[str], least: int) -> list[str]:
     """Pieces of single letters that words need to be known at all, the most frequent first."""
     known = tokenizer.pipeline.get_vocab(with_added_tokens=True)
     lacking: Counter[str] = Counter()
     for word, count in words.items():
         at = 0
         while at < len(word):
-            sign = tokenizer.prefix if at else ""
-            end = next((end for end in range(len(word), at, -1) if sign + word[at:end] in known), at)
+            prefix = tokenizer.prefix if at else ""
+            end = next((end for end in range(len(word), at, -1) if prefix + word[at:end] in known), at)
             if end == at:
-                lacking[sign + word[at]] += count
+                lacking[prefix + word[at]] += count
             at = max(end, at + 1)
-    return [piece for piece, count in sorted(lacking.items(), key=lambda one: (-one[1], one[0])) if count >= least]
+    return [
+        piece for piece, count in sorted(lacking.items(), key=lambda entry: (-entry[1], entry[0])) if count >= least
+    ]
 
 
 def _cut(tokenizer: Tokenizer, words: Counter[str]) -> list[Cut]:
     """Words of several pieces, the most frequent; those that are not known are left out."""
     cut = []
-    for word, count in sorted(words.items(), key=lambda one: (-one[1], one[0])):
+    for word, count in sorted(words.items(), key=lambda entry: (-entry[1], entry[0])):
         pieces = tokenizer.pipeline.model.tokenize(word)
         if len(pieces) > 1 and all(piece.id != tokenizer.unknown for piece in pieces):
             cut.append(Cut([piece.value for piece in pieces], count))
@@ -192,31 +194,31 @@ def _cut(tokenizer: Tokenizer, words: Counter[str]) -> list[Cut]:
     return cut
 
 
-def _with(old: Tokenizer, letters: list[str], added: Iterable[tuple[Candidate, list[str]]] = ()) -> Tokenizer:
+def _with(old: Tokenizer, characters: list[str], added: Iterable[tuple[Candidate, list[str]]] = ()) -> Tokenizer:
     """The same pipeline with more pieces behind its own."""
     from tokenizers import Tokenizer as Pipeline
 
     added = list(added)
     about: dict[str, Any] = copy.deepcopy(old.about)
-    model, names = about["model"], [*letters, *(candidate.piece for candidate, _ in added)]
-    signs = {entry["id"]: entry["content"] for entry in about["added_tokens"]}
+    model, names = about["model"], [*characters, *(candidate.piece for candidate, _ in added)]
+    special = {entry["id"]: entry["content"] for entry in about["added_tokens"]}
     if isinstance(model["vocab"], list):
         scores = {piece: score for piece, score in model["vocab"]}
         for number in range(len(model["vocab"]), old.vocabulary):  # signs that stand behind the model's own pieces
-            model["vocab"].append([signs[number], -1e4])
+            model["vocab"].append([special[number], -1e4])
         for candidate, replaced in added:
             scores[candidate.piece] = sum(scores[piece] for piece in replaced) + BETTER
             model["vocab"].append([candidate.piece, scores[candidate.piece]])
     else:
-        held = set(model["vocab"].values())
-        model["vocab"] |= {piece: number for number, piece in signs.items() if number not in held}
+        numbered = set(model["vocab"].values())
+        model["vocab"] |= {piece: number for number, piece in special.items() if number not in numbered}
         model["vocab"] |= {piece: old.vocabulary + number for number, piece in enumerate(names)}
     if "merges" in model:
         apart = bool(model["merges"]) and isinstance(model["merges"][0], str)
         joined = [candidate.joined for candidate, _ in added]
         model["merges"] += [" ".join(pair) if apart else list(pair) for pair in joined]
     larger = Tokenizer(Pipeline.from_str(json.dumps(about)), old.config)
-    before, now = (own.pipeline.get_vocab(with_added_tokens=True) for own in (old, larger))
+    before, now = (tokenizer.pipeline.get_vocab(with_added_tokens=True) for tokenizer in (old, larger))
     moved = [piece for piece, number in before.items() if now.get(piece) != number]
     if moved or larger.vocabulary != old.vocabulary + len(names):
         raise DataError("tokenizer", f"its numbers do not stand: {moved[:3] or names[:3]}", "pieces numbered once each",

@@ -41,13 +41,13 @@ _LINKS = re.compile(r"(?:https?://|www\.)\S+")
 def sample(text: str, characters: int) -> str:
     """The text, or stretches from all over it that make up so many characters; without links."""
     if len(text) > characters:
-        part, each = len(text) / SAMPLES, characters // SAMPLES
-        starts = [int(part * i + (part - each) / 2) for i in range(SAMPLES)]
-        text = "\n".join(text[start : start + each] for start in starts)
+        part, length = len(text) / SAMPLES, characters // SAMPLES
+        starts = [int(part * i + (part - length) / 2) for i in range(SAMPLES)]
+        text = "\n".join(text[start : start + length] for start in starts)
     return _LINKS.sub(" ", text)
 
 
-def letters(text: str) -> int:
+def evidence(text: str) -> int:
     """How much there is to tell a language from: letters, in bytes of UTF-8 (7 of Chinese are as 20 of Latin)."""
     return len("".join(_LETTERS.findall(text)).encode("utf-8", "replace"))
 

@@ -60,17 +60,17 @@ class Density:
 
     def __init__(self, place: object, densest: int, at: int = 0) -> None:
         self.place, self.densest, self.at = place, densest, at
-        self.made = 0
+        self.unpacked = 0
 
-    def passed(self, made: int, at: int) -> None:
+    def passed(self, unpacked: int, at: int) -> None:
         """So many bytes more were unpacked; so many packed ones are read in all."""
-        self.made += made
-        if self.densest and self.made >= WINDOW:
-            if self.made > self.densest * max(at - self.at, 1):
+        self.unpacked += unpacked
+        if self.densest and self.unpacked >= WINDOW:
+            if self.unpacked > self.densest * max(at - self.at, 1):
                 problem = f"unpacks to more than {self.densest:,} times its size (behind byte {self.at:,})"
                 remedy = "leave it out, or unpack it yourself; of a corpus `densest` allows more"
                 raise DataError(self.place, problem, "text", remedy)
-            self.made, self.at = 0, at
+            self.unpacked, self.at = 0, at
 
 
 @dataclass(eq=False)  # two of them are never the same, whatever they counted
@@ -145,22 +145,22 @@ def lines(
     densest: int = DENSEST,
 ) -> Iterator[str]:  # fmt: skip
     """The lines of a text file, packed or plain, without their ends."""
-    held: list[str] = []  # a line whose end has not come yet
+    pending: list[str] = []  # a line whose end has not come yet
     length = 0
     for text in texts(path, errors, encoding, densest):
         first, *rest = text.split("\n")
-        held.append(first)
+        pending.append(first)
         length += len(first)
         if rest:
-            yield from _cut("".join(held), longest)
+            yield from _cut("".join(pending), longest)
             yield from (piece for line in rest[:-1] for piece in _cut(line, longest))
-            held, length = [rest[-1]], len(rest[-1])
+            pending, length = [rest[-1]], len(rest[-1])
         elif length > longest:
-            *pieces, last = _cut("".join(held), longest)
+            *pieces, last = _cut("".join(pending), longest)
             yield from pieces
-            held, length = [last], len(last)
+            pending, length = [last], len(last)
     if length:
-        yield from _cut("".join(held), longest)
+        yield from _cut("".join(pending), longest)
 
 
 def texts(
@@ -171,7 +171,7 @@ def texts(
 
 
 def decode(
-    found: Iterator[bytes], place: object, errors: Errors | None = None, encoding: str | None = None, *,
+    raw: Iterator[bytes], place: object, errors: Errors | None = None, encoding: str | None = None, *,
     packed: bool = False,
 ) -> Iterator[str]:  # fmt: skip
     """The text of blocks of bytes, every line end a "\\n".
@@ -179,12 +179,12 @@ def decode(
     `encoding` is a name or "auto" as a source says it; None: nobody can say it, it is UTF-8. `errors` None: strict, and
     nobody can say otherwise.
     """
-    sample, found = _begin(found, encodings.SAMPLE if encoding == encodings.AUTO else 4)
+    sample, raw = _begin(raw, encodings.SAMPLE if encoding == encodings.AUTO else 4)
     known = _encoding(sample, place, encoding)
     pieces = (
-        _from_utf8(found, place, errors, encoding, packed)
+        _from_utf8(raw, place, errors, encoding, packed)
         if known == "utf-8"
-        else _from_others(found, place, errors, known, packed)
+        else _from_others(raw, place, errors, known, packed)
     )
     begun, carriage = False, ""
     for text in chain(pieces, (None,)):
@@ -199,27 +199,27 @@ def decode(
             yield text
 
 
-def _begin(found: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
+def _begin(raw: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
     """The first bytes of something, as many as are wanted where it has them; and all of it."""
-    held, length = list[bytes](), 0
+    first, length = list[bytes](), 0
     try:
-        while length < size and (block := next(found, None)) is not None:
-            held.append(block)
+        while length < size and (block := next(raw, None)) is not None:
+            first.append(block)
             length += len(block)
     except Exception as error:  # what came before it is text all the same
-        return b"".join(held), _and_then(held, error)
-    return b"".join(held), chain(held, found)
+        return b"".join(first), _and_then(first, error)
+    return b"".join(first), chain(first, raw)
 
 
-def _and_then(held: list[bytes], error: Exception) -> Iterator[bytes]:
-    yield from held
+def _and_then(first: list[bytes], error: Exception) -> Iterator[bytes]:
+    yield from first
     raise error
 
 
-def _encoding(sample: bytes, place: object, said: str | None) -> str:
+def _encoding(sample: bytes, place: object, declared: str | None) -> str:
     """What a text that begins so is in; what is not in UTF-8 is counted."""
-    if said not in (None, "utf-8"):
-        known = encodings.guess(sample, len(sample) < encodings.SAMPLE) if said == encodings.AUTO else said
+    if declared not in (None, "utf-8"):
+        known = encodings.guess(sample, len(sample) < encodings.SAMPLE) if declared == encodings.AUTO else declared
         if known is None:
             raise DataError(
                 place, "in an encoding that its letters do not tell", "", 'set `encoding`, such as "cp1252"'
@@ -228,20 +228,20 @@ def _encoding(sample: bytes, place: object, said: str | None) -> str:
             tally().encodings[known] += 1
         return known
     if (mark := encodings.marked(sample[: encodings.SAMPLE])) not in (None, "utf-8"):
-        raise DataError(place, f"is {mark.upper()}", "text in UTF-8", _remedy(said, mark))
+        raise DataError(place, f"is {mark.upper()}", "text in UTF-8", _remedy(declared, mark))
     return "utf-8"
 
 
-def _remedy(said: str | None, found: str) -> str:
-    return "convert it" if said is None else f'convert it, or set encoding = "{found}" or "auto"'
+def _remedy(declared: str | None, encoding: str) -> str:
+    return "convert it" if declared is None else f'convert it, or set encoding = "{encoding}" or "auto"'
 
 
-def _of_another(data: bytes, said: str | None, errors: Errors | None) -> str:
+def _of_another(data: bytes, declared: str | None, errors: Errors | None) -> str:
     """What helps where text is not in UTF-8; a source that can be told an encoding is told which it looks like."""
     ways = ["convert the file"]
-    if said is not None:
+    if declared is not None:
         guess = encodings.guess(data[: encodings.SAMPLE], whole=False)
-        named = "`encoding`" if guess in (None, "utf-8", said) else f'encoding = "{guess}" or "auto"'
+        named = "`encoding`" if guess in (None, "utf-8", declared) else f'encoding = "{guess}" or "auto"'
         ways.append(f"or set {named}")
     if errors is not None:
         ways.append('or errors = "replace"' if ways[1:] else 'or set errors = "replace"')
@@ -249,29 +249,27 @@ def _of_another(data: bytes, said: str | None, errors: Errors | None) -> str:
 
 
 def _from_utf8(
-    found: Iterator[bytes], place: object, errors: Errors | None, said: str | None, packed: bool
+    raw: Iterator[bytes], place: object, errors: Errors | None, declared: str | None, packed: bool
 ) -> Iterator[str]:
     at, rest = 0, b""  # at: offset of `rest` in the (unpacked) file
-    for block in _and_end(found):
+    for block in _and_end(raw):
         data = rest + (block or b"")
         try:
             text, used = _decode(data, block is None, errors, place, at, packed)
         except DataError as error:
-            raise DataError(error.place, error.found, error.wanted, _of_another(data, said, errors)) from None
-        if (b"\x1b$" in data or b"~{" in data) and (other := encodings.escaped(data)):
+            raise DataError(error.place, error.found, error.wanted, _of_another(data, declared, errors)) from None
+        if (b"\x1b$" in data or b"~{" in data) and (encoding := encodings.escaped(data)):
             raise DataError(
-                place, f"is {other.upper()}, which is written in ASCII", "text in UTF-8", _remedy(said, other)
+                place, f"is {encoding.upper()}, which is written in ASCII", "text in UTF-8", _remedy(declared, encoding)
             )
         at, rest = at + used, data[used:]
         if text:
             yield text
 
 
-def _from_others(
-    found: Iterator[bytes], place: object, errors: Errors | None, known: str, packed: bool
-) -> Iterator[str]:
+def _from_others(raw: Iterator[bytes], place: object, errors: Errors | None, known: str, packed: bool) -> Iterator[str]:
     decoder, seen = codecs.getincrementaldecoder(known)("ordsmed.counted" if errors == "replace" else "strict"), 0
-    for block in _and_end(found):
+    for block in _and_end(raw):
         seen += len(block or b"")
         try:
             if text := decoder.decode(block or b"", final=block is None):
@@ -333,10 +331,10 @@ def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) ->
         except UnicodeDecodeError as error:
             failed.append(error)
     if errors == "strict":
-        at, said = failed[0].start, failed[0].reason
+        at, reason = failed[0].start, failed[0].reason
         raise DataError(
             place,
-            f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {said})",
+            f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {reason})",
             f"text in {' or '.join(encodings)}",
             'convert it, or set errors = "replace"',
         )
@@ -381,10 +379,10 @@ def _expand(name: str) -> list[Path]:
         matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
         paths = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
     if not paths:
-        what = "a folder without files" if path.is_dir() else "no such file or folder"
+        problem = "a folder without files" if path.is_dir() else "no such file or folder"
         raise DataError(
             name,
-            what,
+            problem,
             "a file, a folder or a pattern such as texts/*.txt.gz",
             fetching(name) or "relative paths are from the current folder",
         )
@@ -427,8 +425,8 @@ def _decode(data: bytes, final: bool, errors: Errors | None, place: object, at: 
     return text, used
 
 
-def _and_end(found: Iterator[bytes]) -> Iterator[bytes | None]:
-    yield from found
+def _and_end(raw: Iterator[bytes]) -> Iterator[bytes | None]:
+    yield from raw
     yield None
 
 

@@ -144,11 +144,11 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
         tokenizer = Tokenizer(models.Unigram(entries, unknown, model.byte_fallback))
     else:
         vocabulary = {piece: number for number, piece in enumerate(model.pieces)}
-        own = bool(model.names(OWN))
+        has_user_defined = bool(model.names(OWN))
         tokenizer = Tokenizer(
             models.BPE(
                 vocabulary, list(_merges(model)), unk_token=model.pieces[unknown], fuse_unk=True,
-                byte_fallback=model.byte_fallback, ignore_merges=own,
+                byte_fallback=model.byte_fallback, ignore_merges=has_user_defined,
             )
         )  # fmt: skip
     tokenizer.normalizer = _normalizer(model, place)
@@ -189,9 +189,9 @@ def _written(model: SentencePieceModel) -> Iterator[str]:
 def _scores(model: SentencePieceModel) -> Iterator[float]:
     """What counts for the library: own pieces, which stand alone, first; bytes, which no text spells, far below."""
     least = min((score for score, kind in zip(model.scores, model.kinds, strict=True) if kind == NORMAL), default=0.0)
-    others = {OWN: 0.0, BYTE: least - 100.0, UNUSED: least, CONTROL: least, UNKNOWN: least}
+    fixed = {OWN: 0.0, BYTE: least - 100.0, UNUSED: least, CONTROL: least, UNKNOWN: least}
     for score, kind in zip(model.scores, model.kinds, strict=True):
-        yield float(f"{others.get(kind, score):.9g}")  # float32 in so few digits that tokenizer.json reads back equal
+        yield float(f"{fixed.get(kind, score):.9g}")  # float32 in so few digits that tokenizer.json reads back equal
 
 
 def _merges(model: SentencePieceModel) -> Iterator[tuple[str, str]]:
@@ -211,16 +211,16 @@ def _pre_tokenizer(model: SentencePieceModel) -> Any:
     """Blanks become signs, one before the text; own pieces stand alone; words apart where no piece spans two."""
     from tokenizers import Regex, pre_tokenizers
 
-    own = sorted(model.names(OWN), key=len, reverse=True)
+    user_defined = sorted(model.names(OWN), key=len, reverse=True)
     usable = model.names(NORMAL)
-    spans = any(SPACE in piece[1:] for piece in usable) or any(SPACE in piece for piece in own)
+    spans = any(SPACE in piece[1:] for piece in usable) or any(SPACE in piece for piece in user_defined)
     apart = SPACE in usable and not spans
     sign = pre_tokenizers.Metaspace(SPACE, "first" if model.prefix else "never", split=apart)
     steps: list[Any] = [sign]
     if model.type == "unigram" and model.byte_fallback:  # what spells a byte's piece in a text is no byte
         steps.append(pre_tokenizers.Split(Regex("<(?=0x[0-9A-F]{2}>)"), "merged_with_previous"))
-    if own:
-        steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, own))), "isolated"))
+    if user_defined:
+        steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, user_defined))), "isolated"))
     return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
 
 
@@ -273,9 +273,9 @@ def _by_rules(charsmap: bytes, place: object) -> list[Any]:
     return best[0] + [normalizers.Replace(key, value) for key, value in sorted(best[1].items(), key=_longest)]
 
 
-def _class(letters: list[str]) -> str:
+def _class(characters: list[str]) -> str:
     """One of these letters, for a regular expression; of none, what no text has."""
-    return "[" + ("".join(rf"\x{{{ord(letter):x}}}" for letter in letters) or _GONE) + "]"
+    return "[" + ("".join(rf"\x{{{ord(character):x}}}" for character in characters) or _GONE) + "]"
 
 
 def _unlike(normalizer: Any, rules: dict[str, str]) -> dict[str, str]:
@@ -300,13 +300,13 @@ def rules_of(charsmap: bytes, place: object) -> dict[str, str]:
         units = np.frombuffer(charsmap[4 : 4 + size], "<u4").astype(np.int64)
         waiting = [(_offset(units[:1]), [b""])]
         while waiting:
-            places, above = waiting.pop()
-            children = places[:, None] ^ np.arange(256)
+            offsets, above = waiting.pop()
+            children = offsets[:, None] ^ np.arange(256)
             known = units[np.minimum(children, len(units) - 1)]
-            mother, letter = np.nonzero((known & 0x800000FF == np.arange(256)) & (children < len(units)))
-            mother, letter = mother[letter > 0], letter[letter > 0]
-            child = children[mother, letter]
-            keys = [above[m] + bytes((c,)) for m, c in zip(mother.tolist(), letter.tolist(), strict=True)]
+            mother, byte = np.nonzero((known & 0x800000FF == np.arange(256)) & (children < len(units)))
+            mother, byte = mother[byte > 0], byte[byte > 0]
+            child = children[mother, byte]
+            keys = [above[m] + bytes((c,)) for m, c in zip(mother.tolist(), byte.tolist(), strict=True)]
             inner = child ^ _offset(units[child])
             for n in np.flatnonzero(units[child] >> 8 & 1).tolist():
                 first = int(units[inner[n]]) & 0x7FFFFFFF

@@ -37,8 +37,8 @@ def train(texts: Iterable[str], place: str = "tokenizer", **settings: Any) -> by
             minloglevel=3, hard_vocab_limit=False, max_sentence_length=1 << 16, **settings,
         )  # fmt: skip
     except (RuntimeError, OSError) as error:
-        why = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
-        raise RecipeError(place, f"SentencePiece refuses: {why}", "settings and texts that it takes") from None
+        reason = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
+        raise RecipeError(place, f"SentencePiece refuses: {reason}", "settings and texts that it takes") from None
     return b"".join(_stepped(written.getvalue()))
 
 
@@ -61,7 +61,7 @@ def _stepped(data: bytes) -> Iterator[bytes]:
             entry = proto.table(value)
             score = struct.unpack("<f", struct.pack("<I", entry.get(2, 0)))[0]
             bits = int.from_bytes(struct.pack("<f", round(score / STEP) * STEP), "little")
-            value = memoryview(b"".join(_field(n, bits if n == 2 else own) for n, own in proto.fields(value)))
+            value = memoryview(b"".join(_field(n, bits if n == 2 else field) for n, field in proto.fields(value)))
         yield proto.run(number, bytes(value))
 
 

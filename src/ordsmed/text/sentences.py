@@ -179,10 +179,10 @@ def record(document: Document) -> dict[str, Any]:
         between[document.text[at:]].append(len(lines))
     if not document.ends:
         between[UNTOLD] = []
-    others = {key: value for key, value in document.meta.items() if key in TAKEN}
+    reserved = {key: value for key, value in document.meta.items() if key in TAKEN}
     exact = {BETWEEN: between} if between or any(line != line.strip() or not line for line in lines) else {}
     rest = {key: value for key, value in document.meta.items() if key not in TAKEN}
-    return {"text": "\n".join(lines), "id": document.id, **rest, **({OTHERS: others} if others else {}), **exact}
+    return {"text": "\n".join(lines), "id": document.id, **rest, **({OTHERS: reserved} if reserved else {}), **exact}
 
 
 def presplit(text: str, meta: dict[str, Any]) -> tuple[str, list[int]]:
@@ -193,12 +193,12 @@ def presplit(text: str, meta: dict[str, Any]) -> tuple[str, list[int]]:
     Else a space, or nothing behind a Chinese or Japanese stop. Without that key the lines are trimmed, empty ones
     dropped.
     """
-    if isinstance(own := meta.get(OTHERS), dict) and own and TAKEN.issuperset(own):
+    if isinstance(reserved := meta.get(OTHERS), dict) and reserved and TAKEN.issuperset(reserved):
         del meta[OTHERS]
     else:
-        own = {}
+        reserved = {}
     known = meta.pop(BETWEEN) if isinstance(meta.get(BETWEEN), dict) else None
-    meta |= own
+    meta |= reserved
     lines = text.split("\n") if known is not None else [line for raw in text.split("\n") if (line := raw.strip())]
     return _united(lines, known or {})
 
@@ -210,7 +210,7 @@ def joint(line: str) -> str:
 
 def _united(lines: list[str], known: dict[str, list[int]]) -> tuple[str, list[int]]:
     try:
-        said = {n: blank for blank, numbers in known.items() if blank not in (WITHIN, UNTOLD) for n in numbers}
+        blanks = {n: blank for blank, numbers in known.items() if blank not in (WITHIN, UNTOLD) for n in numbers}
         breaks = [int(n) for n in known.get(WITHIN, ())]
     except TypeError:
         problem = f"`{BETWEEN}` holds {str(known)[:60]}"
@@ -219,11 +219,11 @@ def _united(lines: list[str], known: dict[str, list[int]]) -> tuple[str, list[in
         ) from None
     pieces, ends, at = list[str](), list[int](), 0
     for number, line in enumerate(lines):
-        blank = said.get(number, joint(lines[number - 1]) if number else "")
+        blank = blanks.get(number, joint(lines[number - 1]) if number else "")
         pieces += (blank, line)
         at += len(blank) + len(line)
         ends.append(at)
-    whole = "".join(pieces) + said.get(len(lines), "")
+    whole = "".join(pieces) + blanks.get(len(lines), "")
     starts = [0, *(n + 1 for n in breaks)]
     whole = "\n".join(whole[a:b] for a, b in zip(starts, [*breaks, len(whole)], strict=True))
     return whole, [] if UNTOLD in known else ends

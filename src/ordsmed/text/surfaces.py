@@ -99,7 +99,9 @@ def surfaces(tokenizer: Tokenizer) -> Iterator[tuple[int, Surface]]:
     surface = _reader(tokenizer)
     added = {entry["content"] for entry in tokenizer.about["added_tokens"]}
     taken = set(tokenizer.roles.values())
-    for piece, number in sorted(tokenizer.pipeline.get_vocab(with_added_tokens=True).items(), key=lambda one: one[1]):
+    for piece, number in sorted(
+        tokenizer.pipeline.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1]
+    ):
         if number in tokenizer.special:
             if number not in taken:
                 yield number, _never(piece)
@@ -203,27 +205,27 @@ class Writer:
         try:
             text = surface.text.decode()
         except UnicodeDecodeError:
-            return self._letters(surface.begins, surface.text) if self.kind == "bytes" else []
+            return self._bytes(surface.begins, surface.text) if self.kind == "bytes" else []
         ways = dict.fromkeys((text, text.capitalize(), text.upper())) if capitals else (text,)
         spelled = [pieces for way in ways if (pieces := self._spelled(surface.begins, way))]
         return min(spelled, key=len, default=[])
 
     def _spelled(self, begins: bool | None, text: str) -> list[int]:
         """By the tokenizer's own way with a text."""
-        own = self.tokenizer
-        if own.pipeline.normalizer is not None:
-            text = own.pipeline.normalizer.normalize_str(text)
+        tokenizer = self.tokenizer
+        if tokenizer.pipeline.normalizer is not None:
+            text = tokenizer.pipeline.normalizer.normalize_str(text)
         if self.kind == "bytes":
-            return self._letters(begins, text.encode())
+            return self._bytes(begins, text.encode())
         if self.kind == "inner":
             return self._words(begins, text)
         if self.kind == "whole":
-            return self._known([self.vocabulary.get(word) for word in own.words(text)])
+            return self._known([self.vocabulary.get(word) for word in tokenizer.words(text)])
         text = text.replace(" ", SPACE).removeprefix(SPACE)
-        pieces = own.pipeline.model.tokenize((SPACE if begins else "") + text) if text or begins else []
+        pieces = tokenizer.pipeline.model.tokenize((SPACE if begins else "") + text) if text or begins else []
         return self._known([piece.id for piece in pieces])
 
-    def _letters(self, begins: bool | None, raw: bytes) -> list[int]:
+    def _bytes(self, begins: bool | None, raw: bytes) -> list[int]:
         written = "".join(self.letter_of[byte] for byte in (b" " if begins else b"") + raw)
         return self._known([piece.id for piece in self.tokenizer.pipeline.model.tokenize(written)]) if written else []
 

@@ -67,9 +67,9 @@ class Tokenizer:
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         pipeline = vocabulary.read(paths, **how)
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
-        beside = folder / "tokenizer_config.json"
+        described = folder / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
-        config = files.read_table(beside) if known and beside.is_file() else None
+        config = files.read_table(described) if known and described.is_file() else None
         if config and FRAMED in config:
             pipeline.post_processor = _post_processor(config.pop(FRAMED))
         source = sentencepiece_model.file_of(paths[0])
@@ -281,9 +281,9 @@ class Tokenizer:
 
     def _role(self, role: str, added: set[int]) -> int | None:
         """The id that plays a role: as the config says, else by a known name; registered special tokens come first."""
-        said = self.config.get(CONFIG[role])
-        said = said.get("content") if isinstance(said, dict) else said
-        names = [said, *ROLES[role]] if isinstance(said, str) else ROLES[role]
+        configured = self.config.get(CONFIG[role])
+        configured = configured.get("content") if isinstance(configured, dict) else configured
+        names = [configured, *ROLES[role]] if isinstance(configured, str) else ROLES[role]
         numbers = [n for name in names if (n := self.pipeline.token_to_id(name)) is not None]
         return next((n for n in numbers if n in added), next(iter(numbers), None))
 

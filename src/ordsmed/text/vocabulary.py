@@ -58,12 +58,13 @@ def read(
     if model and (paths[0].suffix in (".model", ".vocab") or _lacks_whole(paths[0])):
         if not model.exists():
             raise DataError(paths[0], "lists pieces only", f"{model.name} beside it, which says how texts are cut")
-        return sentencepiece_model.pipeline(sentencepiece_model.read(model), model, special)
+        whole = sentencepiece_model.pipeline(sentencepiece_model.read(model), model, special)
+        return _as_stated(whole, model, lowercase=lowercase, strip_accents=strip_accents)
     files = _gather(paths)
-    whole = [p for p in files if p.suffix == ".json" and isinstance(_json(p).get("model"), dict)]
-    if whole and (len(paths) == 1 or len(whole) == len(files)):
-        return _whole(whole[0])
-    pieces = [p for p in files if p.suffix == ".json" and p not in whole]
+    pipelines = [p for p in files if p.suffix == ".json" and isinstance(_json(p).get("model"), dict)]
+    if pipelines and (len(paths) == 1 or len(pipelines) == len(files)):
+        return _as_stated(_whole(pipelines[0]), pipelines[0], lowercase=lowercase, strip_accents=strip_accents)
+    pieces = [p for p in files if p.suffix == ".json" and p not in pipelines]
     merges = [p for p in files if p.name in MERGES or _has_merges(p)]
     named = bool(split) and len(paths) == 1 and paths[0].is_file()  # a list of whole words, whatever its ending
     listing = [p for p in files if (p.suffix in LISTS or named) and p not in merges]
@@ -75,7 +76,7 @@ def read(
         )
     if not listing:
         raise DataError(", ".join(map(str, paths)), "holds no tokenizer", KNOWN)
-    if split or _has_signs(listing[0]):
+    if split or _has_ends(listing[0]):
         entries = {word: number for number, word in enumerate(_entries(listing[0])[0])}
         return words(entries, split=split or "spaces", lowercase=bool(lowercase))
     if _is_frequencies(listing[0]):
@@ -91,8 +92,8 @@ def read(
 def read_counts(paths: Sequence[Path], pipeline: Pipeline) -> list[int] | None:
     """How often each word was seen, where a file that belongs to the vocabulary tells it."""
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
-    beside = [folder / COUNTS] if paths[0].is_dir() or paths[0].name == "tokenizer.json" else []
-    for path in (*beside, *_gather(paths)):
+    listing = [folder / COUNTS] if paths[0].is_dir() or paths[0].name == "tokenizer.json" else []
+    for path in (*listing, *_gather(paths)):
         if path.suffix in LISTS and path.is_file() and b"\t" in _first(path)[0]:
             entries, counts = _entries(path)
             numbers = pipeline.get_vocab()
@@ -178,8 +179,8 @@ def _gather(paths: Sequence[Path]) -> list[Path]:
     wanted = {".json": (MERGES,), ".txt": _HALVES if path.name == "dict.txt" else ()}.get(path.suffix, ())
     if path.name in MERGES:
         wanted = (PIECES,)
-    beside = [next((path.with_name(n) for n in names if path.with_name(n).is_file()), None) for names in wanted]
-    return [path, *(p for p in beside if p)]
+    halves = [next((path.with_name(n) for n in names if path.with_name(n).is_file()), None) for names in wanted]
+    return [path, *(p for p in halves if p)]
 
 
 def _lacks_whole(path: Path) -> bool:
@@ -212,7 +213,7 @@ def _first(path: Path) -> list[bytes]:
         raise DataError(path, f"cannot be read: {error}", KNOWN) from None
 
 
-def _has_signs(path: Path) -> bool:
+def _has_ends(path: Path) -> bool:
     """Do a sentence's two ends stand among the first lines?"""
     return {b"<S>", b"</S>"} <= {line.strip().partition(b"\t")[0] for line in _first(path)}
 
@@ -229,7 +230,7 @@ def _entries(path: Path) -> tuple[list[str], list[int] | None]:
     except UnicodeDecodeError as error:
         at = raw[: error.start].count(b"\n") + 1
         raise DataError(f"{path}:{at}", "is not UTF-8", wanted) from None
-    places: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     counts: list[int] = []
     for number, line in enumerate(lines, 1):
         word, tab, count = line.partition("\t")
@@ -237,18 +238,18 @@ def _entries(path: Path) -> tuple[list[str], list[int] | None]:
             continue
         if not word or " " in word or (tab and not (count.isascii() and count.isdigit())):
             raise DataError(f"{path}:{number}", f"found {line!r}" if line else "is empty", wanted)
-        if word in places:
-            raise DataError(f"{path}:{number}", f"{word!r} stands on line {places[word]} too", "every word once")
-        places[word] = number
+        if word in line_of:
+            raise DataError(f"{path}:{number}", f"{word!r} stands on line {line_of[word]} too", "every word once")
+        line_of[word] = number
         if tab:
             counts.append(int(count))
-    lacks = [sign for sign in SIGNS if places.get(sign, FIRST + 1) > FIRST]
+    lacks = [word for word in SIGNS if line_of.get(word, FIRST + 1) > FIRST]
     if lacks:
         wanted = "<S>, </S> and <UNK> first, then words by descending frequency: the sampled softmax relies on it"
         raise DataError(path, f"lacks {', '.join(lacks)} among its first {FIRST} lines", wanted)
-    if counts and len(counts) != len(places):
-        raise DataError(path, f"{len(counts)} counts for {len(places)} words", "a count for every word, or for none")
-    return list(places), counts or None
+    if counts and len(counts) != len(line_of):
+        raise DataError(path, f"{len(counts)} counts for {len(line_of)} words", "a count for every word, or for none")
+    return list(line_of), counts or None
 
 
 def _is_frequencies(path: Path) -> bool:
@@ -265,6 +266,18 @@ def _whole(path: Path) -> Pipeline:
         raise DataError(path, f"not a tokenizer: {error}", KNOWN) from None
 
 
+def _as_stated(pipeline: Pipeline, path: Path, **stated: bool | None) -> Pipeline:
+    """A pipeline that came whole; refused where it treats case or accents otherwise than settings say."""
+    normalized = pipeline.normalizer.normalize_str if pipeline.normalizer else str
+    does = {"lowercase": normalized("A").endswith("a"), "strip_accents": normalized("é").endswith("e")}
+    for key, value in stated.items():
+        if value not in (None, does[key]):
+            said, done = (str(flag).lower() for flag in (value, does[key]))
+            problem = f"is a whole pipeline, with {key} = {done}"
+            raise DataError(path, problem, f"{key} = {said}", f"leave tokenizer.{key} out, or name a vocab.txt")
+    return pipeline
+
+
 def _wordpiece_file(path: Path, lowercase: bool | None, strip_accents: bool | None) -> Pipeline:
     from tokenizers import models
 
@@ -275,10 +288,10 @@ def _wordpiece_file(path: Path, lowercase: bool | None, strip_accents: bool | No
     for name in ("[UNK]", "[CLS]", "[SEP]"):
         if name not in vocabulary:
             raise DataError(path, f"lacks {name}", "a WordPiece vocabulary, one piece a line", f"or {KNOWN}")
-    beside = path.with_name("tokenizer_config.json")
-    if lowercase is None and beside.is_file():
-        said = _json(beside).get("do_lower_case")
-        lowercase = said if isinstance(said, bool) else None
+    config = path.with_name("tokenizer_config.json")
+    if lowercase is None and config.is_file():
+        stated = _json(config).get("do_lower_case")
+        lowercase = stated if isinstance(stated, bool) else None
     if lowercase is None:
         lowercase = not has_capitals(vocabulary)
     return wordpiece(vocabulary, lowercase=lowercase, strip_accents=strip_accents)

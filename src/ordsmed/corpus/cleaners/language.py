@@ -45,7 +45,7 @@ class Language(Choice):
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         """The text, where its language is wanted."""
         sample = language.sample(text, self.characters)
-        if language.letters(sample) < max(self.shortest, 1):
+        if language.evidence(sample) < max(self.shortest, 1):
             meta["language"] = language.UNKNOWN
             return text if self.short == "keep" else _counted(language.UNKNOWN)
         weighed = language.weigh(sample)

@@ -123,7 +123,7 @@ class Tag(Files, Choice):
         known = [label for label in labels if counts[label]]
         if len(known) < 2:
             tags = f"no tag but {known[0]}" if known else "none of the labels"
-            raise DataError(records.places[0], f"the words have {tags}", "two different ones at least")
+            raise DataError(records.starts[0], f"the words have {tags}", "two different ones at least")
         weights = label_weights(self.class_weights, labels, counts)
         return replace(self, labels=labels, file_scheme=file_scheme, class_weights=weights)
 

@@ -38,27 +38,27 @@ _TABBED, _SPACED = re.compile(r"(?<![^\t])[^\t]*"), re.compile(r"[^ \t]+")
 class Column:
     """Where the tag of a word stands."""
 
-    asked: str
+    named_as: str
     index: int  # 0 is the first, -1 the last
     key: str = ""  # of which of its `key=value` pairs
 
     @staticmethod
-    def of(asked: str | int) -> Column:
+    def of(column: str | int) -> Column:
         """From `lemma`, `upos`, `xpos`, `feats`, `deprel`, `feats:KEY`, `misc:KEY`, or a number: 1 is the first."""
-        asked = str(asked)
-        if re.fullmatch(r"-?[1-9][0-9]*", asked):
-            return Column(asked, int(asked) - (asked[0] != "-"))
-        if named := re.fullmatch(r"(lemma|upos|xpos|feats|deprel)|(feats|misc):(.+)", asked, re.IGNORECASE):
-            return Column(asked, NAMES.index((named[1] or named[2]).lower()), named[3] or "")
+        column = str(column)
+        if re.fullmatch(r"-?[1-9][0-9]*", column):
+            return Column(column, int(column) - (column[0] != "-"))
+        if named := re.fullmatch(r"(lemma|upos|xpos|feats|deprel)|(feats|misc):(.+)", column, re.IGNORECASE):
+            return Column(column, NAMES.index((named[1] or named[2]).lower()), named[3] or "")
         raise ValueError(
-            f"column: found {asked!r}; wanted lemma, upos, xpos, feats, deprel, feats:KEY, misc:KEY, "
+            f"column: found {column!r}; wanted lemma, upos, xpos, feats, deprel, feats:KEY, misc:KEY, "
             "or a number: 1 is the first column, -1 the last"
         )
 
     @property
     def named(self) -> bool:
         """Is it one that only CoNLL-U has?"""
-        return not self.asked.lstrip("-").isdigit()
+        return not self.named_as.lstrip("-").isdigit()
 
     def among(self, width: int) -> int | None:
         """Which of so many columns it is, if it is one of them."""
@@ -119,7 +119,7 @@ class TaggedSentences:
 
     words: list[list[str]] = field(default_factory=list)
     tags: list[list[str | None]] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)  # file and line where each begins
+    starts: list[str] = field(default_factory=list)  # file and line where each begins
     sources: list[TaggedFile] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class TaggedSentences:
             if 2 * number < len(source.spots):
                 return f"{source.path}:{1 + len(_END.findall(source.text[: source.spots[2 * number]]))}"
             number -= len(source.spots) // 2
-        return self.places[sentence]
+        return self.starts[sentence]
 
     def to_learn(self) -> TaggedSentences:
         """Those that have a tag, apart from their files: they are not written again."""
@@ -140,7 +140,7 @@ class TaggedSentences:
         if len(kept) < len(self):
             say(f"{self.sources[0].path}: {len(self) - len(kept):,} of {len(self):,} sentences have no tag: left out")
         words, tags = [self.words[n] for n in kept], [self.tags[n] for n in kept]
-        return TaggedSentences(words, tags, [self.places[n] for n in kept])
+        return TaggedSentences(words, tags, [self.starts[n] for n in kept])
 
 
 class _TokenLine(NamedTuple):
@@ -168,7 +168,7 @@ def read(
             source, rows = _conllu(path, text, wanted)
         else:
             source, rows = _columns(path, text, wanted, words, tagged, begin)
-        _gather(source, rows, sentences, wanted.asked if tagged else "")
+        _gather(source, rows, sentences, wanted.named_as if tagged else "")
     return sentences
 
 
@@ -237,7 +237,7 @@ def _is_conllu(line: str) -> bool:
 def _conllu(path: Path, text: str, column: Column) -> tuple[TaggedFile, Iterator[_TokenLine | None]]:
     at = column.among(10)
     if at is None:
-        raise DataError(path, "10 columns of CoNLL-U", f"column {column.asked}, that of the tags")
+        raise DataError(path, "10 columns of CoNLL-U", f"column {column.named_as}, that of the tags")
     return TaggedFile(path, text, column.key, features=at == FEATS), _conllu_rows(path, text, at)
 
 
@@ -276,17 +276,19 @@ def _columns(
         return TaggedFile(path, text), iter(())
     word, tag = words.among(width), None if column.named else column.among(width)
     if word is None:
-        raise DataError(place, many(width, "column"), f"column {words.asked}, that of the words")
+        raise DataError(place, many(width, "column"), f"column {words.named_as}, that of the words")
     if not tagged and (column.named or tag == word or column.index == width):
         if width > 1:
-            say(f"{path}: {many(width, 'column')}, none of them {column.asked}: what is right is not known")
+            say(f"{path}: {many(width, 'column')}, none of them {column.named_as}: what is right is not known")
         gap = " " if pattern is _SPACED and width > 1 else "\t"
         return TaggedFile(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
-        raise DataError(place, many(width, "column"), f"CoNLL-U for {column.asked}", "or name a column by its number")
+        raise DataError(
+            place, many(width, "column"), f"CoNLL-U for {column.named_as}", "or name a column by its number"
+        )
     if tag is None or tag == word:
-        what = f"{many(width, 'column')}, the words in column {words.asked}"
-        raise DataError(place, what, f"column {column.asked}, that of the tags, beside it")
+        problem = f"{many(width, 'column')}, the words in column {words.named_as}"
+        raise DataError(place, problem, f"column {column.named_as}, that of the tags, beside it")
     return TaggedFile(path, text), _column_rows(path, text, pattern, number, width, word, tag)
 
 
@@ -317,34 +319,34 @@ def _column_rows(
         say(f"{path}: a sentence of {longest[0]:,} words ends in line {longest[1]:,}; are blank lines missing there?")
 
 
-def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], found: TaggedSentences, wanted: str) -> None:
+def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: TaggedSentences, wanted: str) -> None:
     """Put the rows of a file together as sentences; `wanted`: the column where tags must be, if they must."""
     known: dict[str, str | None] = {}
     words: list[str] = []
     tags: list[str | None] = []
-    before = len(found.words)
+    before = len(sentences.words)
     for row in chain(rows, [None]):
         if row:
             if not words:
-                found.places.append(f"{source.path}:{row.number}")
+                sentences.starts.append(f"{source.path}:{row.number}")
             if row.written not in known:
                 known[row.written] = source.tag(row.written)
             words.append(row.word)
             tags.append(known[row.written])
             source.spots.extend((row.start, row.start + len(row.written)))
         elif words:
-            found.words.append(words)
-            found.tags.append(tags)
+            sentences.words.append(words)
+            sentences.tags.append(tags)
             words, tags = [], []
-    found.sources.append(source)
-    total, empty = len(source.spots) // 2, sum(sentence.count("") for sentence in found.words[before:])
-    bare = sum(sentence.count(None) for sentence in found.tags[before:])
+    sentences.sources.append(source)
+    total, empty = len(source.spots) // 2, sum(sentence.count("") for sentence in sentences.words[before:])
+    bare = sum(sentence.count(None) for sentence in sentences.tags[before:])
     if not total:
         raise DataError(source.path, "no words", "sentences of words with their tags, a word a line")
-    several = [word for sentence in found.words[before:] for word in sentence if " " in word]
+    several = [word for sentence in sentences.words[before:] for word in sentence if " " in word]
     if len(several) > total / 2:
-        what = f"{len(several):,} of {total:,} words are several words, as `{several[0][:40]}`"
-        raise DataError(source.path, what, WANTED, "tables of texts are of `classify`")
+        problem = f"{len(several):,} of {total:,} words are several words, as `{several[0][:40]}`"
+        raise DataError(source.path, problem, WANTED, "tables of texts are of `classify`")
     if wanted and bare == total:
         raise DataError(source.path, f"no word has a tag in column {wanted}", "tags", "name their column")
     if wanted and bare:

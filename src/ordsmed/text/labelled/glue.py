@@ -145,7 +145,7 @@ KNOWN = TASKS | BESIDE
 
 def named(name: str) -> GlueTask:
     """A task by its name, in any case, with or without its hyphen."""
-    meant = {_letters(known): task for known, task in KNOWN.items()}.get(_letters(name))
+    meant = {_plain_name(known): task for known, task in KNOWN.items()}.get(_plain_name(name))
     if meant is None:
         raise RecipeError(f"`{name}`", "no task of GLUE", "", nearest(name.lower(), KNOWN))
     return meant
@@ -153,7 +153,7 @@ def named(name: str) -> GlueTask:
 
 def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
     """The files of a task by split, in a folder of all tasks or its own; to learn from English ones if not said."""
-    inner = [path for path in sorted(folder.glob("*/")) if _letters(path.name) == _letters(task.folder)]
+    inner = [path for path in sorted(folder.glob("*/")) if _plain_name(path.name) == _plain_name(task.folder)]
     for place in (*inner, folder):
         named = {split: [name.format(language or "en") for name in names] for split, names in task.files.items()}
         paths = {split: _first(place, names) for split, names in named.items()}
@@ -213,8 +213,10 @@ def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Forma
                 table = tables.table(path, task.bare, header=False, more=True, format=form, errors=errors)
                 if task.understands(table.columns["label"][0]):
                     return table
-        own = " ".join(f"task.{role}=COLUMN" for role in task.columns)
-        raise tables.NoColumn(path, missing.found, missing.wanted, f"name them yourself: task.name= {own}") from None
+        arguments = " ".join(f"task.{role}=COLUMN" for role in task.columns)
+        raise tables.NoColumn(
+            path, missing.found, missing.wanted, f"name them yourself: task.name= {arguments}"
+        ) from None
 
 
 def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:
@@ -223,12 +225,12 @@ def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:
         table = tables.table(path, task.columns, format="tsv", errors=errors)
         numbers = [str(row) for row in range(len(table))]  # GLUE's, whose rows are these
         return replace(table, columns={"index": numbers, **table.columns})
-    one, ids = _beside(path, MRPC[0]), _beside(path, DEV_IDS)
+    train, ids = _beside(path, MRPC[0]), _beside(path, DEV_IDS)
     if not ids.is_file():
         say(f"{path}: no {DEV_IDS} beside it, which tells the rows of dev: all its rows are taken")
-        return tables.table(one, task.columns, format="tsv", errors=errors)
+        return tables.table(train, task.columns, format="tsv", errors=errors)
     columns: Columns = {**task.columns, "one": ("#1 ID",), "two": ("#2 ID",)}
-    every = tables.table(one, columns, format="tsv", errors=errors)
+    every = tables.table(train, columns, format="tsv", errors=errors)
     listed = set(read_lines(ids, errors))
     pairs = map("\t".join, zip(every.columns["one"], every.columns["two"], strict=True))
     return every.only([row for row, pair in enumerate(pairs) if (pair in listed) == (split == "dev")])
@@ -258,5 +260,5 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _letters(name: str) -> str:
+def _plain_name(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -100,14 +100,14 @@ def read(
     """The questions of files, mended to learn from (`repair`) or with their answers as given; oddities are told."""
     report = Report()
     finish = _mended if repair else _kept
-    given = _given(reading.files(paths), errors, report)
-    questions = [finished for each in given if (finished := finish(each, report))]
-    answered = [bool(each.answers) or each.impossible for each in questions]
+    unchecked = _given(reading.files(paths), errors, report)
+    questions = [finished for question in unchecked if (finished := finish(question, report))]
+    answered = [bool(question.answers) or question.impossible for question in questions]
     if any(answered):  # else nothing is known, and nothing is scored
-        for each, known in zip(questions, answered, strict=True):
+        for question, known in zip(questions, answered, strict=True):
             if not known:
-                report.note(UNTOLD, each.id)
-    report.questions, report.contexts = len(questions), len({id(each.context) for each in questions})
+                report.note(UNTOLD, question.id)
+    report.questions, report.contexts = len(questions), len({id(question.context) for question in questions})
     if not questions:
         raise DataError(paths if isinstance(paths, str) else ", ".join(paths), report.line(), "questions", FORM)
     if report.noted:
@@ -125,9 +125,9 @@ def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
         return Answer(text, start), SPACED if text != answer.text else ""
     words = r"\s+".join(map(re.escape, text.split()))
     for pattern, flags, kind in ((re.escape(text), 0, MOVED), (words, 0, SPACED), (words, re.IGNORECASE, CASED)):
-        places = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
-        if places:
-            begin, end = min(places, key=lambda span: abs(span[0] - start))
+        spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
+        if spans:
+            begin, end = min(spans, key=lambda span: abs(span[0] - start))
             return Answer(context[begin:end], begin), kind
     return None, LOST
 
@@ -181,7 +181,7 @@ def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> lis
     counts = report.counts()
     if counts.get(UNMARKED) == len(questions) + counts.get(TWICE, 0):  # files still to be answered
         del report.noted[UNMARKED]
-        return [replace(each, impossible=False) for each in questions]
+        return [replace(question, impossible=False) for question in questions]
     return questions
 
 
@@ -189,8 +189,8 @@ def _records(value: Any, head: str, inner: str = "") -> Iterator[tuple[str, dict
     """Every record of one question in what may nest them, with its place and what its nest tells of it."""
     place = f"{head}: {inner}" if inner else head
     if isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _records(each, head, f"{inner}[{number}]")
+        for number, inner_value in enumerate(value):
+            yield from _records(inner_value, head, f"{inner}[{number}]")
         return
     if not isinstance(value, dict):
         raise DataError(place, f"a JSON {type(value).__name__}", "an object {...}", FORM)
@@ -221,33 +221,33 @@ def _question(record: dict[str, Any], place: str, contexts: dict[str, str], repo
         name,
         _text(record["question"], "question", place, name, report),
         contexts.setdefault(context, context),
-        tuple(answer for each in answers or [] if (answer := _answer(each, place, name, report))),
+        tuple(filter(None, (_answer(answer, place, name, report) for answer in answers or []))),
         bool(marked) or unmarked,
         str(record.get("title") or ""),
     )
 
 
-def _answers(given: Any, place: str) -> list[dict[str, Any]] | None:
+def _answers(answers: Any, place: str) -> list[dict[str, Any]] | None:
     """One object an answer, from a list of them or from columns; None where the record tells of none."""
-    if isinstance(given, dict):
-        texts = given.get("text")
-        starts = given.get("answer_start") or (len(texts) * [None] if isinstance(texts, list) else None)
+    if isinstance(answers, dict):
+        texts = answers.get("text")
+        starts = answers.get("answer_start") or (len(texts) * [None] if isinstance(texts, list) else None)
         if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
             raise DataError(f"{place}: answers", "an object", '{"text": [...], "answer_start": [...]} of one length')
         return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if given is not None and not (isinstance(given, list) and all(isinstance(each, dict) for each in given)):
-        raise DataError(f"{place}: answers", repr(given)[:60], 'a list of {"text": "...", "answer_start": 0}')
-    return given
+    if answers is not None and not (isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers)):
+        raise DataError(f"{place}: answers", repr(answers)[:60], 'a list of {"text": "...", "answer_start": 0}')
+    return answers
 
 
-def _answer(given: dict[str, Any], place: str, name: str, report: Report) -> Answer | None:
-    start = given.get("answer_start")
-    if given.get("text") is None:
+def _answer(answer: dict[str, Any], place: str, name: str, report: Report) -> Answer | None:
+    start = answer.get("answer_start")
+    if answer.get("text") is None:
         report.note(TEXTLESS, name)
         return None
     if isinstance(start, bool) or not isinstance(start, int | None):
         raise DataError(f"{place}: answer_start", repr(start), "a whole number: characters before the answer")
-    return Answer(_text(given["text"], "answers: text", place, name, report), -1 if start is None else start)
+    return Answer(_text(answer["text"], "answers: text", place, name, report), -1 if start is None else start)
 
 
 def _text(value: Any, key: str, place: str, name: str, report: Report) -> str:
@@ -259,10 +259,10 @@ def _text(value: Any, key: str, place: str, name: str, report: Report) -> str:
     return whole
 
 
-def _named(question: Question, found: dict[str, Question], report: Report) -> Question:
+def _named(question: Question, by_id: dict[str, Question], report: Report) -> Question:
     """Under its id, or id#2 and so on where that is another question's: predictions are kept by id."""
     name, number = question.id, 1
-    while (first := found.get(name)) and not _same(first, question):
+    while (first := by_id.get(name)) and not _same(first, question):
         number += 1
         name = f"{question.id}#{number}"
     if number == 1:
@@ -272,8 +272,8 @@ def _named(question: Question, found: dict[str, Question], report: Report) -> Qu
     return replace(question, id=name)
 
 
-def _same(one: Question, other: Question) -> bool:
-    return (one.question, one.context) == (other.question, other.context)
+def _same(first: Question, second: Question) -> bool:
+    return (first.question, first.context) == (second.question, second.context)
 
 
 def _joined(first: Question, again: Question) -> Question:

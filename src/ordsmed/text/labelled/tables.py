@@ -105,9 +105,9 @@ def table(
     lines: list[int] = []
     kept: list[list[str]] = []
     broken: list[_Row] = []
-    asked = _Asked(path, columns, lacking, header, more, errors)
+    request = _Request(path, columns, lacking, header, more, errors)
     with read.replacements_told(path):
-        for row in _reader(path, format)(asked):
+        for row in _reader(path, format)(request):
             if row.wrong:
                 broken.append(row)
             else:
@@ -116,7 +116,7 @@ def table(
     _refuse_broken(path, broken, len(broken) + len(lines))
     if not lines:
         raise DataError(path, "no rows", "one at least")
-    whole = Table(path, lines, dict(zip(asked.named, map(list, zip(*kept, strict=True)), strict=True)), asked.named)
+    whole = Table(path, lines, dict(zip(request.named, map(list, zip(*kept, strict=True)), strict=True)), request.named)
     _tell_empty(whole)
     return whole
 
@@ -128,7 +128,7 @@ class _Row(NamedTuple):
 
 
 @dataclass
-class _Asked:
+class _Request:
     """What is wanted of a file."""
 
     path: Path
@@ -139,12 +139,16 @@ class _Asked:
     errors: read.Errors
     named: dict[str, str] = field(default_factory=dict)  # the roles that are there, and what the file calls them
 
-    def places(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
+    def positions(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
         """Where the columns stand; `names` is None where they can only be numbered."""
         columns = {}
         for role, column in self.columns.items():
             several = column if isinstance(column, tuple) else (column,)
-            there = [one for one in several if (one <= width if isinstance(one, int) else one in (names or ()))]
+            there = [
+                candidate
+                for candidate in several
+                if (candidate <= width if isinstance(candidate, int) else candidate in (names or ()))
+            ]
             if there or role not in self.lacking:
                 columns[role] = _index(self.path, (there or several)[0], names, width, remedy)
         self.named |= {
@@ -153,7 +157,7 @@ class _Asked:
         return list(columns.values())
 
 
-_Reader = Callable[[_Asked], Iterator[_Row]]
+_Reader = Callable[[_Request], Iterator[_Row]]
 
 
 def _reader(path: Path, format: Format | None) -> _Reader:
@@ -180,28 +184,28 @@ def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
     say(f"{path}: left out {len(broken):,} of {total:,} rows; the first: line {line} has {wrong}")
 
 
-def _tell_empty(found: Table) -> None:
-    for role, values in found.columns.items():
+def _tell_empty(rows_read: Table) -> None:
+    for role, values in rows_read.columns.items():
         rows = [row for row, value in enumerate(values) if not value.strip()]
         if rows:
-            many = f"in {len(rows):,} of {len(found):,} rows"
-            say(f"{found.place(rows[0])}: {found.name(role)} is empty, {many}; they stay")
+            many = f"in {len(rows):,} of {len(rows_read):,} rows"
+            say(f"{rows_read.place(rows[0])}: {rows_read.name(role)} is empty, {many}; they stay")
 
 
-def _tsv(asked: _Asked) -> Iterator[_Row]:
-    lines = read.lines(asked.path, asked.errors, longest=LONGEST)
-    return _fields(asked, ((number, line.split("\t")) for number, line in enumerate(lines, 1)))
+def _tsv(request: _Request) -> Iterator[_Row]:
+    lines = read.lines(request.path, request.errors, longest=LONGEST)
+    return _fields(request, ((number, line.split("\t")) for number, line in enumerate(lines, 1)))
 
 
-def _csv(asked: _Asked) -> Iterator[_Row]:
+def _csv(request: _Request) -> Iterator[_Row]:
     import csv
 
-    lines = read.lines(asked.path, asked.errors, longest=LONGEST)
+    lines = read.lines(request.path, request.errors, longest=LONGEST)
     first = next(lines, "")
     comma = ";" if ";" in first and "," not in first else ","  # as Excel writes where numbers have a comma
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in chain([first], lines)), delimiter=comma, strict=True)
-    return _fields(asked, _quoted(asked.path, reader, comma))
+    return _fields(request, _quoted(request.path, reader, comma))
 
 
 def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str]]]:
@@ -241,18 +245,18 @@ def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
     return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
 
 
-def _fields(asked: _Asked, rows: Iterator[tuple[int, list[str]]]) -> Iterator[_Row]:
+def _fields(request: _Request, rows: Iterator[tuple[int, list[str]]]) -> Iterator[_Row]:
     rows = _without_blank_end(rows)
     head = next(rows, (0, []))
     first = head[1]
     if not first:
         return
-    names = [name.strip() for name in first] if asked.header else None
-    places = asked.places(names, len(first), "set header = false, and number the columns")
-    least = max(places, default=0) + 1
-    for line, fields in rows if asked.header else chain([head], rows):
-        if len(fields) == len(first) or (asked.more and len(fields) >= least):
-            yield _Row(line, [fields[place] for place in places])
+    names = [name.strip() for name in first] if request.header else None
+    indexes = request.positions(names, len(first), "set header = false, and number the columns")
+    least = max(indexes, default=0) + 1
+    for line, fields in rows if request.header else chain([head], rows):
+        if len(fields) == len(first) or (request.more and len(fields) >= least):
+            yield _Row(line, [fields[place] for place in indexes])
         else:
             yield _Row(line, (), f"{many(len(fields), 'column')}, not {len(first)}")
 
@@ -266,16 +270,16 @@ def _without_blank_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[
             blank = []
 
 
-def _json_lines(asked: _Asked) -> Iterator[_Row]:
-    return _objects(asked, _decoded(asked.path, read.lines(asked.path, asked.errors, longest=LONGEST)))
+def _json_lines(request: _Request) -> Iterator[_Row]:
+    return _objects(request, _decoded(request.path, read.lines(request.path, request.errors, longest=LONGEST)))
 
 
-def _json(asked: _Asked) -> Iterator[_Row]:
+def _json(request: _Request) -> Iterator[_Row]:
     """A list of objects, or lines under the other name."""
-    text = "".join(read.texts(asked.path, asked.errors))
+    text = "".join(read.texts(request.path, request.errors))
     if not text.lstrip().startswith("["):
-        return _objects(asked, _decoded(asked.path, text.split("\n")))
-    return _objects(asked, enumerate(_decode(text, str(asked.path)), 1))
+        return _objects(request, _decoded(request.path, text.split("\n")))
+    return _objects(request, enumerate(_decode(text, str(request.path)), 1))
 
 
 def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -294,18 +298,18 @@ def _decode(text: str, place: str) -> Any:
         raise DataError(place, f"bad JSON: {reason}", "one object a line, or a list of objects", "mend it") from None
 
 
-def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
+def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
     """The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         if not isinstance(record, dict):
-            raise DataError(f"{asked.path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
+            raise DataError(f"{request.path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
         if not keys:
             if isinstance(record.get("data"), list):
                 problem = "an object with a list under `data`, as SQuAD's questions"
-                raise DataError(f"{asked.path}:{number}", problem, "an object a row")
+                raise DataError(f"{request.path}:{number}", problem, "an object a row")
             names = list(record)
-            keys = [names[place] for place in asked.places(names, len(names))]
+            keys = [names[place] for place in request.positions(names, len(names))]
         lacking = next((key for key in keys if key not in record), None)
         if lacking is None:
             yield _Row(number, [record[key] for key in keys])
@@ -313,11 +317,11 @@ def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Ro
             yield _Row(number, (), f"no `{lacking}`")
 
 
-def _parquet(asked: _Asked) -> Iterator[_Row]:
-    path, errors = asked.path, asked.errors
+def _parquet(request: _Request) -> Iterator[_Row]:
+    path, errors = request.path, request.errors
     with open_parquet(path) as file:
         names = file.schema_arrow.names
-        chosen = [names[place] for place in asked.places(names, len(names))]
+        chosen = [names[place] for place in request.positions(names, len(names))]
         before = 0
         for batch in file.iter_batches(columns=list(dict.fromkeys(chosen)), use_threads=False):
             cells = [_cells(batch.column(name), path, before, errors) for name in chosen]

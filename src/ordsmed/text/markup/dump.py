@@ -194,13 +194,13 @@ def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> It
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     place = 0
     for block in _blocks(piece, densest):
-        held = len(decoder.getstate()[0])
+        pending = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block)
         except UnicodeDecodeError as error:
             raise DataError(
                 piece.path,
-                f"byte {place - held + error.start:,} (unpacked): invalid {encoding.upper()}",
+                f"byte {place - pending + error.start:,} (unpacked): invalid {encoding.upper()}",
                 f"text in {encoding.upper()}",
                 'convert the file, or set errors = "replace"',
             ) from None
@@ -381,14 +381,14 @@ def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage
 
 def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[DumpPage]:
     begin: re.Match[str] | None = None
-    held: list[str] = []
+    lines: list[str] = []
     number = 0
     for number, line in enumerate(read.lines(path, errors, longest=LONGEST, densest=densest), 1):
         if begin and line.strip() == "</doc>":
-            yield _plain(begin[1], begin[2] or "", wikitext.decoded(begin[3] or ""), "\n".join(held))
-            begin, held = None, []
+            yield _plain(begin[1], begin[2] or "", wikitext.decoded(begin[3] or ""), "\n".join(lines))
+            begin, lines = None, []
         elif begin:
-            held.append(line)
+            lines.append(line)
         elif line.strip() and not (begin := _DOC.match(line)):
             raise DataError(f"{path}:{number}", "text outside of <doc ...> and </doc>", WANTED, "mend the file")
     if begin:

@@ -158,7 +158,7 @@ def _elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
         parser.EntityDeclHandler = lambda *_: _refuse_entities(place)
-        parser.StartElementHandler = lambda tag, given: elements.append((tag.rpartition(" ")[2], given, []))
+        parser.StartElementHandler = lambda tag, values: elements.append((tag.rpartition(" ")[2], values, []))
         parser.CharacterDataHandler = lambda text: elements[-1][2].append(text)
         parser.Parse(archive.read(info), True)
     except KeyError:
@@ -289,8 +289,8 @@ class _Page:
     def _drops(self, tag: str, attributes: str) -> bool:
         if tag in _DROPPED or (tag in _HEADINGS and not self.headings):
             return True
-        given = (
+        values = (
             {name: double or single for name, double, single in _ATTRIBUTE.findall(attributes)} if attributes else {}
         )
-        kinds = f"{given.get('epub:type', '')} {given.get('role', '').removeprefix('doc-')}".replace("-", "").split()
-        return any(kind in _FRONT or kind in _MARKS for kind in kinds) or "pg-boilerplate" in given.get("class", "")
+        kinds = f"{values.get('epub:type', '')} {values.get('role', '').removeprefix('doc-')}".replace("-", "").split()
+        return any(kind in _FRONT or kind in _MARKS for kind in kinds) or "pg-boilerplate" in values.get("class", "")

@@ -194,7 +194,7 @@ class _Bytes:
     def skip_blank(self) -> bool:
         """Is there anything behind line ends? EOFError: no, but there should be."""
         while self._more() and self._held[self._next] in b"\r\n":
-            self._taken(1)
+            self._read(1)
         self.begun = self.at
         if self.ended() and self._cut:
             raise EOFError
@@ -209,20 +209,20 @@ class _Bytes:
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE and self._more():
             end = self._held.find(b"\n", self._next) + 1 or len(self._held)
-            line += self._taken(min(end - self._next, _LINE - len(line)))
+            line += self._read(min(end - self._next, _LINE - len(line)))
         return line
 
     def take(self, length: int, keep: int) -> bytes:
         """The first `keep` of the next `length` bytes; the others are passed over. `short`: there were not so many."""
         kept, wanted = [], length
         while wanted and self._more():
-            piece = self._taken(min(wanted, len(self._held) - self._next))
+            piece = self._read(min(wanted, len(self._held) - self._next))
             kept.append(piece[: max(keep - (length - wanted), 0)])
             wanted -= len(piece)
         self.short = wanted > 0
         return b"".join(kept)
 
-    def _taken(self, length: int) -> bytes:
+    def _read(self, length: int) -> bytes:
         piece = self._held[self._next : self._next + length]
         self._next, self.at = self._next + length, self.at + length
         return piece

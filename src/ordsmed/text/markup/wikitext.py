@@ -280,25 +280,29 @@ def _as_of(arguments: Arguments) -> str:
 
 def _convert(arguments: Arguments) -> str:
     """5|km -> 5 km, 5|to|10|km -> 5 to 10 km, 6|ft|2|in -> 6 ft 2 in; then units to convert to, and digits."""
-    given = _numbered(arguments)
+    numbered = _numbered(arguments)
     unit = 1
-    while given[unit : unit + 1] and given[unit] in _BETWEEN:
+    while numbered[unit : unit + 1] and numbered[unit] in _BETWEEN:
         unit += 2
     last = unit
-    while len(given) > last + 2 and given[last + 1][0].isdigit() and f"{given[last]}|{given[last + 2]}" in _AND_LESSER:
+    while (
+        len(numbered) > last + 2
+        and numbered[last + 1][0].isdigit()
+        and f"{numbered[last]}|{numbered[last + 2]}" in _AND_LESSER
+    ):
         last += 2
     numbers = "".join(
-        n if n in ("-", "–") else f" {n.removesuffix('(-)')} " if n in _BETWEEN else n for n in given[:unit]
+        n if n in ("-", "–") else f" {n.removesuffix('(-)')} " if n in _BETWEEN else n for n in numbered[:unit]
     )
-    return " ".join([numbers, *(_UNITS.get(name, name) for name in given[unit : last + 1])])
+    return " ".join([numbers, *(_UNITS.get(name, name) for name in numbered[unit : last + 1])])
 
 
 def _fraction(arguments: Arguments) -> str:
     """2 -> 1/2, 1|2 -> 1/2, 3|1|2 -> 3 1/2."""
-    given = _numbered(arguments)[:3]
-    if not given:
+    numbered = _numbered(arguments)[:3]
+    if not numbered:
         return GONE
-    *whole, above, below = given if len(given) > 1 else ["1", *given]
+    *whole, above, below = numbered if len(numbered) > 1 else ["1", *numbered]
     return " ".join([*whole, f"{above}/{below}"])
 
 
@@ -444,15 +448,15 @@ _NO_PROSE = (*"*#:;|=! ", "----")
 
 def _paragraphs(text: str) -> Iterator[str]:
     """Lines that follow one another are one paragraph; headings, lists, code and rests of tables are none."""
-    held: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
         if line.strip(" \t\x01") and not line.startswith(_NO_PROSE):
-            held.append(_without_quotes(line) if "''" in line else line)
-        elif held:
-            yield " ".join(held)
-            held = []
-    if held:
-        yield " ".join(held)
+            lines.append(_without_quotes(line) if "''" in line else line)
+        elif lines:
+            yield " ".join(lines)
+            lines = []
+    if lines:
+        yield " ".join(lines)
 
 
 def _without_quotes(line: str) -> str:

@@ -36,7 +36,7 @@ def joined(lines: list[str], *, always: bool = False) -> list[str]:
         if least is None:
             return lines
         margin = sorted(_indent(text) for text in texts if text)[sum(map(bool, texts)) // 10]
-        paragraphs = [one for block in paragraphs for one in _paragraphs(block, least, margin)]
+        paragraphs = [paragraph for block in paragraphs for paragraph in _paragraphs(block, least, margin)]
     parted = any(_parted(line) for paragraph in paragraphs for line in paragraph[:-1])
     words = _words(texts) if parted else set[str]()
     return [_join(paragraph, words) for paragraph in paragraphs]
@@ -53,20 +53,20 @@ def _indent(text: str) -> int:
 
 def _blocks(texts: list[str], *, by_indent: bool) -> Iterator[list[str]]:
     """Lines between blank ones, which are blocks too; a line that is set in more than the one before begins another."""
-    held, depth = list[str](), 0
+    block, depth = list[str](), 0
     for text in texts:
         indent = _indent(text)
-        if held and (not text or (by_indent and indent >= depth + 2)):
-            yield held
-            held = []
+        if block and (not text or (by_indent and indent >= depth + 2)):
+            yield block
+            block = []
         if text:
-            held.append(text)
+            block.append(text)
         else:
             yield [text]
         item = _ITEM.match(text)
         depth = item.end() if item else indent
-    if held:
-        yield held
+    if block:
+        yield block
 
 
 def _least(blocks: list[list[str]]) -> float | None:
@@ -109,15 +109,15 @@ def _paragraphs(block: list[str], least: float, margin: int) -> Iterator[list[st
     """One, or every line of verse and every item of a list; a short line that closes ends one too."""
     full = [_reach(line, after) > least for line, after in pairwise(block)]
     verse = sum(full) * 2 < len(full)
-    held, listed = block[:1], _ITEM.match(block[0])  # listed: what is held is an item
+    paragraph, listed = block[:1], _ITEM.match(block[0])  # listed: what is held is an item
     for (line, after), goes_on in zip(pairwise(block), full, strict=True):
         closes, item = line.endswith(_STOPS), _ITEM.match(after)
         begins = item or (not listed and _indent(after) >= margin + 2)
         if (begins and closes) or (item and listed) or (not goes_on and (verse or closes or begins)):
-            yield held
-            held, listed = [], item
-        held.append(after)
-    yield held
+            yield paragraph
+            paragraph, listed = [], item
+        paragraph.append(after)
+    yield paragraph
 
 
 def _join(lines: list[str], words: set[str]) -> str:

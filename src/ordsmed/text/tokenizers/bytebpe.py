@@ -36,11 +36,11 @@ class ByteBpe(Choice):
     learns: ClassVar[str] = "bpe"  # the kind of its tokenizer, before it is made
 
     def __post_init__(self) -> None:
-        signs = self.signs()
-        if len({*signs, *self.special}) != len(signs) + len(self.special):
+        fixed = self.special_tokens()
+        if len({*fixed, *self.special}) != len(fixed) + len(self.special):
             problem = f"special: found {list(self.special)}"
-            raise ValueError(f"{problem}; wanted each once, without {' '.join(signs)}; strike one")
-        least = 256 + len(signs) + len(self.special)
+            raise ValueError(f"{problem}; wanted each once, without {' '.join(fixed)}; strike one")
+        least = 256 + len(fixed) + len(self.special)
         if self.size < least:
             raise ValueError(
                 f"size: found {self.size}; wanted at least {least}: every byte, every special token; raise it"
@@ -55,7 +55,7 @@ class ByteBpe(Choice):
         """The number of the padding token, where there is one."""
         return int(self.order == "roberta")
 
-    def signs(self) -> tuple[str, ...]:
+    def special_tokens(self) -> tuple[str, ...]:
         """The special tokens of this order."""
         return (vocabulary.END,) if self.order == "gpt2" else (*vocabulary.ROBERTA, "<mask>")
 
@@ -71,7 +71,7 @@ class ByteBpe(Choice):
         learner = Pipeline(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.prefix_space)
         trainer = trainers.BpeTrainer(
-            vocab_size=self.size - len(self.signs()) - len(self.special),
+            vocab_size=self.size - len(self.special_tokens()) - len(self.special),
             min_frequency=self.least,
             show_progress=False,
             special_tokens=[],
@@ -81,7 +81,7 @@ class ByteBpe(Choice):
         model = json.loads(learner.to_str())["model"]
         merges = [(left, right) for left, right in model["merges"]]
         learned = sorted(model["vocab"], key=model["vocab"].__getitem__)
-        *first, last = self.signs()
+        *first, last = self.special_tokens()
         pieces = {name: number for number, name in enumerate([*first, *learned, *self.special, last])}
         if self.order == "gpt2":
             special = [*self.special, last]

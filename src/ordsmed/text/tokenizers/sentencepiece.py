@@ -53,9 +53,11 @@ class SentencePiece(Choice):
     "a SentencePiece .model (or the .vocab beside it), a tokenizer.json, or a folder with one: read, not learned"
 
     def __post_init__(self) -> None:
-        names = (*self.signs(), *self.special, *self.own)
+        names = (*self.special_tokens(), *self.special, *self.own)
         if (twice := [name for name in names if names.count(name) > 1 or not name]) and not self.file:
-            raise ValueError(f"special, own: found {twice[0]!r}; wanted each once, without {' '.join(self.signs())}")
+            raise ValueError(
+                f"special, own: found {twice[0]!r}; wanted each once, without {' '.join(self.special_tokens())}"
+            )
         least = len(names) + 256 * self.byte_fallback + 1
         if self.size < least:
             raise ValueError(f"size: found {self.size}; wanted at least {least}; raise it")
@@ -72,7 +74,7 @@ class SentencePiece(Choice):
         """The number of the padding token, where there is one."""
         return int(self.order == "roberta")
 
-    def signs(self) -> tuple[str, ...]:
+    def special_tokens(self) -> tuple[str, ...]:
         """The special tokens of this order."""
         orders = {
             "bert": vocabulary.BERT,
@@ -98,12 +100,12 @@ class SentencePiece(Choice):
         ids: dict[str, Any] = {f"{role}_id": -1 for role in ("pad", "unk", "bos", "eos")}
         roles = ROLES[self.order]
         ids |= {f"{role}_id": number for number, role in enumerate(roles)}
-        ids |= {f"{role}_piece": name for role, name in zip(roles, self.signs(), strict=False)}
+        ids |= {f"{role}_piece": name for role, name in zip(roles, self.special_tokens(), strict=False)}
         data = sentencepiece_training.train(
             texts, model_type=self.model or "unigram", vocab_size=self.size, character_coverage=self.coverage,
             normalization_rule_name=self.normalization, byte_fallback=self.byte_fallback, split_digits=self.digits,
             user_defined_symbols=list(self.own), add_dummy_prefix=self.prefix, remove_extra_whitespaces=self.squeeze,
-            control_symbols=[*self.signs()[len(roles) :], *self.special], **ids,
+            control_symbols=[*self.special_tokens()[len(roles) :], *self.special], **ids,
         )  # fmt: skip
         model = sentencepiece_model.parsed(data, "tokenizer")
         return Tokenizer(sentencepiece_model.pipeline(model), source=data)

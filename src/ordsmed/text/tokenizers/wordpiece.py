@@ -61,15 +61,15 @@ class WordPiece(Choice):
 
         texts = list(texts) if iter(texts) is texts else texts
         lowercase = True if self.lowercase is None else self.lowercase
-        signs = {name: number for number, name in enumerate(vocabulary.BERT)}
-        pipeline = vocabulary.wordpiece(signs, lowercase=lowercase, strip_accents=self.strip_accents)
-        letters, inner = _alphabet(texts, pipeline.normalizer, self.alphabet)
+        special = {name: number for number, name in enumerate(vocabulary.BERT)}
+        pipeline = vocabulary.wordpiece(special, lowercase=lowercase, strip_accents=self.strip_accents)
+        alphabet, inner = _alphabet(texts, pipeline.normalizer, self.alphabet)
         names = [*vocabulary.BERT, *(f"[unused{i}]" for i in range(self.unused))]
         # The library numbers ##x in the order of a hash table, and numbers break ties: fixed entries settle them.
-        fixed = [*names, *letters, *(f"##{letter}" for letter in inner)][: self.size]
+        fixed = [*names, *alphabet, *(f"##{character}" for character in inner)][: self.size]
         trainer = trainers.WordPieceTrainer(
             vocab_size=self.size, min_frequency=self.least, show_progress=False, special_tokens=fixed,
-            initial_alphabet=letters, limit_alphabet=len(letters),
+            initial_alphabet=alphabet, limit_alphabet=len(alphabet),
         )  # fmt: skip
         pipeline.train_from_iterator(texts, trainer)
         order = sorted(pipeline.get_vocab(with_added_tokens=False).items(), key=lambda entry: entry[1])
@@ -87,21 +87,21 @@ def _alphabet(texts: Iterable[str], normalizer: object, limit: int) -> tuple[lis
         joined = codes[1:][able[codes[1:]] & able[codes[:-1]]]
         inside += np.bincount(joined, minlength=len(inside))
     counts, inner = _normalized(seen, normalizer), _normalized(inside, normalizer)
-    kept = sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:limit])
-    return kept, [letter for letter in kept if inner.get(letter)]
+    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:limit])
+    return kept, [character for character in kept if inner.get(character)]
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[str]:
     """Texts joined by new lines, a few million characters at a time."""
-    held: list[str] = []
+    batch: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
+        batch.append(text)
         size += len(text)
         if size > BLOCK:
-            yield "\n".join(held)
-            held, size = [], 0
-    yield "\n".join(held)
+            yield "\n".join(batch)
+            batch, size = [], 0
+    yield "\n".join(batch)
 
 
 def _normalized(counts: NDArray[np.int64], normalizer: object) -> Mapping[str, int]:

@@ -30,7 +30,7 @@ class WordList(Choice):
     split: Literal["words", "spaces", None] = None
     "at white space (spaces), signs cut off too but inside words (words: don't, 3.5); not said: words if learned"
     lowercase: bool = False
-    "are capitals lost?"
+    "are capitals lost? beside a tokenizer.json only what that does"
     file: str | None = None
     "a vocab.txt (.gz), perhaps with counts, a tokenizer.json, cut as that says, or a folder: read, not learned"
 
@@ -45,15 +45,15 @@ class WordList(Choice):
         """What the user has, if `file` names it."""
         if not self.file:
             return None
-        tokenizer = Tokenizer.load(self.file, lowercase=self.lowercase, split=self.split or "spaces")
+        tokenizer = Tokenizer.load(self.file, lowercase=self.lowercase or None, split=self.split or "spaces")
         if not tokenizer.whole_words:
             raise DataError(self.file, f"is a {tokenizer.kind} tokenizer", "whole words with <S>, </S> and <UNK>")
         return tokenizer
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Count the words of texts; those left out are counted at <UNK>."""
-        signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
-        cutter = Tokenizer(vocabulary.words(signs, split=self.split or "words", lowercase=self.lowercase))
+        special = {name: number for number, name in enumerate(vocabulary.SIGNS)}
+        cutter = Tokenizer(vocabulary.words(special, split=self.split or "words", lowercase=self.lowercase))
         chunks = WordCounts(CHUNKS)  # what stands between spaces: cut once each
         for text in texts:
             chunks.add(text.replace("\n", " ").split(" "))
@@ -61,10 +61,10 @@ class WordList(Choice):
         for chunk, count in chunks.counts.items():
             for word in cutter.words(chunk):
                 counts[word] += count
-        frequent = [word for word, count in counts.items() if count >= self.least and word not in signs]
+        frequent = [word for word, count in counts.items() if count >= self.least and word not in special]
         frequent.sort(key=lambda word: (-counts[word], word))
-        del frequent[self.size - len(signs) :]
+        del frequent[self.size - len(special) :]
         seen = [counts[word] for word in frequent]
-        entries = {word: number for number, word in enumerate([*signs, *frequent])}
+        entries = {word: number for number, word in enumerate([*special, *frequent])}
         pipeline = vocabulary.words(entries, split=self.split or "words", lowercase=self.lowercase)
         return Tokenizer(pipeline, counts=[0, 0, counts.total() - sum(seen) + chunks.dropped, *seen])

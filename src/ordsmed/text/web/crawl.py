@@ -322,9 +322,9 @@ class _CrawlState:
         host.pause = max(host.pause, min(rules.delay, PATIENCE))
         return host.pause, job
 
-    def _count(self, what: str) -> None:
+    def _count(self, outcome: str) -> None:
         with self.lock:
-            self.counts[what] += 1
+            self.counts[outcome] += 1
             self.shown.add(1, f"{self.counts['got']:,} got")
 
 
@@ -335,8 +335,8 @@ def _move(job: _Job, fault_of: Callable[[str], str], target: str) -> NoReturn:
     if len(job.hops) == REDIRECTS:
         raise Failed(f"more than {REDIRECTS} redirects")
     job.hops += (target,)
-    if why := fault_of(target):
-        raise _Astray(behind(why))
+    if fault := fault_of(target):
+        raise _Astray(behind(fault))
     raise _Moved
 
 

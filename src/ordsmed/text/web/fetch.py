@@ -1,11 +1,9 @@
 """The verb `fetch`: a table of addresses -> files that are whole, checked and recorded.
 
-    squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
+squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
 
-    a file: stands as recorded? -> done
-            else .NAME.part, begun or gone on with -> size and hashes -> record -> its name -> unpacked
-
-A table is a TOML file: `title`, `licence`, `about`, `[[file]]` for each file, `[[list]]` for each list of addresses.
+a file: stands as recorded? -> done
+        else .NAME.part, begun or gone on with -> size and hashes -> record -> its name -> unpacked
 """
 
 from __future__ import annotations
@@ -18,104 +16,30 @@ import os
 import re
 import shutil
 import time
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ordsmed.base import files, menu, run, settings
-from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.base import files, run
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.say import Progress, many, size
 from ordsmed.text import read
-from ordsmed.text.web.http import BLOCK, Failed, Refused, Reply, get, retry
-from ordsmed.text.web.unpack import ENDS, inside, unpack
+from ordsmed.text.web.download import FetchOptions, drop, pull, resume_facts
+from ordsmed.text.web.fetch_tables import FetchTable, File, List, find
+from ordsmed.text.web.http import BLOCK, Failed, Refused
+from ordsmed.text.web.unpack import inside, unpack
 
 HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by how many digits they have
 RECORD = ".fetched.jsonl"
-GAIN = 1_000_000  # bytes that are worth the same number of attempts again
 HUNG = 3  # files in a row over which a host only cost time: the others are not asked of it
 PRIVATE = "`--private` allows it"
 NETWORK = "is there a network? behind a proxy set `https_proxy`; `--mirror FOLDER|URL` takes files from elsewhere"
 STALE = "remove it to fetch it again, or name another `--out`"
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of a table."""
-
-    path: str
-    "where it lies in the folder"
-    url: str
-    "its address"
-    size: int | None = None
-    "bytes"
-    sha256: str | None = None
-    "its hash"
-    sha1: str | None = None
-    "its hash"
-    md5: str | None = None
-    "its hash"
-    sums: str | None = None
-    "address of a list of hashes, `HASH  NAME` a line, that has its hash too"
-    listed: str | None = None
-    "its name in that list, or a pattern of it; as the address ends"
-    unpack: str | None = None
-    "folder (`.`: the same) into which it is unpacked: .zip, .tar, .tar.gz, .gz, ..."
-    longest: int | None = None
-    "bytes it may have at most"
-
-    def __post_init__(self) -> None:
-        for key in ("path", "unpack"):
-            if (value := getattr(self, key)) is not None and inside(value) is None:
-                raise ValueError(f"{key}: found {value!r}; wanted a place in the folder")
-        if self.unpack and not self.path.lower().endswith(ENDS):
-            raise ValueError(f"unpack: found a file {self.path}; wanted one that ends in {' '.join(ENDS)}")
-
-
-@dataclass(frozen=True)
-class List:
-    """Addresses, one a line; `#` begins a comment."""
-
-    url: str
-    "address or path of the list"
-    longest: int = 1_000_000_000
-    "bytes one of its files may have at most"
-
-
-@dataclass(frozen=True)
-class FetchTable:
-    """What a name stands for."""
-
-    title: str
-    "what it is"
-    licence: str
-    "of the files"
-    about: str = ""
-    "what else to know"
-    file: tuple[File, ...] = ()
-    "its files"
-    list: tuple[List, ...] = ()
-    "lists of further ones"
-    codes: dict[str, str] = field(default_factory=dict)
-    "of a table with XX in its name: what stands for XX where it is not what the name says"
-
-
-@dataclass(frozen=True)
-class FetchOptions:
-    """How files are fetched."""
-
-    mirror: str | None
-    allow_missing: bool
-    attempts: int
-    private: bool
-    timeout: float
-    slowest: int
-    sleep: Callable[[float], None]
 
 
 @dataclass
@@ -156,44 +80,6 @@ def fetch(
     return [_fetch(Path(out) / title, table, way) for title, table in tables]
 
 
-def listing() -> list[str]:
-    """What can be fetched by name: size, license, title."""
-    lines = []
-    for name, path in _shipped().items():
-        table = _read(path)
-        sizes = [file.size for file in table.file]
-        known = size(sum(filter(None, sizes))) if any(sizes) else "?"
-        known += " and more" if any(sizes) and not all(sizes) else ""
-        lines.append(f"  {name:<14} {known:>16}  {table.licence}: {table.title}")
-    return lines
-
-
-def find(name: str) -> tuple[str, FetchTable]:
-    """The table of a name or file, and what its folder is called."""
-    shipped = _shipped()
-    if Path(name).is_file():
-        return Path(name).stem, _read(Path(name))
-    for pattern in (key for key in shipped if key.endswith("-XX")):
-        language = name.removeprefix(pattern[:-2])
-        if language == "XX":
-            raise RecipeError(f"`{name}`", "XX stands for a language", f"a name such as {pattern[:-2]}en")
-        if name.startswith(pattern[:-2]) and re.fullmatch("[a-z]{2,}(-[a-z]+)*", language):
-            text = shipped[pattern].read_text(encoding="utf-8")
-            code = tomllib.loads(text).get("codes", {}).get(language, language.replace("-", "_"))
-            return name, settings.decode(FetchTable, tomllib.loads(text.replace("XX", code)), str(shipped[pattern]))
-    if name not in shipped:
-        raise RecipeError(f"`{name}`", "no table of addresses and no file", "", nearest(name, shipped))
-    return name, _read(shipped[name])
-
-
-def _shipped() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((menu.HOUSE / "recipes" / "fetch").glob("*.toml"))}
-
-
-def _read(path: Path) -> FetchTable:
-    return settings.decode(FetchTable, settings.read(path), str(path))
-
-
 def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
     """All files of a table; those that cannot be had are told together in the end."""
     with run.locked(folder):
@@ -205,7 +91,10 @@ def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
         for listed in table.list:
             _fetch_listed(listed, shelf)
     if shelf.first:
-        raise _failure(shelf)
+        number = shelf.missing.total()
+        there = f"{shelf.got + shelf.stood:,} are there and stay"
+        problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
+        raise shelf.first if number == 1 else RunError(folder, problem, "", f"the first: {shelf.first}")
     if shelf.missing and not shelf.got + shelf.stood:
         raise RunError(
             folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", shelf.remedy
@@ -254,17 +143,6 @@ def _way_out(error: Failed) -> str:
     return NETWORK if error.unreached else "try again later" if error.again else ""
 
 
-def _failure(shelf: Shelf) -> OrdsmedError:
-    """The one complaint at the end."""
-    assert shelf.first is not None
-    number = shelf.missing.total()
-    if number == 1:
-        return shelf.first
-    there = f"{shelf.got + shelf.stood:,} are there and stay"
-    problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
-    return RunError(shelf.folder, problem, "", f"the first: {shelf.first}")
-
-
 def _reasons(shelf: Shelf) -> str:
     return f" ({', '.join(f'{reason}: {number:,}' for reason, number in shelf.missing.most_common(5))})"
 
@@ -272,7 +150,7 @@ def _reasons(shelf: Shelf) -> str:
 def _have(file: File, shelf: Shelf) -> None:
     """A file in its place, fetched and unpacked if need be."""
     place = shelf.folder / file.path
-    if _stands(place, file, shelf):
+    if _is_there(place, file, shelf):
         shelf.stood += 1
     else:
         _bring(place, file, shelf)
@@ -281,10 +159,10 @@ def _have(file: File, shelf: Shelf) -> None:
     if file.unpack is not None:
         known = shelf.record[file.path]
         brought = known.get("unpacked", {})
-        unpack(place, shelf.folder / file.unpack, brought, lambda found: _append({**known, "unpacked": found}, shelf))
+        unpack(place, shelf.folder / file.unpack, brought, lambda names: _append({**known, "unpacked": names}, shelf))
 
 
-def _stands(place: Path, file: File, shelf: Shelf) -> bool:
+def _is_there(place: Path, file: File, shelf: Shelf) -> bool:
     """Is the file there, and is it the one that is wanted?"""
     if not place.exists():
         return False
@@ -310,17 +188,17 @@ def _bring(place: Path, file: File, shelf: Shelf) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
     wanted = _wanted(file, shelf)
     _download(file, part, shelf)
-    tag = _begun(part).get("tag")
+    tag = resume_facts(part).get("tag")
     try:
         sha256 = _check(part, place, wanted, file.size)
     except DataError:
-        _drop(part)
+        drop(part)
         raise
     with files.survive_disk(place):
         files.sync(part)
         _note(file, part, sha256, tag, shelf)
         part.replace(place)
-        _drop(part)
+        drop(part)
         files.sync(place.parent)
 
 
@@ -333,8 +211,8 @@ def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) 
     digests = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
     with path.open("rb") as file:
         while block := file.read(BLOCK):
-            for one in digests.values():
-                one.update(block)
+            for digest_of_kind in digests.values():
+                digest_of_kind.update(block)
     for kind, digest in wanted.items():
         if digests[kind].hexdigest() != digest.lower():
             raise DataError(place, f"{kind} {digests[kind].hexdigest()}", digest, remedy)
@@ -362,10 +240,10 @@ def _sums(file: File, url: str, shelf: Shelf) -> str:
     try:
         _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
     except Failed as error:
-        why = f"its list of hashes, {_last(url)}: {error.reason}"
-        raise type(error)(why, again=error.again, wait=error.wait, unreached=error.unreached) from None
+        reason = f"its list of hashes, {_last(url)}: {error.reason}"
+        raise type(error)(reason, again=error.again, wait=error.wait, unreached=error.unreached) from None
     text = part.read_text(encoding="utf-8", errors="replace")
-    _drop(part)
+    drop(part)
     return text
 
 
@@ -376,12 +254,17 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
         host = "" if isinstance(source, Path) else urlsplit(source).netloc
         try:
             if isinstance(source, Path):
-                return _copy(source, part)
+                if not source.is_file():
+                    raise Failed("not in the mirror")
+                with files.survive_disk(part):
+                    drop(part)
+                    shutil.copyfile(source, part)
+                return
             if shelf.hung[host] >= HUNG:
                 raise Failed("not asked: its host hangs", again=True)
-            _pull(source, part, file, shelf.way)
+            pull(source, part, file, shelf.way)
             shelf.hung[host] = 0
-            return None
+            return
         except Failed as error:
             shelf.hung[host] += error.unreached or error.reason in ("timed out", "too slow")
             failures.append(error)
@@ -392,118 +275,10 @@ def _sources(file: File, shelf: Shelf) -> list[str | Path]:
     mirror = shelf.way.mirror
     if mirror is None:
         return [file.url]
-    own, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
+    named, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
     if "://" in mirror:
-        return [f"{mirror.rstrip('/')}/{place}" for place in (own, general)]
-    return [Path(mirror) / place for place in (own, unquote(general)) if inside(place)]
-
-
-def _copy(source: Path, part: Path) -> None:
-    if not source.is_file():
-        raise Failed("not in the mirror")
-    with files.survive_disk(part):
-        _drop(part)
-        shutil.copyfile(source, part)
-
-
-def _pull(url: str, part: Path, file: File, way: FetchOptions) -> None:
-    """An attempt goes on where the last one was cut off, and new ones are granted while bytes come."""
-    while True:
-        before = _length(part)
-        try:
-            return retry(way.attempts, lambda: _once(url, part, file, way), sleep=way.sleep)
-        except Failed as error:
-            if not error.again or _length(part) - before < GAIN:
-                raise
-
-
-def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
-    begun, start, headers = _begun(part), _length(part), {}
-    if start and begun.get("url") == url:
-        headers = {"Range": f"bytes={start}-", "If-Range": begun["tag"]}
-    with get(url, headers=headers, timeout=way.timeout, private=way.private) as reply:
-        span = reply.headers.get("Content-Range", "")
-        if reply.status == 416 and span == f"bytes */{start}":
-            return  # it was whole
-        if reply.status == 206 and span.startswith(f"bytes {start}-") and _tag(reply) in (None, begun.get("tag")):
-            _save(reply, url, part, start, file, way)
-        elif reply.status == 200:
-            _save(reply, url, part, 0, file, way)
-        elif reply.status in (206, 416):
-            _drop(part)
-            raise Failed(f"HTTP {reply.status}", again=True)
-        else:
-            failure = reply.failure()
-            failure.again |= reply.status == 403  # some servers say that to whoever comes too often
-            raise failure
-
-
-def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: FetchOptions) -> None:
-    """Write a body behind the first `start` bytes."""
-    packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers take that for a Content-Encoding
-    coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
-    length = reply.headers.get("Content-Length", "")
-    total = start + int(length) if length.isdecimal() and not coded else file.size or 0
-    if file.size is not None and total != file.size:
-        raise DataError(url, many(total, "byte"), f"{file.size:,}", "mend the table")
-    limit = file.size if file.size is not None else file.longest
-    with files.survive_disk(part), part.open("ab" if start else "wb") as written:
-        if not start:
-            _begin(part, url, None if coded else _tag(reply))
-        longest = None if limit is None else max(limit - start, 0)
-        with Progress(f"fetch {file.path}", total / 1e6, "MB", done=start / 1e6) as shown:
-            try:
-                for block in _lively(reply.blocks(longest, packed=packed), way):
-                    written.write(block)
-                    shown.add(len(block) / 1e6)
-            except Failed as error:
-                if not error.again:  # what came is of no use
-                    _drop(part)
-                raise
-
-
-def _lively(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
-    """Give up a body that only trickles."""
-    began, came = time.monotonic(), 0
-    for block in blocks:
-        came += len(block)
-        passed = time.monotonic() - began
-        if passed > way.timeout:
-            if came < way.slowest * passed:
-                raise Failed("too slow", again=True)
-            began, came = time.monotonic(), 0
-        yield block
-
-
-def _tag(reply: Reply) -> str | None:
-    """By what a server knows that a file is still the same."""
-    tag = reply.headers.get("ETag")
-    return tag if tag and not tag.startswith("W/") else reply.headers.get("Last-Modified")
-
-
-def _begin(part: Path, url: str, tag: str | None) -> None:
-    """Note whose first bytes these are; without a tag nobody can go on with them."""
-    if tag:
-        files.write_json(_beside(part), {"url": url, "tag": tag})
-    else:
-        _beside(part).unlink(missing_ok=True)
-
-
-def _begun(part: Path) -> dict[str, Any]:
-    return files.read_json(_beside(part)) if _beside(part).exists() else {}
-
-
-def _beside(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
-def _drop(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    _beside(part).unlink(missing_ok=True)
-
-
-def _length(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0
+        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general)]
+    return [Path(mirror) / place for place in (named, unquote(general)) if inside(place)]
 
 
 def _last(url: str) -> str:

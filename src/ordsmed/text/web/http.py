@@ -237,8 +237,8 @@ def _connected(proxy: SplitResult, timeout: float) -> socket.socket:
     try:
         return _connect(_addresses(proxy.hostname or "", proxy.port or 80, True), timeout)
     except OSError as error:
-        why = _failure(error)
-        raise Failed(f"the proxy {proxy.hostname}: {why.reason}", again=why.again, unreached=True) from None
+        failure = _failure(error)
+        raise Failed(f"the proxy {proxy.hostname}: {failure.reason}", again=failure.again, unreached=True) from None
 
 
 def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float) -> None:
@@ -289,7 +289,7 @@ def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         if address in ipaddress.ip_network("64:ff9b::/96"):  # translated by the network
             inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if any(inner):
-            return all(public(one) for one in inner if one is not None)
+            return all(public(address_inside) for address_inside in inner if address_inside is not None)
         if address.is_site_local:
             return False
     return address.is_global and not address.is_multicast and not address.is_reserved

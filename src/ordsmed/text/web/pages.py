@@ -99,7 +99,7 @@ class Outcomes:
                 remedy = "remove that line: its address is tried again"
                 raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
             part, byte, length = text.get("place", (0, 0, 0))
-            why = (text.get("reason", ""), text.get("again", False))
+            reason = (text.get("reason", ""), text.get("again", False))
             final = text.get("final", "") if self.fault_of else ""
             fault = self.fault_of(final) if self.fault_of and final else ""
             if length and byte + length > self.sizes.get(part, 0):
@@ -113,11 +113,11 @@ class Outcomes:
                 yield key, 0, 0, 0, 0, 0
                 continue
             if fault or not length:
-                why = (behind(fault), False) if fault else why
-                if why not in codes:
-                    codes[why] = len(self.reasons)
-                    self.reasons.append(why)
-                yield key, 0, 0, 0, codes[why], tries
+                reason = (behind(fault), False) if fault else reason
+                if reason not in codes:
+                    codes[reason] = len(self.reasons)
+                    self.reasons.append(reason)
+                yield key, 0, 0, 0, codes[reason], tries
 
 
 class Pages:
@@ -203,9 +203,9 @@ class Pages:
             self._part.close()
 
 
-def behind(why: str) -> str:
+def behind(fault: str) -> str:
     """Why there is no page: the rules leave out where redirects lead."""
-    return f"{why} behind a redirect"
+    return f"{fault} behind a redirect"
 
 
 def lay_out(
@@ -215,9 +215,9 @@ def lay_out(
     outcomes, missing = Outcomes(folder, fault_of), Counter[str]()
     with writing(order) as file:
         for batch in _batches(urls, BATCH):
-            slots, why = outcomes.find(batch)
+            slots, codes = outcomes.find(batch)
             file.write(slots.tobytes())
-            for code, count in zip(*np.unique(why[slots["length"] == 0], return_counts=True), strict=True):
+            for code, count in zip(*np.unique(codes[slots["length"] == 0], return_counts=True), strict=True):
                 missing[outcomes.reasons[code][0]] += int(count)
     return missing
 

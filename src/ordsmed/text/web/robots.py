@@ -40,18 +40,18 @@ class Pattern:
 
     def match(self, path: bytes) -> bool:
         """Does it fit a path with its query?"""
-        first, *others = self.parts
+        first, *rest = self.parts
         if not path.startswith(first):
             return False
         at, end = len(first), len(path)
-        if self.whole and others:
-            last = others.pop()
+        if self.whole and rest:
+            last = rest.pop()
             end -= len(last)
             if not path.endswith(last):
                 return False
         elif self.whole:
             return at == end
-        for part in others:
+        for part in rest:
             start = path.find(part, at)
             if start < 0:
                 return False

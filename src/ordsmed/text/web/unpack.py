@@ -36,10 +36,10 @@ def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable
     """
     if brought and all((into / name).is_file() and _size(into / name) == size for name, size in brought.items()):
         return
-    beside = archive.with_name(f".{archive.name}.unpacked")
-    shutil.rmtree(beside, ignore_errors=True)
+    scratch = archive.with_name(f".{archive.name}.unpacked")
+    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        names = _spread(archive, beside)
+        names = _write_members(archive, scratch)
         for name in names:
             if (into / name).exists() and name not in brought:
                 raise DataError(into / name, f"stands here, and {archive.name} has a file of that name", "", "move it")
@@ -47,9 +47,9 @@ def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable
         with files.survive_disk(into):
             for name in names:
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
-                (beside / name).replace(into / name)
+                (scratch / name).replace(into / name)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def inside(name: str) -> str | None:
@@ -63,7 +63,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _spread(archive: Path, beside: Path) -> dict[str, int]:
+def _write_members(archive: Path, folder: Path) -> dict[str, int]:
     """Write the members of an archive below a folder; their sizes by name."""
     sizes: dict[str, int] = {}
     left = _size(archive) * DENSEST + (1 << 20)
@@ -72,15 +72,15 @@ def _spread(archive: Path, beside: Path) -> dict[str, int]:
             continue
         if (safe := inside(name)) is None:
             raise DataError(archive, f"holds {name!r}", "files below its folder only", UNPACKED)
-        with files.survive_disk(beside):
-            (beside / safe).parent.mkdir(parents=True, exist_ok=True)
-            with (beside / safe).open("wb") as written:
+        with files.survive_disk(folder):
+            (folder / safe).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / safe).open("wb") as written:
                 for block in blocks:
                     left -= len(block)
                     if left < 0:
                         raise DataError(archive, f"unpacks to more than {DENSEST} times its size", "", UNPACKED)
                     written.write(block)
-            sizes[safe] = _size(beside / safe)
+            sizes[safe] = _size(folder / safe)
     return sizes
 
 

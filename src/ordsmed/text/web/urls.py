@@ -87,9 +87,9 @@ def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], priva
     seen, fault = Seen(), _fault_of(rules, private)
     for link in (link for path in paths for link in _links(path, rules, left_out)):
         url, host = spelled(link)
-        why = fault(link, url, host) or ("" if seen.add(number(url)) else "duplicate address")
-        if why:
-            left_out[why] += 1
+        fault_found = fault(link, url, host) or ("" if seen.add(number(url)) else "duplicate address")
+        if fault_found:
+            left_out[fault_found] += 1
         else:
             yield url
 
@@ -119,7 +119,7 @@ def write_list(
             file.write(f"{url}\n".encode("ascii"))
             count += 1
             shown.add(1)
-    gone = ", ".join(f"{number_:,} {why}" for why, number_ in left_out.most_common())
+    gone = ", ".join(f"{number_:,} {reason}" for reason, number_ in left_out.most_common())
     return [f"{out}: {many(count, 'address')}" + (f"; left out: {gone}" if gone else "")]
 
 
@@ -189,7 +189,7 @@ def _fault_of(rules: Rules, private: bool) -> Callable[[str, str, str], str]:
 
 
 def _blacklists(rules: Rules) -> list[Path]:
-    return [path for given in rules.blacklist for path in ([USUAL] if given == "usual" else read.files(given))]
+    return [path for name in rules.blacklist for path in ([USUAL] if name == "usual" else read.files(name))]
 
 
 def _names(path: Path) -> Iterator[str]:
@@ -216,8 +216,8 @@ def _links(path: Path, rules: Rules, left_out: Counter[str]) -> Iterator[str]:
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             left_out["bad JSON"] += 1
             continue
-        if why := _unfit(record, rules):
-            left_out[why] += 1
+        if reason := _unfit(record, rules):
+            left_out[reason] += 1
         else:
             yield str(record["url"]).strip().replace("&amp;", "&")  # so the older dumps write them
 
@@ -229,14 +229,14 @@ class _Submission(TypedDict, total=False):
     over_18: bool | None
 
 
-def _unfit(found: _Submission, rules: Rules) -> str:
-    if found.get("is_self"):
+def _unfit(submission: _Submission, rules: Rules) -> str:
+    if submission.get("is_self"):
         return "self post"
-    if (found.get("score") or 0) < rules.score:
+    if (submission.get("score") or 0) < rules.score:
         return "low score"
-    if found.get("over_18") and not rules.over_18:
+    if submission.get("over_18") and not rules.over_18:
         return "over 18"
-    return "" if found.get("url") else "no address"
+    return "" if submission.get("url") else "no address"
 
 
 def _host(name: str) -> str:
