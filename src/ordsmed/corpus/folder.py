@@ -138,9 +138,8 @@ def documents(path: Path) -> Iterator[Document]:
                     yield decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     problem = str(error) if line.endswith(b"\n") else "the last line is cut off"
-                    raise DataError(
-                        f"{path}:{number}", problem, "one document a line", "make the corpus again"
-                    ) from None
+                    remedy = "make the corpus again"
+                    raise DataError(f"{path}:{number}", problem, "one document a line", remedy) from None
     except FileNotFoundError:
         raise DataError(path, "no such file", "a part of a corpus", "make the corpus again") from None
 

@@ -299,9 +299,8 @@ def _json_lines(path: Path) -> Iterator[str]:
             try:
                 yield from _strings(_parsed(line))
             except ValueError as error:
-                raise DataError(
-                    f"{path}:{number}", f"bad JSON: {error}", "one JSON value a line", "mend or remove the line"
-                ) from None
+                remedy = "mend or remove the line"
+                raise DataError(f"{path}:{number}", f"bad JSON: {error}", "one JSON value a line", remedy) from None
 
 
 def _parsed(text: str) -> object:

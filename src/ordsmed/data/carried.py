@@ -240,9 +240,8 @@ def _shared(weights: Sequence[float], streams: int) -> Ints:
     if not all(0 < weight < float("inf") for weight in weights):
         raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
     if streams < len(weights):
-        raise RecipeError(
-            "batch", f"found {streams} streams for {len(weights)} sources", "one stream a source, or more"
-        )
+        problem = f"found {streams} streams for {len(weights)} sources"
+        raise RecipeError("batch", problem, "one stream a source, or more")
     share = np.asarray(weights, np.float64) / sum(weights)
     ends = np.rint(np.cumsum(share) * (streams - len(weights))).astype(np.int64)
     return np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0) + 1)

@@ -246,12 +246,8 @@ class Encoded:
         """The one it was encoded with."""
         tokenizer = Tokenizer.load(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.facts["tokenizer"]:
-            raise DataError(
-                self.folder / "tokenizer",
-                f"tokenizer {tokenizer.fingerprint}",
-                f"{self.facts['tokenizer']}, the store's",
-                "encode again",
-            )
+            wanted = f"{self.facts['tokenizer']}, the store's"
+            raise DataError(self.folder / "tokenizer", f"tokenizer {tokenizer.fingerprint}", wanted, "encode again")
         return tokenizer
 
     @functools.cached_property

@@ -99,9 +99,8 @@ class QuestionWindows:
 def windows(questions: Ints, contexts: Ints, limits: Limits, specials: int) -> QuestionWindows:
     """The windows for questions and contexts of so many tokens, [Q] each, in rows with so many special tokens."""
     if limits.length <= specials:
-        raise RecipeError(
-            "length", f"{limits.length}, of which {specials} are special tokens", f"{specials + 1} or more"
-        )
+        problem = f"{limits.length}, of which {specials} are special tokens"
+        raise RecipeError("length", problem, f"{specials + 1} or more")
     wanted = np.minimum(questions, limits.longest_question)
     kept = np.minimum(wanted, limits.length - specials - 1)
     rooms = limits.length - specials - kept

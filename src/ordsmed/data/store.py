@@ -67,9 +67,8 @@ class Store:
         index, tokens = (prefix.with_name(prefix.name + end) for end in (".idx", ".bin"))
         for path in (index, tokens):
             if not path.is_file():
-                raise DataError(
-                    path, "no such file", "a store: PREFIX.bin and PREFIX.idx", "make it with `ordsmed encode`"
-                )
+                problem = "no such file"
+                raise DataError(path, problem, "a store: PREFIX.bin and PREFIX.idx", "make it with `ordsmed encode`")
         with index.open("rb") as file:
             head = file.read(9)
         read = _read_old if head.startswith(OLD) else _read_index
@@ -135,24 +134,16 @@ class Store:
         if lexicon is None:
             return ids
         if ids.max() >= len(lexicon):
-            raise DataError(
-                f"{self.prefix}.bin",
-                f"holds the word {int(ids.max())}",
-                f"words below {len(lexicon)}, the lexicon's",
-                "copy or encode it again",
-            )
+            wanted = f"words below {len(lexicon)}, the lexicon's"
+            raise DataError(f"{self.prefix}.bin", f"holds the word {int(ids.max())}", wanted, "copy or encode it again")
         return np.where(ids < lexicon.known, ids, lexicon.unknown)
 
     def _widened(self, counts: Ints) -> Ints:
         if self.vocabulary is None:
             return counts
         if counts[self.vocabulary :].any():
-            raise DataError(
-                f"{self.prefix}.bin",
-                f"holds the id {int(np.flatnonzero(counts)[-1])}",
-                f"ids below {self.vocabulary}, the tokenizer's pieces",
-                "encode again with this tokenizer",
-            )
+            wanted, remedy = f"ids below {self.vocabulary}, the tokenizer's pieces", "encode again with this tokenizer"
+            raise DataError(f"{self.prefix}.bin", f"holds the id {int(np.flatnonzero(counts)[-1])}", wanted, remedy)
         return np.pad(counts, (0, max(0, self.vocabulary - len(counts))))[: self.vocabulary]
 
     def _check(self, index: Path, tokens: Path) -> None:
@@ -160,17 +151,12 @@ class Store:
         size, on_disk = self.tokens.dtype.itemsize, tokens.stat().st_size
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
         if on_disk != wanted:
-            raise DataError(
-                tokens, f"{on_disk} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again"
-            )
+            problem = f"{on_disk} bytes"
+            raise DataError(tokens, problem, f"{wanted} bytes as {index.name} says", "copy or encode it again")
         limit = len(self.lexicon) if self.lexicon else self.vocabulary
         if limit and self.token_count and (highest := int(self.tokens[:FIRST].max())) >= limit:
-            raise DataError(
-                tokens,
-                f"holds the id {highest}",
-                f"ids below {limit}, in little-endian order",
-                "copy or encode it again",
-            )
+            remedy = "copy or encode it again"
+            raise DataError(tokens, f"holds the id {highest}", f"ids below {limit}, in little-endian order", remedy)
         ordered = len(self.documents) and self.documents[0] == 0 and self.documents[-1] == self.sequence_count
         if not ordered:
             raise DataError(
@@ -346,9 +332,8 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
     if version == 1 << 56:
         raise DataError(path, "big-endian numbers", "little-endian ones, on any machine", "encode again")
     if version != 1 or code not in CODES:
-        raise DataError(
-            path, f"version {version}, type code {code}", f"version 1, integers: {sorted(CODES)}", "encode again"
-        )
+        problem = f"version {version}, type code {code}"
+        raise DataError(path, problem, f"version 1, integers: {sorted(CODES)}", "encode again")
     wanted, size = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
     if size not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
         raise DataError(path, f"{size} bytes", f"{wanted} bytes as its head says", "copy or encode it again")

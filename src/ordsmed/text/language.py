@@ -12,9 +12,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ordsmed.base.errors import RecipeError, nearest
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
 
 _LANGUAGES = """
     ace af am an ar ary arz as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu ext fa fi fo fr fuv fy
@@ -69,7 +72,7 @@ def members(codes: Iterable[str]) -> frozenset[str]:
 
 
 @functools.cache
-def _identifier() -> Any:
+def _identifier() -> LanguageIdentifier:
     try:
         from py3langid import langid
     except ImportError:

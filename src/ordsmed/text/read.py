@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import glob
+import io
 import sys
 import threading
 import zlib
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
@@ -221,9 +222,8 @@ def _encoding(sample: bytes, place: object, declared: str | None) -> str:
     if declared not in (None, "utf-8"):
         known = encodings.guess(sample, len(sample) < encodings.SAMPLE) if declared == encodings.AUTO else declared
         if known is None:
-            raise DataError(
-                place, "in an encoding that its letters do not tell", "", 'set `encoding`, such as "cp1252"'
-            )
+            problem = "in an encoding that its letters do not tell"
+            raise DataError(place, problem, "", 'set `encoding`, such as "cp1252"')
         if known != "utf-8":
             tally().encodings[known] += 1
         return known
@@ -259,9 +259,8 @@ def _from_utf8(
         except DataError as error:
             raise DataError(error.place, error.found, error.wanted, _of_another(data, declared, errors)) from None
         if (b"\x1b$" in data or b"~{" in data) and (encoding := encodings.escaped(data)):
-            raise DataError(
-                place, f"is {encoding.upper()}, which is written in ASCII", "text in UTF-8", _remedy(declared, encoding)
-            )
+            problem = f"is {encoding.upper()}, which is written in ASCII"
+            raise DataError(place, problem, "text in UTF-8", _remedy(declared, encoding))
         at, rest = at + used, data[used:]
         if text:
             yield text
@@ -296,9 +295,8 @@ codecs.register_error("ordsmed.counted", _counted)
 def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
     """The bytes of a file, unpacked where its name ends in .gz .bz2 .xz .zst; 0 `densest`: however much that is."""
     if path.name.lower().endswith(ARCHIVES):
-        raise DataError(
-            path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", "unpack it first"
-        )
+        remedy = "unpack it first"
+        raise DataError(path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", remedy)
     counted, seen, density = tally(), 0, Density(path, densest)
     unpack = _unpackers().get(path.suffix.lower(), _plain)
     try:
@@ -332,12 +330,8 @@ def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) ->
             failed.append(error)
     if errors == "strict":
         at, reason = failed[0].start, failed[0].reason
-        raise DataError(
-            place,
-            f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {reason})",
-            f"text in {' or '.join(encodings)}",
-            'convert it, or set errors = "replace"',
-        )
+        problem = f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {reason})"
+        raise DataError(place, problem, f"text in {' or '.join(encodings)}", 'convert it, or set errors = "replace"')
     text = data.decode(encodings[0], "replace").removeprefix("\ufeff")
     tally().replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
     return text, encodings[0]
@@ -380,12 +374,8 @@ def _expand(name: str) -> list[Path]:
         paths = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
     if not paths:
         problem = "a folder without files" if path.is_dir() else "no such file or folder"
-        raise DataError(
-            name,
-            problem,
-            "a file, a folder or a pattern such as texts/*.txt.gz",
-            fetching(name) or "relative paths are from the current folder",
-        )
+        remedy = fetching(name) or "relative paths are from the current folder"
+        raise DataError(name, problem, "a file, a folder or a pattern such as texts/*.txt.gz", remedy)
     return sorted(paths)
 
 
@@ -417,9 +407,8 @@ def _decode(data: bytes, final: bool, errors: Errors | None, place: object, at: 
     except UnicodeDecodeError as error:
         if errors != "replace":
             where = f"byte {at + error.start:,}{' (unpacked)' * packed}"
-            raise DataError(
-                place, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8"
-            ) from None
+            problem = f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})"
+            raise DataError(place, problem, "text in UTF-8") from None
     text, used = codecs.utf_8_decode(data, "replace", final)
     tally().replaced += text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
     return text, used
@@ -434,7 +423,7 @@ def _unpackers() -> dict[str, Callable[[IO[bytes]], Iterator[bytes]]]:
     return {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": zstandard_blocks}
 
 
-def _plain(file: Any) -> Iterator[bytes]:
+def _plain(file: IO[bytes] | io.BufferedIOBase) -> Iterator[bytes]:
     while block := file.read(BLOCK):
         yield block
 

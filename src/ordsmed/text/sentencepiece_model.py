@@ -23,6 +23,8 @@ from ordsmed.base.errors import DataError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Pipeline
+    from tokenizers.normalizers import Normalizer
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 MODEL, LIST = "spiece.model", "spiece.vocab"  # beside a tokenizer.json that was made of them
 NAMES = (MODEL, "tokenizer.model", "sentencepiece.bpe.model", "spm.model")  # as others call it
@@ -207,7 +209,7 @@ def _merges(model: SentencePieceModel) -> Iterator[tuple[str, str]]:
                 yield piece[:at], piece[at:]
 
 
-def _pre_tokenizer(model: SentencePieceModel) -> Any:
+def _pre_tokenizer(model: SentencePieceModel) -> PreTokenizer:
     """Blanks become signs, one before the text; own pieces stand alone; words apart where no piece spans two."""
     from tokenizers import Regex, pre_tokenizers
 
@@ -224,7 +226,7 @@ def _pre_tokenizer(model: SentencePieceModel) -> Any:
     return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
 
 
-def _normalizer(model: SentencePieceModel, place: object) -> Any:
+def _normalizer(model: SentencePieceModel, place: object) -> Normalizer:
     from tokenizers import Regex, normalizers
 
     replace = normalizers.Replace
@@ -278,7 +280,7 @@ def _class(characters: list[str]) -> str:
     return "[" + ("".join(rf"\x{{{ord(character):x}}}" for character in characters) or _GONE) + "]"
 
 
-def _unlike(normalizer: Any, rules: dict[str, str]) -> dict[str, str]:
+def _unlike(normalizer: Normalizer, rules: dict[str, str]) -> dict[str, str]:
     """The rules that a normalizer does not follow; all are asked at once."""
     between = "\u0378"  # no character
     done = normalizer.normalize_str(between.join(rules)).split(between)

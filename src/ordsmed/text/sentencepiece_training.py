@@ -9,7 +9,7 @@ import io
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from types import ModuleType
 
 from ordsmed.base.binary import proto
 from ordsmed.base.errors import RecipeError
@@ -22,7 +22,7 @@ THREADS = 16  # the library's own number: sums, and so pieces, depend on it and 
 STEP = 2.0**-7  # of scores: nine digits write them, and float32, which the library sums in, is exact up to 2^17
 
 
-def train(texts: Iterable[str], place: str = "tokenizer", **settings: Any) -> bytes:
+def train(texts: Iterable[str], place: str = "tokenizer", **settings: object) -> bytes:
     """The .model of a vocabulary, by the library's names of settings; the same texts give the same bytes."""
     library = _library()
     counts = WordCounts(WORDS)
@@ -78,7 +78,7 @@ def _words(text: str) -> Iterator[str]:
             yield from (word[at : at + LONGEST] for at in range(0, len(word), LONGEST))
 
 
-def _library() -> Any:
+def _library() -> ModuleType:
     """The package, or how to get it."""
     try:
         import sentencepiece

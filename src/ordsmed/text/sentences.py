@@ -214,9 +214,8 @@ def _united(lines: list[str], known: dict[str, list[int]]) -> tuple[str, list[in
         breaks = [int(n) for n in known.get(WITHIN, ())]
     except TypeError:
         problem = f"`{BETWEEN}` holds {str(known)[:60]}"
-        raise DataError(
-            "presplit text", problem, "white space and the numbers of sentences", "write it again"
-        ) from None
+        remedy = "write it again"
+        raise DataError("presplit text", problem, "white space and the numbers of sentences", remedy) from None
     pieces, ends, at = list[str](), list[int](), 0
     for number, line in enumerate(lines):
         blank = blanks.get(number, joint(lines[number - 1]) if number else "")
@@ -350,9 +349,8 @@ def _blingfire() -> Splitter:
     try:
         import blingfire
     except ImportError:
-        raise RecipeError(
-            "sentences", "`blingfire` is not installed", "", "`pip install blingfire`, or use `rules`"
-        ) from None
+        problem = "`blingfire` is not installed"
+        raise RecipeError("sentences", problem, "", "`pip install blingfire`, or use `rules`") from None
 
     def split(text: str) -> list[int]:
         if not (stop := whole(text)):
@@ -369,20 +367,15 @@ def _plug(name: str) -> Splitter:
     try:
         function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise RecipeError(
-            "sentences", f"`{name}`: {error}", "package.module:function", "put its folder on PYTHONPATH or install it"
-        ) from None
+        remedy = "put its folder on PYTHONPATH or install it"
+        raise RecipeError("sentences", f"`{name}`: {error}", "package.module:function", remedy) from None
 
     def split(text: str) -> list[int]:
         ends = list(function(text))
         steps = zip([0, *ends], ends, strict=False)
         if (ends[-1:] or [0]) != [len(text.rstrip())] or not all(isinstance(b, int) and a < b for a, b in steps):
-            raise DataError(
-                name,
-                f"returned {str(ends)[:60]}",
-                f"rising end offsets, the last {len(text.rstrip())}",
-                "mend the function",
-            )
+            problem = f"returned {str(ends)[:60]}"
+            raise DataError(name, problem, f"rising end offsets, the last {len(text.rstrip())}", "mend the function")
         return ends
 
     return split

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ordsmed.text import sentencepiece_model, vocabulary
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Pipeline
+    from tokenizers.processors import PostProcessor
 
 Ids = NDArray[np.integer[Any]]
 ROLES = {
@@ -62,7 +63,7 @@ class Tokenizer:
         self.special: frozenset[int] = frozenset(added | set(self.roles.values()))
 
     @staticmethod
-    def load(path: str | Path | Sequence[str | Path], **how: Any) -> Tokenizer:
+    def load(path: str | Path | Sequence[str | Path], **how: Unpack[vocabulary.How]) -> Tokenizer:
         """From a folder, a file, or files that belong together; see `vocabulary.read` for the kinds and for `how`."""
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         pipeline = vocabulary.read(paths, **how)
@@ -258,7 +259,7 @@ class Tokenizer:
                 first[number], last[number] = border(piece)
         return first, last
 
-    def _border(self) -> Any:
+    def _border(self) -> Callable[[str], tuple[int, int]]:
         if self.byte_level:
             return _byte_border
         steps = _parts(self.about["pre_tokenizer"])
@@ -327,7 +328,7 @@ def _class(character: str) -> int:
     return LETTER if half or character.isalpha() else DIGIT if character.isnumeric() else OTHER
 
 
-def _post_processor(described: dict[str, Any] | None) -> Any:
+def _post_processor(described: dict[str, Any] | None) -> PostProcessor:
     """What frames texts, of its description."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers.models import WordLevel
@@ -344,7 +345,7 @@ def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [part for s in inner for part in _parts(s)] if inner else [step]
 
 
-def _said(value: Any) -> Any:
+def _said(value: object) -> object:
     """Without what is null, so that a newer library's new field changes no fingerprint."""
     if isinstance(value, dict):
         return {k: _said(v) for k, v in value.items() if v is not None}

@@ -15,7 +15,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
@@ -35,6 +35,17 @@ LISTS = (".txt", ".tsv", ".gz")
 FIRST = 10  # lines among which the signs of a word vocabulary stand
 FILLER = "!!!MAXTERMID"  # a line of Google's word vocabulary that is no word
 Split = Literal["words", "spaces"]
+
+
+class How(TypedDict, total=False):
+    """What settings may say of how a vocabulary is read."""
+
+    lowercase: bool | None
+    strip_accents: bool | None
+    split: Split | None
+    special: tuple[str, ...]
+
+
 # Letters, marks, digits and what is invisible between them make words, and so do the few signs that join two of these;
 # any other sign stands alone or with its own like. A space without width (Thai, Khmer) is white space.
 _LETTER = r"[\p{L}\p{M}\p{N}[\p{Cf}&&[^\x{200B}]]]"
@@ -71,21 +82,16 @@ def read(
     if pieces and merges:
         return _byte_level(pieces[0], merges[0], listing[0] if listing else None)
     if pieces or merges:
-        raise DataError(
-            (pieces or merges)[0], "is half of a byte-level vocabulary", " and ".join(map(" or ".join, _HALVES))
-        )
+        problem = "is half of a byte-level vocabulary"
+        raise DataError((pieces or merges)[0], problem, " and ".join(map(" or ".join, _HALVES)))
     if not listing:
         raise DataError(", ".join(map(str, paths)), "holds no tokenizer", KNOWN)
     if split or _has_ends(listing[0]):
         entries = {word: number for number, word in enumerate(_entries(listing[0])[0])}
         return words(entries, split=split or "spaces", lowercase=bool(lowercase))
     if _is_frequencies(listing[0]):
-        raise DataError(
-            listing[0],
-            "is a list of frequencies (fairseq's) and no vocabulary",
-            KNOWN,
-            "put encoder.json and vocab.bpe beside it",
-        )
+        remedy = "put encoder.json and vocab.bpe beside it"
+        raise DataError(listing[0], "is a list of frequencies (fairseq's) and no vocabulary", KNOWN, remedy)
     return _wordpiece_file(listing[0], lowercase, strip_accents)
 
 

@@ -73,11 +73,7 @@ def _decode_slowly(line: str, place: str, errors: read.Errors, reason: str) -> o
     if not count:
         return record
     if errors == "strict":
-        raise DataError(
-            place,
-            f"{count} lone surrogates (\\ud800 to \\udfff)",
-            "whole characters",
-            'mend it, or set errors = "replace"',
-        )
+        problem = f"{count} lone surrogates (\\ud800 to \\udfff)"
+        raise DataError(place, problem, "whole characters", 'mend it, or set errors = "replace"')
     read.tally().replaced += count
     return json.loads(lone.sub("\ufffd", repr_free))

@@ -52,9 +52,8 @@ class Mds(FileSource, Choice):
         columns = dict(zip(shard["column_names"], shard["column_encodings"], strict=True))
         if columns.get(self.text_key) != "str":
             columns_there = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
-            raise DataError(
-                piece.path, f"has no text in `{self.text_key}`", f"one of {columns_there}", "set `text_key`"
-            )
+            problem = f"has no text in `{self.text_key}`"
+            raise DataError(piece.path, problem, f"one of {columns_there}", "set `text_key`")
         data = _unpacked(piece.path)
         for number, row in enumerate(_samples(data, shard, piece.path), 1):
             text, place = row.pop(self.text_key), f"{piece.path}:{number}"

@@ -85,9 +85,8 @@ class Parquet(FileSource, Choice):
         wanted = [self.text_key, *([self.id_key] if self.id_key else []), *(there if self.keep is None else self.keep)]
         for name in wanted:
             if name not in there:
-                raise DataError(
-                    path, f"no column `{name}`", "one of " + ", ".join(there[:20]), "set `text_key`, `id_key` or `keep`"
-                )
+                problem = f"no column `{name}`"
+                raise DataError(path, problem, "one of " + ", ".join(there[:20]), "set `text_key`, `id_key` or `keep`")
         return list(dict.fromkeys(wanted))
 
     def _documents(self, batch: RecordBatch, path: Path, before: int) -> Iterator[Document]:
@@ -111,12 +110,8 @@ class Parquet(FileSource, Choice):
             return raw.decode()
         except UnicodeDecodeError as error:
             if self.errors == "strict":
-                raise DataError(
-                    place,
-                    f"invalid UTF-8 at byte {error.start:,} of the text",
-                    "text in UTF-8",
-                    'mend it, or set errors = "replace"',
-                ) from None
+                problem = f"invalid UTF-8 at byte {error.start:,} of the text"
+                raise DataError(place, problem, "text in UTF-8", 'mend it, or set errors = "replace"') from None
         text = raw.decode(errors="replace")
         read.tally().replaced += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
         return text

@@ -93,12 +93,8 @@ def _topics() -> Iterator[tuple[str, Iterable[str]]]:
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise DataError(
-            "pydoc_data.topics",
-            "not in this Python",
-            "its language reference",
-            "use a full Python installation, or a corpus of kind `text`",
-        ) from None
+        remedy = "use a full Python installation, or a corpus of kind `text`"
+        raise DataError("pydoc_data.topics", "not in this Python", "its language reference", remedy) from None
     for name in sorted(topics):
         yield f"topic {name}", [topics[name]]
 
@@ -112,12 +108,8 @@ def _sources() -> list[Path]:
     root = _root()
     paths = [p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts)]
     if len(paths) < 100:
-        raise DataError(
-            root,
-            f"{len(paths)} modules of the standard library as source",
-            "the library as Python files",
-            "use a full Python installation, or a corpus of kind `text`",
-        )
+        problem, wanted = f"{len(paths)} modules of the standard library as source", "the library as Python files"
+        raise DataError(root, problem, wanted, "use a full Python installation, or a corpus of kind `text`")
     return sorted(paths)
 
 

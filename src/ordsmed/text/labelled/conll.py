@@ -184,9 +184,8 @@ def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
     """The ten columns of a line of CoNLL-U, and its number taken apart: first word, last word of a range."""
     fields = line.split("\t")
     if len(fields) != 10:
-        raise DataError(
-            place, many(len(fields), "column"), "ten of CoNLL-U, with tabs between them", "mend or remove the line"
-        )
+        problem = many(len(fields), "column")
+        raise DataError(place, problem, "ten of CoNLL-U, with tabs between them", "mend or remove the line")
     if not (number := _NUMBER.match(fields[0])):
         raise DataError(place, f"a word numbered {fields[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
     return fields, number
@@ -283,9 +282,8 @@ def _columns(
         gap = " " if pattern is _SPACED and width > 1 else "\t"
         return TaggedFile(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
-        raise DataError(
-            place, many(width, "column"), f"CoNLL-U for {column.named_as}", "or name a column by its number"
-        )
+        remedy = "or name a column by its number"
+        raise DataError(place, many(width, "column"), f"CoNLL-U for {column.named_as}", remedy)
     if tag is None or tag == word:
         problem = f"{many(width, 'column')}, the words in column {words.named_as}"
         raise DataError(place, problem, f"column {column.named_as}, that of the tags, beside it")

@@ -160,12 +160,8 @@ def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
         if paths["train"] or paths["dev"]:
             return {split: path for split, path in paths.items() if path}
     wanted = " or ".join(dict.fromkeys((*task.files["train"], *task.files["dev"])))
-    raise DataError(
-        folder,
-        f"no files of {task.folder}",
-        f"{wanted}, here or in {task.folder}/",
-        f"`{command('fetch', task.fetched)}` gets them",
-    )
+    remedy = f"`{command('fetch', task.fetched)}` gets them"
+    raise DataError(folder, f"no files of {task.folder}", f"{wanted}, here or in {task.folder}/", remedy)
 
 
 def split_of(task: GlueTask, path: Path) -> str:

@@ -185,7 +185,7 @@ def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> lis
     return questions
 
 
-def _records(value: Any, head: str, inner: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(value: object, head: str, inner: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every record of one question in what may nest them, with its place and what its nest tells of it."""
     place = f"{head}: {inner}" if inner else head
     if isinstance(value, list):
@@ -227,7 +227,7 @@ def _question(record: dict[str, Any], place: str, contexts: dict[str, str], repo
     )
 
 
-def _answers(answers: Any, place: str) -> list[dict[str, Any]] | None:
+def _answers(answers: object, place: str) -> list[dict[str, Any]] | None:
     """One object an answer, from a list of them or from columns; None where the record tells of none."""
     if isinstance(answers, dict):
         texts = answers.get("text")
@@ -235,7 +235,9 @@ def _answers(answers: Any, place: str) -> list[dict[str, Any]] | None:
         if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
             raise DataError(f"{place}: answers", "an object", '{"text": [...], "answer_start": [...]} of one length')
         return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if answers is not None and not (isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers)):
+    if answers is None:
+        return None
+    if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         raise DataError(f"{place}: answers", repr(answers)[:60], 'a list of {"text": "...", "answer_start": 0}')
     return answers
 
@@ -250,7 +252,7 @@ def _answer(answer: dict[str, Any], place: str, name: str, report: Report) -> An
     return Answer(_text(answer["text"], "answers: text", place, name, report), -1 if start is None else start)
 
 
-def _text(value: Any, key: str, place: str, name: str, report: Report) -> str:
+def _text(value: object, key: str, place: str, name: str, report: Report) -> str:
     if not isinstance(value, str):
         raise DataError(f"{place}: {key}", f"a JSON {type(value).__name__}", "a string", FORM)
     whole, halves = _HALF.subn("\ufffd", value)

@@ -18,11 +18,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many, say
 from ordsmed.text import read
+
+if TYPE_CHECKING:
+    from _csv import Reader
+
+    from pyarrow import Array as ArrowArray
 
 Format = Literal["tsv", "csv", "jsonl", "json", "parquet"]
 Column = str | int  # its name, or its number from 1
@@ -164,9 +169,8 @@ def _reader(path: Path, format: Format | None) -> _Reader:
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = format or ENDINGS.get(name.suffix.lower())
     if kind is None:
-        raise RecipeError(
-            path, "a name without a known ending", "one that ends in " + " ".join(ENDINGS), "set `format`"
-        )
+        problem = "a name without a known ending"
+        raise RecipeError(path, problem, "one that ends in " + " ".join(ENDINGS), "set `format`")
     return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[kind]
 
 
@@ -208,7 +212,7 @@ def _csv(request: _Request) -> Iterator[_Row]:
     return _fields(request, _quoted(request.path, reader, comma))
 
 
-def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str]]]:
+def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[str]]]:
     """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbors."""
     import csv
 
@@ -279,7 +283,7 @@ def _json(request: _Request) -> Iterator[_Row]:
     text = "".join(read.texts(request.path, request.errors))
     if not text.lstrip().startswith("["):
         return _objects(request, _decoded(request.path, text.split("\n")))
-    return _objects(request, enumerate(_decode(text, str(request.path)), 1))
+    return _objects(request, enumerate(cast(list[object], _decode(text, str(request.path))), 1))
 
 
 def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -288,7 +292,7 @@ def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
             yield number, _decode(line, f"{path}:{number}")
 
 
-def _decode(text: str, place: str) -> Any:
+def _decode(text: str, place: str) -> object:
     import msgspec
 
     try:
@@ -347,7 +351,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
         raise DataError(path, f"cannot be read: {reason}", "a whole Parquet file", "copy it again") from None
 
 
-def _cells(column: Any, path: Path, before: int, errors: read.Errors) -> list[Any]:
+def _cells(column: ArrowArray, path: Path, before: int, errors: read.Errors) -> list[Any]:
     """Text by way of its bytes: Parquet promises UTF-8 and nobody checks it."""
     import pyarrow
 
@@ -376,7 +380,7 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
     return names.index(column)
 
 
-def _written(value: Any, place: str) -> str:
+def _written(value: object, place: str) -> str:
     """As JSON writes it, and nothing for nothing."""
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]

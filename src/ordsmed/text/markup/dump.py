@@ -286,13 +286,9 @@ class _Reading:
         part = f" of the part from byte {self.piece.start:,}" if self.piece.start else ""
         return f"line {self.parser.CurrentLineNumber:,}{part}, after {self.whole:,} whole pages"
 
-    def _refuse(self, *_: Any) -> None:
-        raise DataError(
-            self.piece.path,
-            f"line {self.parser.CurrentLineNumber:,}: a document type (<!DOCTYPE), as in XML bombs",
-            WANTED,
-            "remove it if you trust the file",
-        )
+    def _refuse(self, *_: object) -> None:
+        problem = f"line {self.parser.CurrentLineNumber:,}: a document type (<!DOCTYPE), as in XML bombs"
+        raise DataError(self.piece.path, problem, WANTED, "remove it if you trust the file")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
@@ -371,12 +367,8 @@ def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage
             yield _plain(*(str(record[key] or "") for key in ("id", "url", "title", "text")))
         except (msgspec.DecodeError, UnicodeEncodeError, KeyError, RecursionError) as error:
             reason = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
-            raise DataError(
-                f"{path}:{number}",
-                f"no page as JSON: {reason}",
-                "an object with id, url, title and text",
-                "a corpus of kind `jsonl` takes others",
-            ) from None
+            problem, remedy = f"no page as JSON: {reason}", "a corpus of kind `jsonl` takes others"
+            raise DataError(f"{path}:{number}", problem, "an object with id, url, title and text", remedy) from None
 
 
 def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[DumpPage]:

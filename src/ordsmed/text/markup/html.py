@@ -16,10 +16,14 @@ import logging
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.text import read
+
+if TYPE_CHECKING:
+    from lxml.html import HtmlElement
 
 LONGEST = 5 << 20  # characters of a page; what stands behind them is not looked at
 LEAST = 0.5  # of what looks like prose; where less than that was found, it is looked for again
@@ -101,13 +105,13 @@ def main_text(page: str) -> str:
     return "\n".join(line for line in lines if not _is_unwanted(line))
 
 
-def _all_prose(tree: Any) -> int:
+def _all_prose(tree: HtmlElement) -> int:
     """Characters that look like prose, wherever they stand but among comments."""
     lengths = (len(" ".join(text.split())) for text in tree.xpath(_LONG_TEXTS))
     return sum(length for length in lengths if length > 60)
 
 
-def _extracted_anew(library: Any, tree: Any) -> str:
+def _extracted_anew(library: ModuleType, tree: HtmlElement) -> str:
     """Slower and greedier. Of the replies of a forum, all of one name, the library takes the first for the article."""
     for box in tree.iter(*_PARTS):
         for key in ("class", "id"):
@@ -119,7 +123,7 @@ def _extracted_anew(library: Any, tree: Any) -> str:
 
 
 @functools.cache
-def _trafilatura() -> Any:
+def _trafilatura() -> ModuleType:
     try:
         import trafilatura
     except ImportError:
@@ -132,7 +136,7 @@ def _is_unwanted(line: str) -> bool:
     return len(line) < _UNWANTED_LENGTH and _UNWANTED.match(line) is not None
 
 
-def _headlines(tree: Any) -> set[str]:
+def _headlines(tree: HtmlElement) -> set[str]:
     """What the page calls itself, and its headlines that are in that, as words."""
     titles = {_words(tree.findtext(".//title") or "")} | {
         _words(meta.get("content", ""))
@@ -145,7 +149,7 @@ def _headlines(tree: Any) -> set[str]:
     }
 
 
-def make_paragraphs(tree: Any) -> None:
+def make_paragraphs(tree: HtmlElement) -> None:
     """Text among paragraphs that has no <p> of its own is one too: loose in the box, or alone in a <div>."""
     for box in list(tree.iter(*_PARTS)):
         paragraphs = len(box.findall("p"))
@@ -157,7 +161,7 @@ def make_paragraphs(tree: Any) -> None:
             _wrap_loose(box)
 
 
-def _wrap_loose(box: Any) -> None:
+def _wrap_loose(box: HtmlElement) -> None:
     parts = list(_parts(box))
     run = None  # the paragraph that is being put together
     for part in parts:
@@ -173,7 +177,7 @@ def _wrap_loose(box: Any) -> None:
                 box.append(part)
 
 
-def _parts(box: Any) -> Iterator[Any]:
+def _parts(box: HtmlElement) -> Iterator[HtmlElement | str]:
     """The text and the elements of a box in their order, taken out of it."""
     text, box.text = box.text, None
     if text:
@@ -186,7 +190,7 @@ def _parts(box: Any) -> Iterator[Any]:
             yield tail
 
 
-def _append(run: Any, part: Any) -> None:
+def _append(run: HtmlElement, part: HtmlElement | str) -> None:
     if not isinstance(part, str):
         run.append(part)
     elif len(run):
@@ -195,15 +199,15 @@ def _append(run: Any, part: Any) -> None:
         run.text = (run.text or "") + part
 
 
-def _is_inline(element: Any) -> bool:
+def _is_inline(element: HtmlElement) -> bool:
     return all(inner.tag in _INLINE for inner in element.iterdescendants())
 
 
-def _text(element: Any) -> str:
+def _text(element: HtmlElement) -> str:
     return " ".join("".join(element.itertext()).split())
 
 
-def _link_text(element: Any) -> str:
+def _link_text(element: HtmlElement) -> str:
     return " ".join(_text(link) for link in element.iter("a"))
 
 

@@ -96,9 +96,8 @@ def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
         problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
         raise shelf.first if number == 1 else RunError(folder, problem, "", f"the first: {shelf.first}")
     if shelf.missing and not shelf.got + shelf.stood:
-        raise RunError(
-            folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", shelf.remedy
-        )
+        remedy = shelf.remedy
+        raise RunError(folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", remedy)
     summary = f"{folder}: {shelf.got:,} got ({size(shelf.bytes)}), {shelf.stood:,} stood already"
     return summary + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
 

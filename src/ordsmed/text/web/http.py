@@ -24,11 +24,14 @@ import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ordsmed import __version__
 from ordsmed.text.web.hosts import in_ascii
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses that another try may change
 UNREACHED = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ECONNREFUSED)
@@ -332,7 +335,7 @@ class _Wire(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         left = self.end - time.monotonic()
         try:
             if left <= 0:
@@ -359,7 +362,7 @@ def _unpacked(blocks: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
     """gzip (any number of members) or deflate (with its zlib frame or without), never more than a block at once."""
-    member: Any = None
+    member: zlib._Decompress | None = None
     begun = False
     for block in blocks:
         while block or member:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 from urllib.parse import quote, urlsplit
 
 from ordsmed.base.errors import DataError
@@ -76,7 +76,7 @@ class Rules:
             except re.error as error:
                 raise ValueError(f"patterns: found {pattern!r} ({error}); wanted a regular expression") from None
 
-    def rules_stamp(self) -> Any:
+    def rules_stamp(self) -> list[object]:
         """The rules, with sizes and times of the blacklists."""
         lists = [checksum(path) if path == USUAL else read.stamp([path]) for path in _blacklists(self)]
         return [self.score, self.over_18, lists, self.patterns]
