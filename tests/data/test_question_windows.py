@@ -132,7 +132,7 @@ def test_a_context_of_a_hundred_thousand_tokens() -> None:
 
 
 def test_limits_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="stride: found 0; wanted 1 or more"):
+    with pytest.raises(ValueError, match="stride: found 0; wanted at least 1"):
         Limits(stride=0)
     with pytest.raises(RecipeError, match="length: 4, of which 4 are special tokens; wanted 5 or more"):
         made(1, 1, signs=4, length=4)

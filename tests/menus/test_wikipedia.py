@@ -114,7 +114,7 @@ def test_every_setting_reaches_the_reader(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DataError, match="200 times"):
         list(wikipedia.Wikipedia(str(packed)).documents())
     assert len(list(wikipedia.Wikipedia(str(packed), densest=0).documents())) == 1
-    with pytest.raises(ValueError, match="densest: found -1; wanted 0 or more"):
+    with pytest.raises(ValueError, match="densest: found -1; wanted at least 0"):
         wikipedia.Wikipedia(str(packed), densest=-1)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base import files, menu, run, settings
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.keys import value_key
 from ordsmed.base.machine.host import cores
@@ -109,11 +110,7 @@ class Corpus:
     "folder of the result; work/corpus/ and the recipe's name if not said"
 
     def __post_init__(self) -> None:
-        for name, least in (("shortest", 0), ("shard", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}")
-        if self.processes is not None and self.processes < 1:
-            raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
+        at_least(self, shortest=0, shard=1, processes=1)
         if self.duplicates == "keep" and (self.near or self.against):
             raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
         if not self.sources:

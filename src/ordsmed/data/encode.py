@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base import files, run
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
 from ordsmed.base.machine.host import cores
 from ordsmed.base.run import Run
@@ -71,8 +72,7 @@ class Encoding:
         if bool(self.corpus) == bool(self.records):
             problem = f"found {self.corpus} beside records" if self.corpus else "missing"
             raise ValueError(f"corpus: {problem}; wanted a corpus, or `records` of examples")
-        if self.processes is not None and self.processes < 1:
-            raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
+        at_least(self, processes=1)
 
     def stamp(self) -> object:
         """Fingerprints of corpus and tokenizer; of records their files."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import RecipeError
 
 Ints = NDArray[np.int64]
@@ -36,9 +37,7 @@ class Limits:
     """the stride is how many tokens a window shares with the one before; half of it where it holds no more than that"""
 
     def __post_init__(self) -> None:
-        for name in ("length", "stride", "longest_question"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        at_least(self, length=1, stride=1, longest_question=1)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from ordsmed.base import hub, run
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.keys import bytes_key
@@ -44,8 +45,7 @@ class TokenizerTraining:
     "folder of the result; work/tokenizer/ and the recipe's name if not said"
 
     def __post_init__(self) -> None:
-        if self.sample is not None and self.sample < 1:
-            raise ValueError(f"sample: found {self.sample}; wanted at least 1 character; raise it or leave it out")
+        at_least(self, sample=1)
         if self.corpus is None and not getattr(self.tokenizer, "file", None):
             raise ValueError(
                 "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from ordsmed.base.checks import at_least
 from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
 
@@ -95,8 +96,7 @@ class TextSource(FileSource):
 
     def __post_init__(self) -> None:
         encodings.known(self.encoding)
-        if self.densest < 0:
-            raise ValueError(f"densest: found {self.densest}; wanted 0 or more")
+        at_least(self, densest=0)
 
     def lines(self, path: Path, longest: int = read.LONGEST) -> Iterator[str]:
         """The lines of a file, unpacked and decoded as the settings say."""

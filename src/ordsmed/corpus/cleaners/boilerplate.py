@@ -19,6 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from ordsmed.base.checks import at_least, regular
 from ordsmed.base.menu import Choice
 
 PHRASES = {
@@ -127,13 +128,8 @@ class Boilerplate(Choice):
     "regular expressions; a line in which one is found is taken out, whatever its length"
 
     def __post_init__(self) -> None:
-        if self.menu < 0:
-            raise ValueError(f"menu: found {self.menu}; wanted 0 or more")
-        for pattern in self.also:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"also: found `{pattern}` ({error}); wanted a regular expression") from None
+        at_least(self, menu=0)
+        regular("also", self.also)
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         """The text without these lines."""

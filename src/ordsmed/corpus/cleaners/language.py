@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text import language
 from ordsmed.text.read import tally
@@ -39,8 +40,7 @@ class Language(Choice):
             raise ValueError(f"keep: {error}") from None
         if not 0 <= self.least <= 1:
             raise ValueError(f"least: found {self.least}; wanted a probability from 0 to 1")
-        if self.characters < 100:
-            raise ValueError(f"characters: found {self.characters}; wanted at least 100")
+        at_least(self, characters=100)
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         """The text, where its language is wanted."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text.read import tally
 
@@ -28,10 +29,9 @@ class Length(Choice):
     "documents with more are dropped; 0: no bound"
 
     def __post_init__(self) -> None:
+        at_least(self, least_characters=0, most_characters=0, least_words=0, most_words=0)
         for unit in ("characters", "words"):
             least, most = self._bounds(unit)
-            if least < 0 or most < 0:
-                raise ValueError(f"least_{unit}: found {min(least, most)}; wanted 0 or more")
             if most and most < least:
                 raise ValueError(f"most_{unit}: found {most}; wanted least_{unit} = {least} or more")
 

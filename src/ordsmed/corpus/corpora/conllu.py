@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.clean import tidy
@@ -34,8 +35,7 @@ class Conllu(TextSource, Choice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.every < 0:
-            raise ValueError(f"every: found {self.every}; wanted 0 or more")
+        at_least(self, every=0)
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""

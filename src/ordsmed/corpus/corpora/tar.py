@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
 from ordsmed.text import encodings, read
@@ -58,8 +59,7 @@ class Tar(TextSource, Choice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.largest < 1:
-            raise ValueError(f"largest: found {self.largest}; wanted at least 1")
+        at_least(self, largest=1)
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of an archive, member by member."""

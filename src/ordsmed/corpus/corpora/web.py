@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ordsmed.base import files
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import Choice
@@ -57,9 +58,7 @@ class Web(Rules, Crawl, Choice):
         if bool(self.path) == bool(self.urls):
             problem = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
             raise ValueError(f"path: found {problem}; wanted one of them")
-        for name in ("shortest", "densest"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 0")
+        at_least(self, shortest=0, densest=0)
 
     def prepare(self) -> None:
         """Download what is missing, and note where each page stands. One process does it, before the pieces."""

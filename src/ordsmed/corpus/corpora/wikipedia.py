@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
@@ -40,8 +41,7 @@ class Wikipedia(FileSource, Choice):
     def __post_init__(self) -> None:
         if not self.namespaces:
             raise ValueError("namespaces: found an empty list; wanted numbers such as [0]")
-        if self.densest < 0:
-            raise ValueError(f"densest: found {self.densest}; wanted 0 or more")
+        at_least(self, densest=0)
 
     def pieces(self) -> list[Piece]:
         """The files, multistream dumps in several parts."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
@@ -40,13 +41,7 @@ class ByteBpe(Choice):
         if len({*fixed, *self.special}) != len(fixed) + len(self.special):
             problem = f"special: found {list(self.special)}"
             raise ValueError(f"{problem}; wanted each once, without {' '.join(fixed)}; strike one")
-        least = 256 + len(fixed) + len(self.special)
-        if self.size < least:
-            raise ValueError(
-                f"size: found {self.size}; wanted at least {least}: every byte, every special token; raise it"
-            )
-        if self.least < 1:
-            raise ValueError(f"least: found {self.least}; wanted at least 1; raise it")
+        at_least(self, size=256 + len(fixed) + len(self.special), least=1)  # every byte, every special token
         if self.prefix_space and self.order == "roberta":
             raise ValueError('prefix_space: found true; wanted false with order = "roberta"')
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ordsmed.base import hub
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text.extension import extended
 from ordsmed.text.tokenizer import Tokenizer
@@ -23,9 +24,7 @@ class ExtendedTokenizer(Choice):
     "a piece that would stand less often is not added"
 
     def __post_init__(self) -> None:
-        for name in ("pieces", "least"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 1; raise it")
+        at_least(self, pieces=1, least=1)
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
 from ordsmed.text import sentencepiece_model, sentencepiece_training, vocabulary
@@ -58,9 +59,7 @@ class SentencePiece(Choice):
             raise ValueError(
                 f"special, own: found {twice[0]!r}; wanted each once, without {' '.join(self.special_tokens())}"
             )
-        least = len(names) + 256 * self.byte_fallback + 1
-        if self.size < least:
-            raise ValueError(f"size: found {self.size}; wanted at least {least}; raise it")
+        at_least(self, size=len(names) + 256 * self.byte_fallback + 1)
         if not 0.98 <= self.coverage <= 1.0:
             raise ValueError(f"coverage: found {self.coverage}; wanted 0.98 to 1.0, as SentencePiece does")
 

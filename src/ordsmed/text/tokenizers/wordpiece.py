@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
@@ -40,14 +41,7 @@ class WordPiece(Choice):
     learns: ClassVar[str] = "wordpiece"  # the kind of its tokenizer, before it is made
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("size", len(vocabulary.BERT) + 1 + self.unused),
-            ("least", 1),
-            ("alphabet", 1),
-            ("unused", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}; raise it")
+        at_least(self, size=len(vocabulary.BERT) + 1 + self.unused, least=1, alphabet=1, unused=0)
 
     def load(self) -> Tokenizer | None:
         """What the user has, if `file` names it."""

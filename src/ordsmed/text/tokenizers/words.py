@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
@@ -37,9 +38,7 @@ class WordList(Choice):
     learns: ClassVar[str] = "wordlevel"  # the kind of its tokenizer, before it is made
 
     def __post_init__(self) -> None:
-        for name, least in (("size", len(vocabulary.SIGNS) + 1), ("least", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}; raise it")
+        at_least(self, size=len(vocabulary.SIGNS) + 1, least=1)
 
     def load(self) -> Tokenizer | None:
         """What the user has, if `file` names it."""

@@ -23,6 +23,7 @@ from typing import ClassVar, NoReturn
 from urllib.parse import urlsplit
 
 from ordsmed import __version__
+from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.seen import Seen
@@ -69,9 +70,7 @@ class Crawl:
     "tries of an address in all, however often the corpus is made"
 
     def __post_init__(self) -> None:
-        for name, least in (("threads", 1), ("pause", 0), ("largest", 1), ("attempts", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}")
+        at_least(self, threads=1, pause=0, largest=1, attempts=1)
         for name in ("timeout", "slowest"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted more than 0")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypedDict
 from urllib.parse import quote, urlsplit
 
+from ordsmed.base.checks import regular
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import checksum, survive_disk, writing
 from ordsmed.base.keys import text_number
@@ -70,11 +71,7 @@ class Rules:
     "regular expressions; an address in which one is found is left out"
 
     def __post_init__(self) -> None:
-        for pattern in self.patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"patterns: found {pattern!r} ({error}); wanted a regular expression") from None
+        regular("patterns", self.patterns)
 
     def rules_stamp(self) -> list[object]:
         """The rules, with sizes and times of the blacklists."""

@@ -1,0 +1,22 @@
+"""What settings check of themselves when they are made: numbers that are large enough, patterns that are such."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def at_least(settings: object, **least: float) -> None:
+    """Refuse numbers below these; a setting that is None is none."""
+    for name, limit in least.items():
+        if (value := getattr(settings, name)) is not None and value < limit:
+            raise ValueError(f"{name}: found {value}; wanted at least {limit}")
+
+
+def regular(name: str, patterns: Iterable[str]) -> None:
+    """Refuse what is no regular expression."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{name}: found {pattern!r} ({error}); wanted a regular expression") from None
