@@ -122,10 +122,10 @@ def write(path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.json", '{"a": "cut', "a.json: bad JSON"),
-        ("a.json", '{"a": 1}\n{"b": ', "a.json:2: bad JSON"),
-        ("a.jsonl", '{"a": 1}\n{"b": ', "a.jsonl:2: bad JSON"),
-        ("a.json", "[" * 200_000, "a.json: bad JSON"),
+        ("a.json", '{"a": "cut', "a.json:1: column 7: the file stops in the middle"),
+        ("a.json", '{"a": 1}\n{"b": ', "a.json:2: column 7: the file stops"),
+        ("a.jsonl", '{"a": 1}\n{"b": ', "a.jsonl:2: column 7: the file stops"),
+        ("a.json", "[" * 200_000, "a.json:1: bad JSON"),
         ("a.parquet", "PAR1", "is an archive or no plain text"),
     ],
 )
@@ -267,7 +267,7 @@ def test_documents_of_conll_and_json_are_cut_as_their_files_say(tmp_path: Path) 
     assert list(held_out._conll(told)) == [" One", " Two"]
     assert list(held_out._strings({"a": ["x", {"b": "y"}, 3], "c": "z"})) == ["x", "y", "z"]
     assert list(held_out._json(write(tmp_path / "b.json", '"one"\n\n["two"]\n'))) == ["one", "two"]
-    with pytest.raises(DataError, match=r"c\.json: bad JSON"):
+    with pytest.raises(DataError, match=r"c\.json:3: column 2: the file stops"):
         held(tmp_path, "c.json", "{\n}\n{")
 
 

@@ -148,10 +148,7 @@ def test_what_makes_another_of_it(tmp_path: Path, own: Tokenizer) -> None:
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wrong, said in (
-        ({"sample": 0}, "sample: found 0; wanted at least 1"),
-        ({"corpus": None}, "corpus: missing"),
-    ):
+    for wrong, said in (({"sample": 0}, "sample: found 0; wanted at least 1"), ({"corpus": None}, "corpus: missing")):
         with pytest.raises(ValueError, match=said):
             TokenizerTraining(**{"tokenizer": words.WordList(), "corpus": "c", **wrong})
     assert TokenizerTraining(tokenizer=words.WordList(), corpus="c", sample=1).sample == 1

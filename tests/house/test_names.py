@@ -49,7 +49,7 @@ MOST = {  # names of a wing that are thin, participles, unusual, and layouts by 
     "nn": (1, 0, 0, 67),
     "others": (61, 2, 7, 45),
     "tell": (42, 4, 7, 40),
-    "text": (124, 3, 30, 24),
+    "text": (1, 0, 0, 24),
     "train": (184, 2, 33, 17),
     "use": (83, 6, 7, 8),
     "weights": (213, 3, 12, 25),

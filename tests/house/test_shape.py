@@ -22,7 +22,7 @@ MOST = {
     "nn": 65,
     "others": 6,
     "tell": 28,
-    "text": 37,
+    "text": 0,
     "train": 2,
     "use": 21,
     "weights": 80,

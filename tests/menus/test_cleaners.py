@@ -514,7 +514,7 @@ def test_what_was_not_wrapped_stays(text: str) -> None:
         ("length", {"least_words": 5, "most_words": 4}, "most_words: found 4"),
         ("ratios", {"letters": 1.5}, "letters: found 1.5; wanted a share from 0 to 1"),
         ("ratios", {"most_mean_word": -1}, "most_mean_word: found -1; wanted 0 or more"),
-        ("boilerplate", {"also": ["("]}, "also: found `(`"),
+        ("boilerplate", {"also": ["("]}, "also: found '('"),
         ("boilerplate", {"menu": -1}, "menu: found -1"),
     ],
 )

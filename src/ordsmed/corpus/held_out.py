@@ -18,7 +18,6 @@ Entries are, by the file's name (.gz, .bz2, .xz and .zst are unpacked first):
 from __future__ import annotations
 
 import csv
-import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, writing
 from ordsmed.text import read
+from ordsmed.text.labelled.questions import json_values
 from ordsmed.text.labelled.tables import LONGEST_FIELD
 
 Array = np.ndarray[Any, Any]
@@ -283,39 +283,8 @@ def _entries(path: Path) -> Iterator[str]:
 
 def _json(path: Path) -> Iterator[str]:
     """One value, or one a line."""
-    text = "".join(read.texts(path))
-    try:
-        yield from _strings(_parsed(text))
-    except ValueError as error:
-        lines = [line for line in text.split("\n") if line.strip()]
-        if len(lines) < 2 or not _is_json(lines[0]):
-            raise DataError(path, f"bad JSON: {error}", "one JSON value, or one a line", "mend it") from None
-        yield from _json_lines(path)
-
-
-def _json_lines(path: Path) -> Iterator[str]:
-    for number, line in enumerate(read.lines(path, longest=1 << 28), 1):
-        if line and not line.isspace():
-            try:
-                yield from _strings(_parsed(line))
-            except ValueError as error:
-                remedy = "mend or remove the line"
-                raise DataError(f"{path}:{number}", f"bad JSON: {error}", "one JSON value a line", remedy) from None
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _is_json(line: str) -> bool:
-    try:
-        _parsed(line)
-    except ValueError:
-        return False
-    return True
+    for _, value in json_values(path, None):
+        yield from _strings(value)
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -371,6 +340,6 @@ def _form(line: str) -> list[str]:
 
 
 _READERS: dict[str, Callable[[Path], Iterator[str]]] = {
-    ".json": _json, ".jsonl": _json_lines, ".ndjson": _json_lines, ".tsv": _tsv, ".csv": _csv,
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json), ".tsv": _tsv, ".csv": _csv,
     ".conllu": _conll, ".conll": _conll, ".iob": _conll,
 }  # fmt: skip

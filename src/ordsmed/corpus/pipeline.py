@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -120,11 +121,8 @@ class Corpus:
     @property
     def sources(self) -> tuple[Source, ...]:
         """One or many, as a tuple; names of an alias file are what stands behind them."""
-        return tuple(
-            inner
-            for source in self._notes()
-            for inner in (source.sources() if hasattr(source, "sources") else [source])
-        )
+        several = (source.sources() if hasattr(source, "sources") else [source] for source in self._notes())
+        return tuple(chain.from_iterable(several))
 
     @property
     def shares(self) -> Shares:

@@ -99,17 +99,11 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     splits = [
         [n, *(f"{facts[n][k]:,}" for k in COUNTED)] for n in ("train", "validation", "test") if facts[n]["documents"]
     ]
-    sources = [
-        [
-            s["kind"],
-            s["purpose"] or "all",
-            s["licence"] or (s["purpose"] != "against" and facts.get("licence")) or "not said",
-            size(s["bytes"]),
-            f"{s['documents']:,}",
-            _published(s),
-        ]
-        for s in facts["sources"]
-    ]
+    sources = []
+    for s in facts["sources"]:
+        licence = s["licence"] or (s["purpose"] != "against" and facts.get("licence")) or "not said"
+        published = f"{s['published'] / 1e6:,.0f} M words" if s["published"] else ""
+        sources.append([s["kind"], s["purpose"] or "all", licence, size(s["bytes"]), f"{s['documents']:,}", published])
     steps = [
         [s["name"], *(f"{s[k]:,}" for k in ("documents", "changed", "dropped")), f"{_lost(s):.2%}", _why(s["reasons"])]
         for s in facts["steps"]
@@ -152,10 +146,6 @@ def _source(source: CorpusSource, facts: Facts) -> dict[str, Any]:
         "published": getattr(settings, "WORDS", 0), "read": facts.read, "documents": facts.documents,
         "left_out": dict(most(facts.left_out)),
     }  # fmt: skip
-
-
-def _published(source: Mapping[str, Any]) -> str:
-    return f"{source['published'] / 1e6:,.0f} M words" if source["published"] else ""
 
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:

@@ -64,7 +64,8 @@ def shards(
         _write(place, sources, chosen, assignment, files_to_write)
         _compare(place, sizes, files_to_write)
         files.write_json(place / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, files_to_write)})
-    lines = [_describe(target, kind, some) for kind in ("train", "test") if (some := _of(files_to_write, kind))]
+    by_kind = {kind: [shard for shard in files_to_write if shard.name.startswith(kind)] for kind in ("train", "test")}
+    lines = [_describe(target, kind, kept) for kind, kept in by_kind.items() if kept]
     return [*lines, _spoken_of(sources, chosen)]
 
 
@@ -216,10 +217,6 @@ def _manifest(sources: list[Path], sizes: list[Sizes], shards: list[Shard]) -> d
         for source, of_one in zip(sources, sizes, strict=True)
     ]  # fmt: skip
     return {"sources": read, "shards": {s.name: {k: v for k, v in asdict(s).items() if k != "name"} for s in shards}}
-
-
-def _of(shards: list[Shard], kind: str) -> list[Shard]:
-    return [shard for shard in shards if shard.name.startswith(kind)]
 
 
 def _describe(target: Path, kind: str, shards: list[Shard]) -> str:

@@ -36,11 +36,8 @@ def write(
     Parts that stand whole from a writing of the very same that was killed stay.
     """
     kept = _kept(chunks, dropped)
-    draws = [
-        chunk.index["draw"][keep]
-        for chunk, keep in zip(chunks, kept, strict=True)
-        if sources[chunk.source].purpose not in FIXED
-    ]
+    split = [pair for pair in zip(chunks, kept, strict=True) if sources[pair[0].source].purpose not in FIXED]
+    draws = [chunk.index["draw"][keep] for chunk, keep in split]
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
     again = _resumes(out, [_named(chunks), borders.tolist(), shard], dropped)
     writers = {name: PartWriter(out / name, shard, again=again) for name in SPLITS}

@@ -22,7 +22,7 @@ from ordsmed.base import files, run
 from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
 from ordsmed.base.machine.host import cores
-from ordsmed.base.run import Run
+from ordsmed.base.run import Run, fingerprint
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.workers import worker_pool
 from ordsmed.corpus.folder import SPLITS, check, parts
@@ -97,14 +97,10 @@ class Encoding:
             return self._examples(run)
         corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer)
         tokenizer.save(run.path / "tokenizer")
-        facts: dict[str, Any] = {
-            "tokenizer": tokenizer.fingerprint,
-            "vocabulary": tokenizer.vocabulary,
-            "kind": tokenizer.kind,
-        }
+        facts = tokenizer.facts
         how = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
-            kept = KeptEncoding(run.path, _key(self), lexicon)
+            kept = KeptEncoding(run.path, f"{VERSION} {fingerprint(self)}", lexicon)
             for split in SPLITS:
                 if paths := parts(corpus, split):
                     facts[split] = kept.splits.get(split) or self._split(paths, run.path / split, tokenizer, how, kept)
@@ -136,13 +132,7 @@ class Encoding:
         taken, ends = (store_tokens, (".bin", ".idx")) if raw else (store_records, (".bin", ".idx", GIVEN))
         facts = {split: taken(paths, run.path / split, tokenizer) for split, paths in splits.items()}
         stores = [run.path / f"{split}{end}" for split in facts for end in ends]
-        return {
-            "tokenizer": tokenizer.fingerprint,
-            "vocabulary": tokenizer.vocabulary,
-            "kind": tokenizer.kind,
-            **facts,
-            "checksums": {path.name: files.checksum(path) for path in stores},
-        }
+        return {**tokenizer.facts, **facts, "checksums": {path.name: files.checksum(path) for path in stores}}
 
     def tidy(self, run: Run) -> None:
         """What was kept on the way goes when all stands."""
@@ -169,16 +159,9 @@ class Encoding:
                     kept.now_and_then(store, encoded.end, total)
                     shown.add(encoded.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
-        unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
         tokens = max(store.token_count, 1)
-        return {
-            "documents": store.document_count,
-            "sequences": store.sequence_count,
-            "tokens": store.token_count,
-            "bytes_a_token": round(total / tokens, 4),
-            "stored_a_token": round(stored / tokens, 4),
-            "unknown": round(unknown / tokens, 6),
-        }
+        per_token = {"bytes_a_token": round(total / tokens, 4), "stored_a_token": round(stored / tokens, 4)}
+        return {**store.facts(), **per_token, "unknown": store.unknown_share(tokenizer.unknown)}
 
 
 @dataclass(frozen=True)
@@ -197,10 +180,6 @@ class LinePosition:
     file: str = ""
     byte: int = 0
     line: int = 0
-
-
-def _key(encoding: Encoding) -> str:
-    return f"{VERSION} {run.fingerprint(encoding)}"
 
 
 class KeptEncoding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,12 +77,9 @@ def load(
 
 def _made_ahead(micro: MicroBatches, workers: int, *, pinned: bool) -> Iterator[Batch]:
     """The micro-batches by processes that go on making them when the group of this one is asked to stop."""
+    how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
     with started_deaf(forked=multiprocessing.get_start_method() == "fork"):
-        return iter(
-            DataLoader(
-                micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned, worker_init_fn=_begin
-            )
-        )
+        return iter(DataLoader(micro, num_workers=workers, pin_memory=pinned, **how))
 
 
 def _begin(worker: int) -> None:

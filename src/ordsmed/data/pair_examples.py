@@ -219,11 +219,8 @@ class PairExamples:
         at = follow(end)
         whole = chance.unit(key, SINGLE, starts[at]) < self.single
         nothing = starts[end[at]]
-        return Pairs(
-            np.stack([starts[at], nothing], 1),
-            np.stack([nothing, nothing], 1),
-            np.where(whole, WHOLE, (aim[at] - SPECIAL) // 2),
-        )
+        full = np.where(whole, WHOLE, (aim[at] - SPECIAL) // 2)
+        return Pairs(np.stack([starts[at], nothing], 1), np.stack([nothing, nothing], 1), full)
 
 
 class Ahead:

@@ -80,11 +80,7 @@ class PairRows:
         for source, at, pair in self._examples(numbers):
             parts.append(self._lay(self.sources[source].tokens, self._pieces(source, pair, numbers[at]), pair))
             order.append(at)
-        if len(parts) == 1:
-            return parts[0]
-        back, names = np.argsort(np.concatenate(order)), ["tokens", "documents", "positions", "inner", "types"]
-        names += ["pairs"] * (self.style != "electra")
-        return Assembled(**{name: np.concatenate([getattr(m, name) for m in parts])[back] for name in names})
+        return Assembled.join(parts, order)
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold; a segment of sentences that do not follow each other has several spans."""

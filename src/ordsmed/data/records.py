@@ -66,7 +66,7 @@ def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[
     if not store.document_count:
         raise DataError(paths[0], "holds no text", "ids of two bytes each")
     say(f"{prefix.name}: {many(store.document_count, 'document')}, {many(store.token_count, 'token')}")
-    return {"documents": store.document_count, "sequences": store.sequence_count, "tokens": store.token_count}
+    return store.facts()
 
 
 def _split_texts(ids: NDArray[Any], path: Path, store: StoreWriter, tokenizer: Tokenizer) -> None:
@@ -101,14 +101,7 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
             shown.add(path.stat().st_size / 1e6)
     if not store.document_count:
         raise DataError(paths[0], "holds no record", "examples of pretraining")
-    unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
-    facts: dict[str, Any] = {
-        "documents": store.document_count,
-        "sequences": store.sequence_count,
-        "tokens": store.token_count,
-        "unknown": round(unknown / store.token_count, 6),
-        "given": [width, length],
-    }
+    facts = {**store.facts(), "unknown": store.unknown_share(tokenizer.unknown), "given": [width, length]}
     masks = f", {(width - 2) // 2} predictions each" if width > 2 else ""
     counted = ", ".join(many(facts[f"{noun}s"], noun) for noun in ("document", "sequence", "token"))
     say(f"{prefix.name}: {many(store.document_count, 'example')} of {length} tokens{masks}: {counted}")

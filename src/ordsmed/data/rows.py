@@ -87,6 +87,15 @@ class Assembled:
     types: NDArray[np.int64] | None = None  # which segment of a pair; None: there is one
     pairs: NDArray[np.int64] | None = None  # [B]  0: the second segment follows the first, 1: it does not
 
+    @staticmethod
+    def join(parts: Sequence[Assembled], order: Sequence[Ints]) -> Assembled:
+        """Rows of several sources in one, in the order of the batch: `order` says which rows of it each part is."""
+        if len(parts) == 1:
+            return parts[0]
+        back = np.argsort(np.concatenate(order))
+        names = [name for name, values in vars(parts[0]).items() if values is not None]
+        return Assembled(**{name: np.concatenate([getattr(part, name) for part in parts])[back] for name in names})
+
 
 def assemble(source: NDArray[np.integer], pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
     """Lay pieces side by side in rows of a fixed length."""
@@ -170,15 +179,8 @@ class PackedRows:
     ) -> PackedRows:  # fmt: skip
         """Rows full of documents, or one document a row; cut anywhere, or where sentences end."""
         room, joint = frame.length - frame.joint, frame.joint
-        return PackedRows(
-            sources,
-            weights,
-            frame,
-            lambda source: windows(
-                source.document_starts, source.starts, room=room, joint=joint, pack=pack, sentences=sentences
-            ),
-            *key,
-        )
+        how: dict[str, Any] = {"room": room, "joint": joint, "pack": pack, "sentences": sentences}
+        return PackedRows(sources, weights, frame, lambda s: windows(s.document_starts, s.starts, **how), *key)
 
     def __len__(self) -> int:
         return len(self.blend)
@@ -186,13 +188,11 @@ class PackedRows:
     def assembled(self, numbers: Ints) -> Assembled:
         """The rows with these running numbers, before corruption."""
         source, rows = self.blend.place(numbers)
-        parts = [(np.flatnonzero(source == k), k) for k in np.unique(source)]
-        batches = [assemble(self.sources[k].tokens, self._pieces(rows[at], k), len(at), self.frame) for at, k in parts]
-        if len(batches) == 1:
-            return batches[0]
-        back = np.argsort(np.concatenate([at for at, _ in parts]))
-        names = ("tokens", "documents", "positions", "inner")
-        return Assembled(*(np.concatenate([getattr(m, name) for m in batches])[back] for name in names))
+        order = {int(k): np.flatnonzero(source == k) for k in np.unique(source)}
+        parts = [
+            assemble(self.sources[k].tokens, self._pieces(rows[at], k), len(at), self.frame) for k, at in order.items()
+        ]
+        return Assembled.join(parts, list(order.values()))
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold."""

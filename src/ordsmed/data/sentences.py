@@ -36,19 +36,9 @@ class LineRows:
     def assembled(self, numbers: Ints) -> Assembled:
         """The rows with these running numbers, before corruption."""
         source, rows = self.blend.place(numbers)
-        shape = (len(numbers), self.frame.length)
-        tokens, positions = np.empty(shape, np.int64), np.empty(shape, np.int64)
-        documents, inner = np.empty(shape, np.int32), np.empty(shape, np.bool_)
-        for k in np.unique(source):
-            at = source == k
-            rows_of_source = lay(self.sources[k].tokens, self.lines[k].parts(rows[at]), self.frame)
-            tokens[at], documents[at], positions[at], inner[at] = (
-                rows_of_source.tokens,
-                rows_of_source.documents,
-                rows_of_source.positions,
-                rows_of_source.inner,
-            )
-        return Assembled(tokens, documents, positions, inner)
+        order = {int(k): np.flatnonzero(source == k) for k in np.unique(source)}
+        parts = [lay(self.sources[k].tokens, self.lines[k].parts(rows[at]), self.frame) for k, at in order.items()]
+        return Assembled.join(parts, list(order.values()))
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold."""

@@ -46,13 +46,8 @@ class Store:
     """A finished store, memory-mapped."""
 
     def __init__(self, prefix: Path, tokens: Ids, lengths: Ids, offsets: Ints, documents: Ints) -> None:
-        self.prefix, self.tokens, self.lengths, self.offsets, self.documents = (
-            prefix,
-            tokens,
-            lengths,
-            offsets,
-            documents,
-        )
+        self.prefix, self.tokens, self.lengths = prefix, tokens, lengths
+        self.offsets, self.documents = offsets, documents
         self.token_count, self.sequence_count, self.document_count = len(tokens), len(lengths), len(documents) - 1
         self.vocabulary: int | None = None
         self.fingerprint: str | None = None  # the tokenizer's
@@ -233,6 +228,14 @@ class StoreWriter:
         self.token_count += len(ids)
         self.sequence_count += int(full.sum())
         self.document_count += len(ends)
+
+    def facts(self) -> dict[str, Any]:
+        """What records of runs say of it."""
+        return {"documents": self.document_count, "sequences": self.sequence_count, "tokens": self.token_count}
+
+    def unknown_share(self, unknown: int | None) -> float:
+        """Of all tokens."""
+        return round(int(self.counts[unknown]) / max(self.token_count, 1), 6) if unknown is not None else 0.0
 
     def keep(self, **note: object) -> None:
         """Push what is written to the disk; a writer of the same key goes on from here."""

@@ -68,12 +68,11 @@ class TokenizerTraining:
         folder = _corpus(self.corpus) if self.corpus else None
         tokenizer = self.tokenizer.load() or self._learn(folder)
         tokenizer.save(run.path)
-        facts = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary, "tokenizer": tokenizer.fingerprint}
         say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}")
         wanted = getattr(self.tokenizer, "size", tokenizer.vocabulary)
         if not getattr(self.tokenizer, "file", None) and tokenizer.vocabulary < wanted:
             say(f"the corpus gives no more; {wanted:,} were asked for")
-        return {**facts, **(measure(tokenizer, folder) if folder else {})}
+        return {**tokenizer.facts, **(measure(tokenizer, folder) if folder else {})}
 
     def _learn(self, folder: Path | None) -> Tokenizer:
         assert folder is not None

@@ -17,13 +17,12 @@ AUTO = "auto"
 FEWEST = 8  # bytes beyond ASCII that tell another alphabet
 LEAST, AHEAD = 0.6, 0.08  # how well the best must fit, and how much better than the next
 
-_MARKS = (
+_MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_MARKS += ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _ESCAPES = ((re.compile(rb"\x1b\$\)C"), "iso2022_kr"), (re.compile(rb"\x1b\$(?:[@AB]|\([@-Z])"), "iso2022_jp_2"))
 _HZ = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 _RUN = re.compile(rb"[\x80-\xff]+")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import glob
+import importlib
 import io
 import sys
 import threading
@@ -36,19 +37,8 @@ BLOCK = 1 << 20
 LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
 DENSEST = 200  # times its size a packed file may unpack to ...
 WINDOW = 1 << 26  # ... over so many bytes
-ARCHIVES = (
-    ".zip",
-    ".tar",
-    ".tgz",
-    ".tar.gz",
-    ".tar.bz2",
-    ".tar.xz",
-    ".tar.zst",
-    ".7z",
-    ".rar",
-    ".pdf",
-    ".parquet",
-    ".docx",
+ARCHIVES = tuple(
+    [".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".pdf", ".parquet", ".docx"]
 )
 
 
@@ -168,7 +158,7 @@ def texts(
     path: Path, errors: Errors | None = None, encoding: str | None = None, densest: int = DENSEST
 ) -> Iterator[str]:
     """The text of a file in blocks, every line end a "\\n"."""
-    return decode(blocks(path, densest), path, errors, encoding, packed=path.suffix.lower() in _unpackers())
+    return decode(blocks(path, densest), path, errors, encoding, packed=path.suffix.lower() in _UNPACKERS)
 
 
 def decode(
@@ -298,7 +288,7 @@ def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
         remedy = "unpack it first"
         raise DataError(path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", remedy)
     counted, seen, density = tally(), 0, Density(path, densest)
-    unpack = _unpackers().get(path.suffix.lower(), _plain)
+    unpack = _UNPACKERS.get(path.suffix.lower(), _plain)
     try:
         with path.open("rb") as file:
             if unpack is not _plain and not file.read(1):
@@ -363,6 +353,16 @@ def broken() -> tuple[type[Exception], ...]:
     return (*errors, error) if error else errors
 
 
+def broken_archive() -> tuple[type[Exception], ...]:
+    """What is raised where an archive holds nonsense."""
+    import struct
+    import tarfile
+    import zipfile
+
+    odd = (EOFError, IndexError, NotImplementedError, OverflowError, ValueError, struct.error)
+    return (tarfile.TarError, zipfile.BadZipFile, *odd, *broken())
+
+
 def _expand(name: str) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
@@ -419,31 +419,17 @@ def _and_end(raw: Iterator[bytes]) -> Iterator[bytes | None]:
     yield None
 
 
-def _unpackers() -> dict[str, Callable[[IO[bytes]], Iterator[bytes]]]:
-    return {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": zstandard_blocks}
-
-
 def _plain(file: IO[bytes] | io.BufferedIOBase) -> Iterator[bytes]:
     while block := file.read(BLOCK):
         yield block
 
 
-def _gzip(file: IO[bytes]) -> Iterator[bytes]:
-    import gzip
+def _standard(module: str) -> Callable[[IO[bytes]], Iterator[bytes]]:
+    def unpack(file: IO[bytes]) -> Iterator[bytes]:
+        with importlib.import_module(module).open(file) as unpacked:
+            yield from _plain(unpacked)
 
-    with gzip.GzipFile(fileobj=file) as unpacked:
-        yield from _plain(unpacked)
-
-
-def _bzip2(file: IO[bytes]) -> Iterator[bytes]:
-    import bz2
-
-    with bz2.BZ2File(file) as unpacked:
-        yield from _plain(unpacked)
+    return unpack
 
 
-def _xz(file: IO[bytes]) -> Iterator[bytes]:
-    import lzma
-
-    with lzma.LZMAFile(file) as unpacked:
-        yield from _plain(unpacked)
+_UNPACKERS = {".gz": _standard("gzip"), ".bz2": _standard("bz2"), ".xz": _standard("lzma"), ".zst": zstandard_blocks}

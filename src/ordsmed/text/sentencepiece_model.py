@@ -272,7 +272,10 @@ def _by_rules(charsmap: bytes, place: object) -> list[Any]:
     assert best is not None
     if len(best[1]) > RULES:
         raise DataError(place, f"has {len(best[1]):,} rules of normalization of its own", f"{RULES:,} at most")
-    return best[0] + [normalizers.Replace(key, value) for key, value in sorted(best[1].items(), key=_longest)]
+    return best[0] + [
+        normalizers.Replace(key, value)
+        for key, value in sorted(best[1].items(), key=lambda rule: (-len(rule[0]), rule[0]))
+    ]
 
 
 def _class(characters: list[str]) -> str:
@@ -287,10 +290,6 @@ def _unlike(normalizer: Normalizer, rules: dict[str, str]) -> dict[str, str]:
     if len(done) != len(rules):
         done = [normalizer.normalize_str(key) for key in rules]
     return {key: value for (key, value), text in zip(rules.items(), done, strict=True) if text != value}
-
-
-def _longest(rule: tuple[str, str]) -> tuple[int, str]:
-    return -len(rule[0]), rule[0]
 
 
 def rules_of(charsmap: bytes, place: object) -> dict[str, str]:

@@ -91,6 +91,11 @@ class Tokenizer:
         files.write_json(folder / "tokenizer_config.json", self._described())
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What records of runs say of it."""
+        return {"kind": self.kind, "vocabulary": self.vocabulary, "tokenizer": self.fingerprint}
+
+    @property
     def model(self) -> dict[str, Any]:
         """What the pipeline says of its model: type, prefix, pieces."""
         return dict(self.about["model"])

@@ -66,7 +66,8 @@ def read(
         if not path.exists():
             raise DataError(path, "no such file or folder", KNOWN)
     model = sentencepiece_model.file_of(paths[0])
-    if model and (paths[0].suffix in (".model", ".vocab") or _lacks_whole(paths[0])):
+    without = paths[0].is_dir() and not (paths[0] / "tokenizer.json").is_file()
+    if model and (without or paths[0].suffix in (".model", ".vocab")):
         if not model.exists():
             raise DataError(paths[0], "lists pieces only", f"{model.name} beside it, which says how texts are cut")
         whole = sentencepiece_model.pipeline(sentencepiece_model.read(model), model, special)
@@ -187,10 +188,6 @@ def _gather(paths: Sequence[Path]) -> list[Path]:
         wanted = (PIECES,)
     halves = [next((path.with_name(n) for n in names if path.with_name(n).is_file()), None) for names in wanted]
     return [path, *(p for p in halves if p)]
-
-
-def _lacks_whole(path: Path) -> bool:
-    return path.is_dir() and not (path / "tokenizer.json").is_file()
 
 
 def _json(path: Path) -> dict[str, object]:

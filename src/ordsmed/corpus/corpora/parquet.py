@@ -21,6 +21,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.text import read
 from ordsmed.text.document import Document
+from ordsmed.text.labelled.tables import open_parquet
 from ordsmed.text.source import FileSource, Piece
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Parquet(FileSource, Choice):
             counted.left_out["files other than Parquet and Arrow"] += 1
             counted.bytes += size
             return
-        with _opened(piece.path) as file:
+        with open_parquet(piece.path) as file:
             columns = self._columns(piece.path, file.schema_arrow.names)
             rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
             row, whole = sum(rows[: piece.start]), max(sum(rows), 1)
@@ -164,23 +165,11 @@ def _pieces(path: Path) -> list[Piece]:
     parts = path.stat().st_size // PART
     if parts < 2 or not _is_parquet(path):
         return [Piece(path)]
-    with _opened(path) as file:
+    with open_parquet(path) as file:
         groups = file.num_row_groups
     bounds = sorted({groups * n // parts for n in range(parts + 1)})
     share = path.stat().st_size // max(groups, 1)
     return [Piece(path, start, stop, (stop - start) * share) for start, stop in pairwise(bounds)] or [Piece(path)]
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The file, and one line for whatever is wrong with it while it is read."""
-    pyarrow = _pyarrow()
-    try:
-        # buffered: columns are read bit by bit, where whole row groups might not fit
-        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-            yield file
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(path, f"cannot be read: {_line(error)}", "a whole Parquet file", "copy it again") from None
 
 
 def _batch(file: ParquetFile) -> int:

@@ -27,15 +27,8 @@ from ordsmed.text.document import Document
 from ordsmed.text.read import tally
 
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "pydoc_data"}
-_IN_C = (
-    type,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-)
+_IN_C: tuple[type, ...] = (type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_IN_C += (types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
 _BUILT = """
     _asyncio _bisect _bz2 _collections _csv _ctypes _curses _datetime _decimal _elementtree _functools _hashlib
     _heapq _io _json _lzma _operator _pickle _posixsubprocess _queue _random _socket _sqlite3 _ssl _statistics
@@ -74,7 +67,7 @@ def paragraphs(doc: str) -> Iterator[str]:
     """The paragraphs of a docstring that are prose, each on one line and without markup."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(doc.replace("\r", ""))):
         for item in _items(block):
-            if _looks_like_prose(item) and _reads_like_prose(text := _plain(item)):
+            if not _FOREIGN.search(item) and _reads_like_prose(text := _plain(item)):
                 yield text
 
 
@@ -198,11 +191,6 @@ def _items(block: str) -> Iterator[str]:
             depth = indent
         item.append(bare)
     yield "\n".join(item)
-
-
-def _looks_like_prose(item: str) -> bool:
-    """No doctest, grammar, table, rule or code."""
-    return not _FOREIGN.search(item)
 
 
 def _plain(item: str) -> str:

@@ -238,12 +238,7 @@ def _complaints(place: object) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(place, "no such file") from None
     except Exception as error:
-        if not isinstance(error, _broken()):
+        if not isinstance(error, read.broken_archive()):
             raise
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0] or "it stops before its end"
         raise DataError(place, f"is broken or cut off: {reason}", "a whole archive", "copy it again") from None
-
-
-def _broken() -> tuple[type[Exception], ...]:
-    odd = (EOFError, IndexError, NotImplementedError, OverflowError, ValueError)  # what these modules raise at nonsense
-    return (tarfile.TarError, zipfile.BadZipFile, *odd, *read.broken())

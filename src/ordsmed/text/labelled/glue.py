@@ -166,7 +166,9 @@ def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
 
 def split_of(task: GlueTask, path: Path) -> str:
     """Which split a file is, by its name; "" where it is none of GLUE's."""
-    known = ((split, _last(name).replace("{}", "*")) for split, names in task.files.items() for name in names)
+    known = (
+        (split, name.rpartition("/")[2].replace("{}", "*")) for split, names in task.files.items() for name in names
+    )
     return next((split for split, name in known if fnmatch.fnmatchcase(_unpacked(path), name)), "")
 
 
@@ -250,10 +252,6 @@ def _written(task: GlueTask, value: float) -> str:
 def _first(folder: Path, names: Sequence[str]) -> Path | None:
     paths = (folder / (name + ending) for name in names for ending in ("", *tables.PACKED))
     return next((path for path in paths if path.is_file()), None)
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def _plain_name(name: str) -> str:

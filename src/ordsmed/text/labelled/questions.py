@@ -137,7 +137,7 @@ def shortened(names: Sequence[str]) -> str:
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
 
 
-def json_values(path: Path, errors: reading.Errors = "strict") -> Iterator[tuple[str, Any]]:
+def json_values(path: Path, errors: reading.Errors | None = "strict") -> Iterator[tuple[str, Any]]:
     """The JSON values of a file, one or many (JSON lines), each with the place where it begins."""
     with reading.replacements_told(path):
         text = "".join(reading.texts(path, errors))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from _csv import Reader
 
     from pyarrow import Array as ArrowArray
+    from pyarrow.parquet import ParquetFile
 
 Format = Literal["tsv", "csv", "jsonl", "json", "parquet"]
 Column = str | int  # its name, or its number from 1
@@ -149,11 +150,7 @@ class _Request:
         columns = {}
         for role, column in self.columns.items():
             several = column if isinstance(column, tuple) else (column,)
-            there = [
-                candidate
-                for candidate in several
-                if (candidate <= width if isinstance(candidate, int) else candidate in (names or ()))
-            ]
+            there = [c for c in several if (c <= width if isinstance(c, int) else c in (names or ()))]
             if there or role not in self.lacking:
                 columns[role] = _index(self.path, (there or several)[0], names, width, remedy)
         self.named |= {
@@ -335,14 +332,16 @@ def _parquet(request: _Request) -> Iterator[_Row]:
 
 
 @contextlib.contextmanager
-def open_parquet(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[ParquetFile]:
+    """The file, and one line for whatever is wrong with it while it is read."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise RecipeError(path, "`pyarrow` is not installed", "", "pip install 'ordsmed[parquet]'") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        # buffered: columns are read bit by bit, where whole row groups might not fit
+        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             yield file
     except FileNotFoundError:
         raise DataError(path, "no such file") from None

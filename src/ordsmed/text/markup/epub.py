@@ -13,7 +13,6 @@ import html
 import posixpath
 import re
 import stat
-import struct
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,15 +71,10 @@ def book(path: Path, errors: read.Errors = "strict", *, headings: bool = True) -
             chapters = [_chapter(archive, name, path, errors, headings) for name in _texts(archive, package, path)]
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
-    except _broken() as error:
+    except read.broken_archive() as error:
         reason = getattr(error, "strerror", None) or str(error) or "it stops before its end"
         raise DataError(path, f"is no whole epub: {reason}", "", "copy it again, or repair it") from None
     return Book(package.meta, [chapter for chapter in chapters if chapter])
-
-
-def _broken() -> tuple[type[Exception], ...]:
-    odd = (EOFError, IndexError, NotImplementedError, OverflowError, ValueError, struct.error)  # at nonsense in a zip
-    return (zipfile.BadZipFile, *odd, *read.broken())
 
 
 @dataclass
@@ -110,12 +104,9 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
             package.spine.append(attributes.get("idref", ""))
         elif name == "reference" and attributes.get("type", "").replace("-", "") in _FRONT:
             package.front.add(there(attributes.get("href", "")))
-    first = {
-        "title": metadata.get("title", [])[:1],
-        "author": metadata.get("creator", []),
-        "language": metadata.get("language", [])[:1],
-    }
-    package.meta = {key: ", ".join(values) for key, values in first.items() if values}
+    for key, name, most in (("title", "title", 1), ("author", "creator", None), ("language", "language", 1)):
+        if values := metadata.get(name, [])[:most]:
+            package.meta[key] = ", ".join(values)
     return package
 
 

@@ -102,7 +102,7 @@ def main_text(page: str) -> str:
         return ""
     lines = [line for line in (" ".join(line.split()) for line in text.split("\n")) if line]
     lines = [line for at, line in enumerate(lines) if at >= TOP or _words(line) not in headlines]
-    return "\n".join(line for line in lines if not _is_unwanted(line))
+    return "\n".join(line for line in lines if len(line) >= _UNWANTED_LENGTH or not _UNWANTED.match(line))
 
 
 def _all_prose(tree: HtmlElement) -> int:
@@ -130,10 +130,6 @@ def _trafilatura() -> ModuleType:
         raise RecipeError("html", "`trafilatura` is not installed", "", "pip install 'ordsmed[corpora]'") from None
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL + 1)  # it logs an error for every odd page
     return trafilatura
-
-
-def _is_unwanted(line: str) -> bool:
-    return len(line) < _UNWANTED_LENGTH and _UNWANTED.match(line) is not None
 
 
 def _headlines(tree: HtmlElement) -> set[str]:

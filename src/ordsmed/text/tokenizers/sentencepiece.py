@@ -75,12 +75,8 @@ class SentencePiece(Choice):
 
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens of this order."""
-        orders = {
-            "bert": vocabulary.BERT,
-            "roberta": (*vocabulary.ROBERTA, "<mask>"),
-            "gpt2": ("<unk>", vocabulary.END),
-        }
-        return orders[self.order]
+        roberta, gpt2 = (*vocabulary.ROBERTA, "<mask>"), ("<unk>", vocabulary.END)
+        return {"bert": vocabulary.BERT, "roberta": roberta, "gpt2": gpt2}[self.order]
 
     def load(self) -> Tokenizer | None:
         """What the user has, if `file` names it."""

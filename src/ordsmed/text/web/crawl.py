@@ -300,16 +300,12 @@ class _CrawlState:
 
     def _ask_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
         """What the host wants left alone. Without an answer nothing of it is asked for; "no" is an answer."""
-        scheme = urlsplit(job.at).scheme
+        scheme, how = urlsplit(job.at).scheme, self.how
+        address = f"{scheme}://{host.name}/robots.txt"
         host.tries += 1
         try:
-            with get(
-                f"{scheme}://{host.name}/robots.txt",
-                headers=self.headers,
-                timeout=self.how.timeout,
-                private=self.how.private,
-            ) as reply:
-                rules = read_rules(reply, self.how.slowest)
+            with get(address, headers=self.headers, timeout=how.timeout, private=how.private) as reply:
+                rules = read_rules(reply, how.slowest)
         except Misled:
             rules = RobotRules()
         except Failed as error:

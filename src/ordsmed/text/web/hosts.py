@@ -17,11 +17,8 @@ def in_ascii(host: str) -> str:
     import idna
 
     mapped = idna.uts46_remap(host, std3_rules=False)
-    name = ".".join(label if label.isascii() else "xn--" + _punycode(label) for label in mapped.split("."))
+    labels = (label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in mapped.split("."))
+    name = ".".join(labels)
     if not ASCII_NAME.fullmatch(name):
         raise ValueError(f"{host!r} is no host name")
     return name
-
-
-def _punycode(label: str) -> str:
-    return label.encode("punycode").decode("ascii")
