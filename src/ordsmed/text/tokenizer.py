@@ -63,7 +63,7 @@ class Tokenizer:
         self.special: frozenset[int] = frozenset(added | set(self.roles.values()))
 
     @staticmethod
-    def load(path: str | Path | Sequence[str | Path], **how: Unpack[vocabulary.How]) -> Tokenizer:
+    def load(path: str | Path | Sequence[str | Path], **how: Unpack[vocabulary.ReadingOptions]) -> Tokenizer:
         """From a folder, a file, or files that belong together; see `vocabulary.read` for the kinds and for `how`."""
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         pipeline = vocabulary.read(paths, **how)

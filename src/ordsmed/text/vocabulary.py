@@ -37,7 +37,7 @@ FILLER = "!!!MAXTERMID"  # a line of Google's word vocabulary that is no word
 Split = Literal["words", "spaces"]
 
 
-class How(TypedDict, total=False):
+class ReadingOptions(TypedDict, total=False):
     """What settings may say of how a vocabulary is read."""
 
     lowercase: bool | None
@@ -275,9 +275,10 @@ def _as_stated(pipeline: Pipeline, path: Path, **stated: bool | None) -> Pipelin
     does = {"lowercase": normalized("A").endswith("a"), "strip_accents": normalized("é").endswith("e")}
     for key, value in stated.items():
         if value not in (None, does[key]):
-            said, done = (str(flag).lower() for flag in (value, does[key]))
-            problem = f"is a whole pipeline, with {key} = {done}"
-            raise DataError(path, problem, f"{key} = {said}", f"leave tokenizer.{key} out, or name a vocab.txt")
+            problem = f"is a whole pipeline, with {key} = {str(does[key]).lower()}"
+            raise DataError(
+                path, problem, f"{key} = {str(value).lower()}", f"leave tokenizer.{key} out, or name a vocab.txt"
+            )
     return pipeline
 
 

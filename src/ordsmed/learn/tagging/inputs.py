@@ -71,7 +71,7 @@ def _codes(records: TaggedSentences, labels: Sequence[str], scheme: spans.Scheme
             problem = f"none of its {many(strange.total(), 'tag')} was learned, but {listed}{rest}"
             raise DataError(files, problem, f"tags such as {', '.join(labels[:5])}", OTHER_COLUMN)
         count = many(strange.total(), "word", "has", "have")
-        say(f"{records.places[0]}: {count} tags that are not learned: {listed}{rest}")
+        say(f"{records.starts[0]}: {count} tags that are not learned: {listed}{rest}")
     return codes
 
 
