@@ -130,7 +130,7 @@ def test_a_text_alone_is_told_alike_there(family, table, tmp_path):
     own = learned(tmp_path / "own", family, classify.Classify(labels=LABELS, length=48))
     found = pipe("text-classification", export(own, tmp_path / "out"))([one for one, _ in PAIRS])
     here = said(own, table)
-    assert [f["label"] for f in found] == here.said
+    assert [f["label"] for f in found] == here.values
     assert [f["score"] for f in found] == pytest.approx(here.shares.max(1).tolist(), abs=1e-5)
 
 
@@ -139,14 +139,14 @@ def test_numbers_are_told_on_their_scale_and_come_back(family, scale, table, tmp
     """A class without a bias cannot tell those that begin at 1: there the card's code does."""
     own = learned(tmp_path / "own", family, classify.Classify(number=True, scale=scale, length=48))
     out = export(own, tmp_path / "out")
-    here = said(own, table).said
+    here = said(own, table).values
     found = [f["score"] for f in pipe("text-classification", out)([one for one, _ in PAIRS])]
     told = "print(1 + 4 * ask(" in (out / "README.md").read_text()
     assert told == (family == "gpt2" and scale[0] == 1)
     assert ([1 + 4 * score for score in found] if told else found) == pytest.approx(here, abs=1e-4)
-    assert said(out, table).said == pytest.approx(here, abs=1e-5)
+    assert said(out, table).values == pytest.approx(here, abs=1e-5)
     take_over(out, tmp_path / "imported")
-    assert said(tmp_path / "imported", table).said == pytest.approx(here, abs=1e-5)
+    assert said(tmp_path / "imported", table).values == pytest.approx(here, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -354,6 +354,6 @@ def test_the_cards_code_runs_and_says_what_we_say(case, tmp_path, monkeypatch, c
         assert printed == said(own, tmp_path / "one.json")[0].text
     elif case == "number":
         (tmp_path / "one.tsv").write_text("text\nRain falls.\n")
-        assert float(printed) == pytest.approx(said(own, tmp_path / "one.tsv").said[0], abs=1e-4)
+        assert float(printed) == pytest.approx(said(own, tmp_path / "one.tsv").values[0], abs=1e-4)
     else:
         assert "score" in printed

@@ -62,7 +62,7 @@ def asked(rank: int = 0, world: int = 1, **how: Any) -> tuple[Any, dict[str, flo
 
 def test_every_example_is_told_once_and_in_its_place() -> None:
     done: list[int] = []
-    found, means, task = asked(each=done.append)
+    found, means, task = asked(done=done.append)
     assert sorted(task.seen) == list(range(7))
     assert found["number"].tolist() == list(range(7))
     starts = np.cumsum([0, *SIZES])

@@ -16,7 +16,7 @@ from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import choice
 from ordsmed.data.batch import Batch
-from ordsmed.learn.objective import Objective, at_places, built, fresh, need
+from ordsmed.learn.objective import Objective, at_positions, built, fresh, need
 from ordsmed.learn.objectives import bilm, clm, mlm, mlm_nsp, rtd
 from ordsmed.learn.task import (
     INITIALIZER_STD,
@@ -195,7 +195,7 @@ def test_tokens_that_are_needed_are_named(tokenizer: Tokenizer, tmp_path: Path) 
 def test_states_of_places() -> None:
     hidden = torch.arange(24.0).view(2, 4, 3)
     batch: Any = type("Asked", (), {"predicted_positions": torch.tensor([[3, 0], [1, 1]])})
-    assert at_places(hidden, batch)[:, 0].tolist() == [9, 0, 15, 15]
+    assert at_positions(hidden, batch)[:, 0].tolist() == [9, 0, 15, 15]
 
 
 @pytest.mark.parametrize(

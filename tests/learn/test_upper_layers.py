@@ -242,11 +242,11 @@ def test_dropout_of_what_enters_and_of_what_leaves(recurrent: int) -> None:
 
 
 def test_what_is_left_out_is_settled_by_the_family() -> None:
-    of_elmo, of_bert = (Top().settled(FAMILIES[name]) for name in ("elmo", "bert"))
+    of_elmo, of_bert = (Top().for_family(FAMILIES[name]) for name in ("elmo", "bert"))
     assert of_elmo == Top(mix=True, recurrent=256, dropout=0.5)
     assert of_bert == Top(mix=False, recurrent=0, dropout=0.1)
     assert (of_elmo.plain, of_bert.plain) == (False, True)
-    assert Top(mix=False, recurrent=0).settled(FAMILIES["elmo"]).plain
+    assert Top(mix=False, recurrent=0).for_family(FAMILIES["elmo"]).plain
     assert [width(FAMILIES[name]) for name in ("elmo", "bert")] == [10, 16]
     assert upper(Top(), FAMILIES["elmo"]).width == 512
     assert upper(Top(recurrent=0), FAMILIES["elmo"]).width == 10
@@ -269,10 +269,10 @@ def test_what_nothing_has_cannot_be_set() -> None:
     of_bert, of_elmo = FAMILIES["bert"], FAMILIES["elmo"]
     for wrong in (Top(layers=2), Top(dropout=0.3), Top(mix=False, recurrent=0, layers=2)):
         with pytest.raises(RecipeError, match=r"task\.top: found layers or dropout, with nothing that has them"):
-            wrong.settled(of_bert)
-    assert Top(mix=True, dropout=0.3).settled(of_bert) == Top(mix=True, recurrent=0, dropout=0.3)
-    assert Top(recurrent=4, layers=2).settled(of_bert) == Top(mix=False, recurrent=4, layers=2, dropout=0.1)
-    assert Top(layers=2).settled(of_elmo).layers == 2
+            wrong.for_family(of_bert)
+    assert Top(mix=True, dropout=0.3).for_family(of_bert) == Top(mix=True, recurrent=0, dropout=0.3)
+    assert Top(recurrent=4, layers=2).for_family(of_bert) == Top(mix=False, recurrent=4, layers=2, dropout=0.1)
+    assert Top(layers=2).for_family(of_elmo).layers == 2
     assert (Top(dropout=0.0).dropout, Top(recurrent=0, layers=1).recurrent) == (0.0, 0)
 
 

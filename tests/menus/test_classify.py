@@ -146,10 +146,10 @@ def test_a_number_of_two_texts_is_learned_and_told_on_its_scale(tmp_path: Path) 
     assert list(found) == ["pearson", "spearman"]
     assert found["pearson"] > 95
     right = np.array([float(gold) for gold in run.dev.gold])
-    assert np.abs(np.array(run.said.said) - right).mean() < 5
-    assert run.means["classify"] == pytest.approx((((run.said.said - right) / 80) ** 2).mean(), rel=1e-3)
+    assert np.abs(np.array(run.said.values) - right).mean() < 5
+    assert run.means["classify"] == pytest.approx((((run.said.values - right) / 80) ** 2).mean(), rel=1e-3)
     guessed = run.settings.guesses(run.train, run.dev)
-    assert guessed.said[0] == pytest.approx(np.mean([float(gold) for gold in run.train.gold]))
+    assert guessed.values[0] == pytest.approx(np.mean([float(gold) for gold in run.train.gold]))
     assert [row[0] for row in run.settings.details(run.dev, run.said)[0][2]] == ["right", "predicted", "too high by"]
 
 
@@ -334,15 +334,15 @@ def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_
         shares = np.array([[0.25, 0.75], [1.0, 0.0], [0.9, 0.1], [0.75, 0.25]], np.float32)[: len(records)]
         (tmp_path / "out").mkdir(exist_ok=True)
         [path] = settings.write(tmp_path / "out", records, LabelPredictions(said, shares))
-        assert settings.read(path, records).said == said
+        assert settings.read(path, records).values == said
     assert path.read_text().split("\n")[:2] == ["line\tpredicted\tgold\ta\tb", f"{paths[0]}:2\tb\ta\t0.25\t0.75"]
     plain_file = tmp_path / "plain.txt"
     plain_file.write_text("b\na\na\nzz\n")
-    assert settings.read(plain_file, records).said == ["b", "a", "a", "zz"]
+    assert settings.read(plain_file, records).values == ["b", "a", "a", "zz"]
     assert "1 of 4 predictions are no label, as `zz`" in capsys.readouterr().err
     assert Classify().score(records, settings.read(plain_file, records))["accuracy"] == 25
     plain_file.write_text("index\tprediction\n2\ta\n0\tb\n1\ta\n3\tb\n")
-    assert settings.read(plain_file, records).said == ["b", "a", "a", "b"]
+    assert settings.read(plain_file, records).values == ["b", "a", "a", "b"]
     for content, found in (
         ("b\na\na\n", "3 predictions for 4 rows; wanted one a row of the data"),
         ("", "0 predictions for 4 rows"),
@@ -391,7 +391,7 @@ def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch)
     written = settings.write(benchmark, test, LabelPredictions(["not_entailment", "entailment"]))
     assert [path.name for path in written] == ["predictions.tsv", "RTE.tsv"]
     assert written[1].read_text() == "index\tprediction\n5\tnot_entailment\n6\tentailment\n"
-    assert settings.read(written[1], test).said == settings.read(written[0], test).said
+    assert settings.read(written[1], test).values == settings.read(written[0], test).values
     own = settings.records([tsv(benchmark / "own.tsv", ("sentence2", "sentence1"), ("w2", "w1"))])
     assert (own.texts, own.seconds, own.known) == (["w1"], ["w2"], [])
     with pytest.raises(DataError, match="no labels"):
@@ -496,7 +496,7 @@ def test_pairs_without_an_order_are_learned_in_both(benchmark: Path) -> None:
     train = settings.records(settings.paths("train"), learning=True)
     assert (train.texts, train.seconds) == (["w1", "w1", "w2", "w3"], ["w2", "w3", "w1", "w1"])
     assert train.gold == ["1", "0", "1", "0"]
-    assert len(train.places) == len(train)
+    assert len(train.locations) == len(train)
     assert len(settings.records(settings.paths("dev"))) == 2
     assert len(dataclasses.replace(settings, unordered=False).records(settings.paths("train"), learning=True)) == 2
 
@@ -507,7 +507,7 @@ def test_numbers_of_glue(benchmark: Path) -> None:
     settings, dev = settings.complete(train), settings.records(settings.paths("dev"))
     assert (settings.scale, settings.number, settings.record) == ((0.0, 5.0), True, "spearman")
     said = settings.predictions(dev, None, {"number": np.array([0.5, 0.875], np.float32)})  # type: ignore[arg-type]
-    assert said.said == [2.5, 4.375]
+    assert said.values == [2.5, 4.375]
     assert settings.score(dev, said) == pytest.approx({"spearman": 100, "pearson": 100})
 
 
@@ -552,4 +552,4 @@ def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
     assert labels is not None
     assert labels.tolist() == [0.0, 1.0, 0.25]
     told = settings.predictions(train, None, {"number": np.array([0.0, 1.0, 0.25, -0.5], np.float32)})  # type: ignore[arg-type]
-    assert told.said == [1.0, 5.0, 2.0, -1.0]
+    assert told.values == [1.0, 5.0, 2.0, -1.0]

@@ -69,11 +69,11 @@ def test_deviations_are_those_of_samples(values: list[float]) -> None:
 def test_one_recipe_twice_differs_by_nothing_and_the_other_way_round_by_the_opposite(
     values: dict[int, float], shift: float
 ) -> None:
-    assert not seeds.paired(values, values).shown
+    assert not seeds.paired(values, values).differs
     other = {seed: value * 0.5 + shift for seed, value in values.items()}
     there, back = seeds.paired(values, other), seeds.paired(other, values)
     assert there.over.mean == -back.over.mean
-    assert there.shown == back.shown
+    assert there.differs == back.differs
 
 
 def test_one_seed_has_no_deviation() -> None:
@@ -101,10 +101,10 @@ def test_seeds_in_common_are_compared() -> None:
     assert list(found.differences) == [1, 2, 3]
     assert found.over.mean == pytest.approx(-0.5)
     assert found.over.interval == pytest.approx((-0.5 - 4.302653 * 0.1 / math.sqrt(3), -0.5 + 0.2484138))
-    assert found.shown
-    assert not seeds.paired({1: 3.0, 2: 5.0}, {1: 2.6, 2: 5.3}).shown
-    assert not seeds.paired({1: 3.0}, {1: 2.0}).shown, "one pair shows nothing"
-    assert seeds.paired({1: 3.0, 2: 4.0}, {1: 2.0, 2: 3.0}).shown, "the same at every seed"
+    assert found.differs
+    assert not seeds.paired({1: 3.0, 2: 5.0}, {1: 2.6, 2: 5.3}).differs
+    assert not seeds.paired({1: 3.0}, {1: 2.0}).differs, "one pair shows nothing"
+    assert seeds.paired({1: 3.0, 2: 4.0}, {1: 2.0, 2: 3.0}).differs, "the same at every seed"
     with pytest.raises(ValueError, match="values"):
         seeds.paired({1: 3.0}, {2: 3.0})
 

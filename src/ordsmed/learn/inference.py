@@ -19,11 +19,11 @@ TOKENS = {"cpu": 2_048, "cuda": 65_536}  # of a batch
 
 def predict_all(
     task: Task, features: Features, packing: Packing, ranks: Ranks, *,
-    within: Callable[[], Any] = contextlib.nullcontext, each: Callable[[int], None] = lambda examples: None,
+    within: Callable[[], Any] = contextlib.nullcontext, done: Callable[[int], None] = lambda examples: None,
 ) -> tuple[Arrays, dict[str, float]]:  # fmt: skip
     """What a task tells of every example, in their order, and its mean losses where the right answers are known.
 
-    Ranks that see other rows take batches in turn, and all of them get all. `each` is told how many are done.
+    Ranks that see other rows take batches in turn, and all of them get all. `done` is called with how many are.
     """
     batches = by_length(features.sizes, TOKENS.get(ranks.device.type, TOKENS["cpu"]))
     rank, world = ranks.data_rank, ranks.data_world
@@ -35,17 +35,17 @@ def predict_all(
         for turn in range(rank, rank + len(batches), world):
             mine = turn < len(batches)  # who has none left goes along, so that nobody waits for it
             chosen = batches[min(turn, len(batches) - 1)]
-            own = packing.batch(features, chosen, chosen)
-            batch = own.to(ranks.device)
+            on_cpu = packing.batch(features, chosen, chosen)
+            batch = on_cpu.to(ranks.device)
             with within():
-                told = task.validate(batch)
-            counts = task.count(own)
+                output = task.validate(batch)
+            counts = task.count(on_cpu)
             for term, of_term in sums.items():
-                if (lost := told.pop(f"{term}{LOST}", None)) is not None:
+                if (lost := output.pop(f"{term}{LOST}", None)) is not None:
                     of_term += torch.stack([lost.double().cpu(), counts[term].double()]) * mine
-            for name, value in told.items():
+            for name, value in output.items():
                 _put(answers, name, value, chosen, features, task, mine=mine)
-            each(len(chosen))
+            done(len(chosen))
     if was:
         task.train()
     if world > 1:
@@ -56,15 +56,15 @@ def predict_all(
 
 
 def _put(
-    found: dict[str, Tensor], name: str, value: Tensor, chosen: Ints, features: Features, task: Task, *, mine: bool
+    answers: dict[str, Tensor], name: str, value: Tensor, chosen: Ints, features: Features, task: Task, *, mine: bool
 ) -> None:
     """Lay what a batch told into its place among all; of tokens, up to the longest example's number."""
-    if name not in found:
+    if name not in answers:
         rest = (int(features.sizes.max()), *value.shape[2:]) if name in task.by_token else tuple(value.shape[1:])
-        found[name] = torch.zeros((len(features), *rest), dtype=value.dtype)
+        answers[name] = torch.zeros((len(features), *rest), dtype=value.dtype)
     if not mine:
         return
     if name in task.by_token:
-        found[name][chosen, : value.shape[1]] = value.cpu()
+        answers[name][chosen, : value.shape[1]] = value.cpu()
     else:
-        found[name][chosen] = value.cpu()
+        answers[name][chosen] = value.cpu()

@@ -36,13 +36,13 @@ class Pair(nn.Module):
         self.out = nn.Linear(inner, 1, bias=bias)
         self.many_first = many_first
 
-    def begun(self, many: Tensor) -> Tensor:
+    def of_many(self, many: Tensor) -> Tensor:
         """The dense layer's half for the many, [E, L, D] -> [E, L, H]."""
         return F.linear(many, self._halves()[0])
 
-    def scored(self, begun: Tensor, one: Tensor) -> Tensor:
+    def score(self, first_half: Tensor, single: Tensor) -> Tensor:
         """That and the one, [E, D] -> [E, L]."""
-        both = begun + F.linear(one, self._halves()[1], self.dense.bias)[:, None]
+        both = first_half + F.linear(single, self._halves()[1], self.dense.bias)[:, None]
         scores: Tensor = self.out(self.norm(self.activation(both)))
         return scores.squeeze(-1).float()
 
@@ -73,7 +73,7 @@ class JointHead(nn.Module):
 
     def ends(self, states: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
         """Scores of ends, each example's start given, [E] -> [E, L]."""
-        return self._ends(self.end.begun(states), states, allowed, starts)
+        return self._ends(self.end.of_many(states), states, allowed, starts)
 
     def unanswerable(self, states: Tensor, start_scores: Tensor, starts: Tensor | None = None) -> Tensor:
         """How sure it is of no answer, [E]; NVIDIA's form learns that from the right starts, if they are given."""
@@ -81,27 +81,27 @@ class JointHead(nn.Module):
             start = at(states, starts)
         else:
             start = (start_scores.softmax(-1).to(states.dtype)[:, None] @ states).squeeze(1)
-        return self.none.scored(self.none.begun(states[:, :1]), start).squeeze(-1)
+        return self.none.score(self.none.of_many(states[:, :1]), start).squeeze(-1)
 
     def beams(self, states: Tensor, allowed: Tensor, start_scores: Tensor, beam: int) -> dict[str, Tensor]:
         """The best starts, [E, K], and for each of them the best ends, [E, K, K], with their log-probabilities."""
         start_log, starts = best(start_scores, beam)
-        begun = self.end.begun(states)
-        ends = [best(self._ends(begun, states, allowed, one), beam) for one in starts.unbind(1)]
+        first_half = self.end.of_many(states)
+        ends = [best(self._ends(first_half, states, allowed, start), beam) for start in starts.unbind(1)]
         end_log, end_index = (torch.stack(column, 1) for column in zip(*ends, strict=True))
         return {"start_log_probs": start_log, "start_index": starts, "end_log_probs": end_log, "end_index": end_index}
 
-    def _ends(self, begun: Tensor, states: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
-        return self.end.scored(begun, at(states, starts)).masked_fill(~allowed, NEVER)
+    def _ends(self, first_half: Tensor, states: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
+        return self.end.score(first_half, at(states, starts)).masked_fill(~allowed, NEVER)
 
 
-def at(states: Tensor, places: Tensor) -> Tensor:
+def at(states: Tensor, positions: Tensor) -> Tensor:
     """The state of one token of each example, [E, L, D] and [E] -> [E, D]."""
-    return states[torch.arange(len(places), device=places.device), places]
+    return states[torch.arange(len(positions), device=positions.device), positions]
 
 
 def best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The highest log-probabilities of each row, and where; as many in every row, the unused at 0 with NEVER."""
-    values, places = scores.log_softmax(-1).topk(min(count, scores.shape[1]), -1)
+    values, positions = scores.log_softmax(-1).topk(min(count, scores.shape[1]), -1)
     spare = (0, count - values.shape[1])
-    return F.pad(values.clamp(min=NEVER), spare, value=NEVER), F.pad(places, spare)
+    return F.pad(values.clamp(min=NEVER), spare, value=NEVER), F.pad(positions, spare)

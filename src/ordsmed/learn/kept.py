@@ -33,35 +33,35 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
     Labels go by their names: those that both have keep their rows, others begin at random. Numbers, learned between the
     ends of the first of two `scales`, are told as before on the second.
     """
-    role, other = head_of(task), head_of(learned)
-    if (role, task.number) != (other, learned.number):
-        return KeptHead(note=f"its head, for {'a number' if learned.number else other}, is of another kind")
-    own, held = task.networks()[""].tensors(), learned.networks()[""].tensors()
-    if _shapes(own, "top.") != _shapes(held, "top."):
+    role, learned_role = head_of(task), head_of(learned)
+    if (role, task.number) != (learned_role, learned.number):
+        return KeptHead(note=f"its head, for {'a number' if learned.number else learned_role}, is of another kind")
+    tensors, learned_tensors = task.networks()[""].tensors(), learned.networks()[""].tensors()
+    if _shapes(tensors, "top.") != _shapes(learned_tensors, "top."):
         return KeptHead(note="what stands under its head (task.top) is another")
     rows = _rows(task.labels, learned.labels)
     if task.labels and not rows:
         return KeptHead(note=f"none of its labels ({_listed(learned.labels)}) is one of these ({_listed(task.labels)})")
     last = (f"{role}.out.weight", f"{role}.out.bias")
-    taken = {}
-    for name in [name for name in own if name.startswith((f"{role}.", "top.")) and name in held]:
-        if rows and name in last and own[name].shape[1:] == held[name].shape[1:]:
-            taken[name] = own[name].detach().clone()
-            taken[name][list(rows)] = held[name].detach()[list(rows.values())]
-        elif own[name].shape == held[name].shape:
-            taken[name] = held[name].detach()
-    lacking = [name for name in own if name.startswith(f"{role}.") and name not in taken]
+    kept = {}
+    for name in [name for name in tensors if name.startswith((f"{role}.", "top.")) and name in learned_tensors]:
+        if rows and name in last and tensors[name].shape[1:] == learned_tensors[name].shape[1:]:
+            kept[name] = tensors[name].detach().clone()
+            kept[name][list(rows)] = learned_tensors[name].detach()[list(rows.values())]
+        elif tensors[name].shape == learned_tensors[name].shape:
+            kept[name] = learned_tensors[name].detach()
+    missing = [name for name in tensors if name.startswith(f"{role}.") and name not in kept]
     if scales and scales[0] != scales[1]:
-        if scales[0][0] != scales[1][0] and last[1] not in taken:
+        if scales[0][0] != scales[1][0] and last[1] not in kept:
             return KeptHead(note="its head has no bias, so it tells no numbers of another scale")
-        taken |= rescaled({name: taken[name] for name in last if name in taken}, *scales)
-    if [name for name in lacking if not name.startswith("joint.none.")]:  # 1.1 does not learn to refuse
+        kept |= rescaled({name: kept[name] for name in last if name in kept}, *scales)
+    if [name for name in missing if not name.startswith("joint.none.")]:  # 1.1 does not learn to refuse
         return KeptHead(note=f"its {role} head is of another shape")
     with torch.no_grad():
-        for name, tensor in taken.items():
-            own[name].copy_(tensor)
+        for name, tensor in kept.items():
+            tensors[name].copy_(tensor)
     names = tuple(task.labels[number] for number in rows)
-    return KeptHead(frozenset(taken), _note(role, task, names, bool(lacking)), names)
+    return KeptHead(frozenset(kept), _note(role, task, names, bool(missing)), names)
 
 
 def head_of(task: Task) -> str:
@@ -92,14 +92,14 @@ def meant(objective: Task, learned: object) -> dict[str, Tensor]:
     """The last layer of a head for numbers so that it tells them as they are meant; nothing of any other head."""
     if not (scale := told_scale(objective, learned)):
         return {}
-    own = objective.networks()[""].tensors()
-    return rescaled({n: one.detach() for n, one in own.items() if n.startswith("classify.out.")}, scale, UNIT)
+    tensors = objective.networks()[""].tensors()
+    return rescaled({n: tensor.detach() for n, tensor in tensors.items() if n.startswith("classify.out.")}, scale, UNIT)
 
 
 def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
     if not task.labels:
-        what = "head for a number" if task.number else f"{role} head"
-        return f"and its {what}" + (", which learns anew to refuse" if partly else "")
+        head = "head for a number" if task.number else f"{role} head"
+        return f"and its {head}" + (", which learns anew to refuse" if partly else "")
     fresh = [label for label in task.labels if label not in kept]
     if not fresh:
         return f"and its {role} head with all {len(kept)} labels"
@@ -112,9 +112,9 @@ def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
     """The number of each label that both have -> its number there; upper and lower case count where names need it."""
     exact = {label: number for number, label in enumerate(learned)}
     plain = _once(learned)
-    own = _once(labels)
+    unique = _once(labels)
     rows = {
-        number: exact.get(label, plain.get(_plain(label)) if _plain(label) in own else None)
+        number: exact.get(label, plain.get(_plain(label)) if _plain(label) in unique else None)
         for number, label in enumerate(labels)
     }
     return {number: row for number, row in rows.items() if row is not None}

@@ -49,9 +49,9 @@ def round_by_chance(key: int, numbers: Ids) -> Shares:
 def choose(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
     """So many of the allowed places of each row, without replacement, in order; unused slots stand at 0 and weigh 0."""
     height = np.where(allowed, chance.unit(key, CHOOSE, numbers[:, None], np.arange(allowed.shape[1])), 2.0)
-    places = np.argpartition(height, min(limit, allowed.shape[1] - 1), axis=1)[:, :limit]
-    places = np.take_along_axis(places, np.argsort(np.take_along_axis(height, places, 1), axis=1), 1)
-    return _settle(places, np.arange(places.shape[1]) < amount[:, None], limit)
+    positions = np.argpartition(height, min(limit, allowed.shape[1] - 1), axis=1)[:, :limit]
+    positions = np.take_along_axis(positions, np.argsort(np.take_along_axis(height, positions, 1), axis=1), 1)
+    return _settle(positions, np.arange(positions.shape[1]) < amount[:, None], limit)
 
 
 def choose_again(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
@@ -69,15 +69,15 @@ def choose_words(
     """Whole words until the amount is reached; a word that would pass it is left out, as BERT does."""
     rows = len(allowed)
     starts = allowed & ~(continues & np.roll(allowed, 1, axis=1))
-    places, used = np.zeros((rows, limit), np.int64), np.zeros((rows, limit), np.bool_)
+    positions, used = np.zeros((rows, limit), np.int64), np.zeros((rows, limit), np.bool_)
     for row in range(rows):
         first = np.flatnonzero(starts[row])
         word = np.cumsum(starts[row]) - 1
         sizes = np.bincount(word[allowed[row]], minlength=len(first))
-        taken = _take(sizes, np.argsort(chance.unit(key, CHOOSE, int(numbers[row]), first)), int(amount[row]))
-        at = np.repeat(first[taken], sizes[taken]) + run(sizes[taken])
-        places[row, : len(at)], used[row, : len(at)] = at, True
-    return _settle(places, used, limit)
+        words = _take(sizes, np.argsort(chance.unit(key, CHOOSE, int(numbers[row]), first)), int(amount[row]))
+        at = np.repeat(first[words], sizes[words]) + run(sizes[words])
+        positions[row, : len(at)], used[row, : len(at)] = at, True
+    return _settle(positions, used, limit)
 
 
 def choose_spans(
@@ -90,7 +90,7 @@ def choose_spans(
     """
     rows = len(allowed)
     starts = allowed & ~(continues & np.roll(allowed, 1, axis=1))
-    places, heads = np.zeros((rows, limit), np.int64), np.zeros((rows, limit), np.int64)
+    positions, heads = np.zeros((rows, limit), np.int64), np.zeros((rows, limit), np.int64)
     used = np.zeros((rows, limit), np.bool_)
     for row in range(rows):
         first, number = np.flatnonzero(starts[row]), int(numbers[row])
@@ -99,41 +99,41 @@ def choose_spans(
         joined = np.append((first[1:] == (first + sizes)[:-1]) & text[row, first[1:]] & text[row, first[:-1]], False)
         wanted = _lengths(chance.unit(key, LENGTH, number, first))
         order = np.argsort(chance.unit(key, CHOOSE, number, first))
-        taken, head = _take_spans(sizes, joined, wanted, order, int(amount[row]))
-        at = np.repeat(first[taken], sizes[taken]) + run(sizes[taken])
-        by_place = np.argsort(at)
-        places[row, : len(at)], used[row, : len(at)] = at[by_place], True
-        heads[row, : len(at)] = np.repeat(first[head], sizes[taken])[by_place]
-    return *_settle(places, used, limit), heads
+        words, head = _take_spans(sizes, joined, wanted, order, int(amount[row]))
+        at = np.repeat(first[words], sizes[words]) + run(sizes[words])
+        order_in_row = np.argsort(at)
+        positions[row, : len(at)], used[row, : len(at)] = at[order_in_row], True
+        heads[row, : len(at)] = np.repeat(first[head], sizes[words])[order_in_row]
+    return *_settle(positions, used, limit), heads
 
 
 def corrupt(
-    tokens: Ids, places: Ids, weights: NDArray[np.float32], key: int, numbers: Ids, *,
+    tokens: Ids, positions: Ids, weights: NDArray[np.float32], key: int, numbers: Ids, *,
     mask: int, keep: float, swap: float, words: Ids, heads: Ids | None = None,
 ) -> tuple[Ids, Ids]:  # fmt: skip
     """Put [MASK] at the chosen places, but keep a share as it is and swap a share for any of `words`.
 
     `heads`: whose chance decides between the three, where that is another place than each its own.
     """
-    targets = np.take_along_axis(tokens, places, 1)
-    kind = chance.unit(key, KIND, numbers[:, None], places if heads is None else heads)
-    word = words[(chance.unit(key, WORD, numbers[:, None], places) * len(words)).astype(np.int64)]
+    targets = np.take_along_axis(tokens, positions, 1)
+    kind = chance.unit(key, KIND, numbers[:, None], positions if heads is None else heads)
+    word = words[(chance.unit(key, WORD, numbers[:, None], positions) * len(words)).astype(np.int64)]
     shown = np.where(kind < keep, targets, np.where(kind < keep + swap, word, mask))
     changed = tokens.copy()
     row, slot = np.nonzero(weights)
-    changed[row, places[row, slot]] = shown[row, slot]
+    changed[row, positions[row, slot]] = shown[row, slot]
     return changed, targets
 
 
 def _take(sizes: Ids, order: Ids, amount: int) -> Ids:
-    taken, left = [], amount
+    words, left = [], amount
     for word in order.tolist():
         if sizes[word] <= left:
-            taken.append(word)
+            words.append(word)
             left -= int(sizes[word])
             if not left:
                 break
-    return np.asarray(taken, np.int64)
+    return np.asarray(words, np.int64)
 
 
 def _take_spans(sizes: Ids, joined: Flags, wanted: Ids, order: Ids, amount: int) -> tuple[Ids, Ids]:
@@ -161,10 +161,10 @@ def _lengths(chances: Shares) -> Ids:
     return np.minimum(drawn, LONGEST)
 
 
-def _settle(places: Ids, used: Flags, limit: int) -> tuple[Ids, NDArray[np.float32]]:
+def _settle(positions: Ids, used: Flags, limit: int) -> tuple[Ids, NDArray[np.float32]]:
     """Chosen places in rising order first, then unused slots."""
     length = np.iinfo(np.int64).max
-    ordered = np.sort(np.where(used, places, length), axis=1)
+    ordered = np.sort(np.where(used, positions, length), axis=1)
     weights = (ordered < length).astype(np.float32)
     ordered = np.where(weights > 0, ordered, 0)
     if ordered.shape[1] < limit:

@@ -86,17 +86,17 @@ class Objective(nn.Module):
 
         `loss` and `right` are those of guessing tokens by their frequency, and always the most frequent one.
         """
-        own = {"validation": loss} if len(self.weights) == 1 else {}
-        return {**own, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
+        total = {"validation": loss} if len(self.weights) == 1 else {}
+        return {**total, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
 
     def flops(self, rows: int, length: int) -> float:
         """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows.
 
         Where nothing else is said: of the network that is kept and, if there is one, its token head at every place.
         """
-        own = self.model_settings
-        head = own.head_flops(self.model.words.num_embeddings) if hasattr(self, "head") else 0.0
-        return 3.0 * rows * length * float(own.flops(length) + head)
+        settings = self.model_settings
+        head = settings.head_flops(self.model.words.num_embeddings) if hasattr(self, "head") else 0.0
+        return 3.0 * rows * length * float(settings.flops(length) + head)
 
     def begin(self, first: int, count: int) -> None:
         """This process reads the rows from `first` on, so many, of every step from now on: for who carries a state."""
@@ -140,20 +140,22 @@ def fresh(objective: ObjectiveSettings, model: ModelSettings, tokenizer: Tokeniz
 
 def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) -> O:
     """The networks of an objective or task; one that has not said all it must is refused."""
-    made, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
-    if not isinstance(made, Objective):
-        raise RecipeError(place, f"build() gives a {type(made).__name__}", "an ordsmed.learn.objective.Objective", PAGE)
-    check_finished(type(made), type(made).__name__, place)
+    objective, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
+    if not isinstance(objective, Objective):
+        raise RecipeError(
+            place, f"build() gives a {type(objective).__name__}", "an ordsmed.learn.objective.Objective", PAGE
+        )
+    check_finished(type(objective), type(objective).__name__, place)
     for old, now in RENAMED.items():
-        if hasattr(made, old):  # one of somebody's own, which nobody would call
-            raise RecipeError(place, f"{type(made).__name__} has `{old}`", f"`{now}`, as it is called now", PAGE)
+        if hasattr(objective, old):  # one of somebody's own, which nobody would call
+            raise RecipeError(place, f"{type(objective).__name__} has `{old}`", f"`{now}`, as it is called now", PAGE)
     for name in ("model", "model_settings", "weights"):
-        if getattr(made, name, None) in (None, {}):
-            raise RecipeError(place, f"{type(made).__name__} has no `self.{name}`", "it, set in __init__", PAGE)
-    for part in map(type, made.children()):
+        if getattr(objective, name, None) in (None, {}):
+            raise RecipeError(place, f"{type(objective).__name__} has no `self.{name}`", "it, set in __init__", PAGE)
+    for part in map(type, objective.children()):
         check_finished(part, part.__name__, f"`{part.__module__}`")
-    number_layers(made)
-    return made
+    number_layers(objective)
+    return objective
 
 
 class ObjectiveSettings(Protocol):
@@ -181,7 +183,7 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
             )
 
 
-def at_places(hidden: Tensor, batch: Batch) -> Tensor:
+def at_positions(hidden: Tensor, batch: Batch) -> Tensor:
     """The states of the places that are asked about, [B, T, D] -> [B * P, D]."""
     assert batch.predicted_positions is not None
     first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]

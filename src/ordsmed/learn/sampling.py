@@ -49,11 +49,11 @@ class Draw:
 
     @staticmethod
     def of(
-        row_keys: Tensor, places: int, vocabulary: int, *, temperature: float = 1.0, never_right: bool = False
+        row_keys: Tensor, slots: int, vocabulary: int, *, temperature: float = 1.0, never_right: bool = False
     ) -> Draw:
         """Draws for the places of rows with these keys, [B]."""
-        places_keys = _hashed(row_keys[:, None], torch.arange(places, device=row_keys.device))
-        return Draw(places_keys.flatten(), vocabulary, temperature, never_right)
+        slot_keys = _hashed(row_keys[:, None], torch.arange(slots, device=row_keys.device))
+        return Draw(slot_keys.flatten(), vocabulary, temperature, never_right)
 
     @property
     def plain(self) -> bool:
@@ -64,9 +64,9 @@ class Draw:
         """The scores that words are drawn by."""
         tempered = scores / self.temperature
         if self.never_right and scores.shape[1]:  # a rank may hold no word
-            own = (targets >= first) & (targets < first + scores.shape[1])
+            here = (targets >= first) & (targets < first + scores.shape[1])
             at = (targets - first).clamp(0, scores.shape[1] - 1)[:, None]
-            tempered.scatter_add_(1, at, torch.where(own, -torch.inf, 0.0)[:, None])
+            tempered.scatter_add_(1, at, torch.where(here, -torch.inf, 0.0)[:, None])
         return tempered
 
     def sums(self, shares: Tensor, first: int = 0) -> Tensor:
@@ -128,8 +128,8 @@ def candidates(key: int, count: int, vocabulary: int) -> tuple[NDArray[np.int64]
 
 
 def _log_uniform(key: int, start: int, count: int, vocabulary: int) -> NDArray[np.int64]:
-    spread = np.exp(chance.unit(key, np.arange(start, start + count)) * np.log(vocabulary + 1))
-    words: NDArray[np.int64] = np.minimum(spread.astype(np.int64) - 1, vocabulary - 1)
+    values = np.exp(chance.unit(key, np.arange(start, start + count)) * np.log(vocabulary + 1))
+    words: NDArray[np.int64] = np.minimum(values.astype(np.int64) - 1, vocabulary - 1)
     return words
 
 

@@ -49,7 +49,7 @@ class Task(Objective):
         super().__init__()
         self.model_settings, self.state = model, {}
         self.model = model.build(vocabulary)
-        top = top.settled(model)
+        top = top.for_family(model)
         self.top = None if top.plain else Upper(top, model)
 
     def add_head(self, role: TaskKind, outputs: int) -> None:
@@ -221,23 +221,25 @@ def check_labels(labels: Sequence[str], class_weights: ClassWeights) -> None:
         raise ValueError(f"class_weights: found {class_weights}; wanted numbers above 0")
 
 
-def label_weights(asked: ClassWeights, labels: Sequence[str], seen: Mapping[str, int]) -> dict[str, float] | None:
+def label_weights(
+    class_weights: ClassWeights, labels: Sequence[str], seen: Mapping[str, int]
+) -> dict[str, float] | None:
     """How much the loss of each label counts; balanced: those that were `seen` all alike, however often that was."""
-    if asked == "balanced":
-        there = [label for label in labels if seen[label]]
-        total = sum(seen[label] for label in there)
-        return {label: total / (len(there) * seen[label]) for label in there}
-    for label in asked or ():
+    if class_weights == "balanced":
+        present = [label for label in labels if seen[label]]
+        total = sum(seen[label] for label in present)
+        return {label: total / (len(present) * seen[label]) for label in present}
+    for label in class_weights or ():
         if label not in labels:
             raise RecipeError("task.class_weights", f"found `{label}`", "labels", nearest(label, labels))
-    return asked
+    return class_weights
 
 
 class LabelWeights:
     """How much the loss of each label counts, made once a device: handing it over, a GPU is waited for."""
 
-    def __init__(self, given: Mapping[str, float], labels: Sequence[str]) -> None:
-        self.numbers = [given.get(label, 1.0) for label in labels]
+    def __init__(self, weights: Mapping[str, float], labels: Sequence[str]) -> None:
+        self.numbers = [weights.get(label, 1.0) for label in labels]
         self.tensors: dict[torch.device, Tensor] = {}
 
     def on(self, device: torch.device) -> Tensor:
@@ -261,5 +263,5 @@ def by_example(values: Tensor, batch: Batch, fill: float = 0.0) -> Tensor:
     """Of every token, [B, T, ...] -> of every example's tokens, [E, L, ...], L the longest one's length."""
     begin, size, longest = batch.examples()
     inside = torch.arange(longest, device=size.device)
-    own = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]
-    return own.masked_fill((inside >= size)[(...,) + (None,) * (values.ndim - 2)], fill)
+    tokens = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]
+    return tokens.masked_fill((inside >= size)[(...,) + (None,) * (values.ndim - 2)], fill)

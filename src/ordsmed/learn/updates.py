@@ -51,7 +51,7 @@ def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None =
         fed = [(w, p) for w, p in zip(group["params"], group["parts"], strict=True) if w.grad is not None]
         if fed:
             weights = [weight for weight, _ in fed]
-            states = [_begun(optimizer.state[weight], weight, names) for weight in weights]
+            states = [_with_moments(optimizer.state[weight], weight, names) for weight in weights]
             kept = {name: [state[name] for state in states] for name in names}
             steps = [float(state["step"].add_(1)) for state in states]
             yield Turn(group, weights, [part for _, part in fed], [w.grad for w in weights], steps, kept)
@@ -130,7 +130,7 @@ def check_share(name: str, share: float) -> None:
         raise ValueError(f"{name}: found {share}; wanted 0 or more")
 
 
-def _begun(state: dict[str, Tensor], weight: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+def _with_moments(state: dict[str, Tensor], weight: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     if "step" not in state:
         state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
     for name in names:

@@ -47,21 +47,20 @@ class Top:
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
-    def settled(self, family: ModelSettings) -> Top:
+    def for_family(self, family: ModelSettings) -> Top:
         """With what was left out filled in, for a network with these settings."""
         elmo = family.capabilities.state
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
-        made = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
-        if made.plain and (self.layers > 1 or self.dropout is not None):
+        top = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+        if top.plain and (self.layers > 1 or self.dropout is not None):
             problem = "found layers or dropout, with nothing that has them"
-            raise RecipeError(
-                "task.top", problem, "mix = true, or recurrent above 0", "the network's own is in [model]"
-            )
-        return made
+            wanted = "mix = true, or recurrent above 0"
+            raise RecipeError("task.top", problem, wanted, "the network's own is in [model]")
+        return top
 
     @property
     def plain(self) -> bool:
-        """Once settled: does the head stand on the network's last layer itself?"""
+        """Of these, filled in: does the head stand on the network's last layer itself?"""
         assert None not in (self.mix, self.recurrent)
         return not self.mix and not self.recurrent
 
@@ -72,7 +71,7 @@ class Upper(nn.Module):
     def __init__(self, settings: Top, family: ModelSettings) -> None:
         """On a network with settings `family`."""
         super().__init__()
-        settings = settings.settled(family)
+        settings = settings.for_family(family)
         self.mix = ScalarMix(family.layers + 1) if settings.mix else None
         self.dropout = Dropout(settings.dropout or 0.0)
         self.recurrent = Recurrent(width(family), settings) if settings.recurrent else None
@@ -114,11 +113,11 @@ class Recurrent(nn.Module):
         """[B, T, D] -> [B, T, W]; 0 where no example has a token."""
         begin, lengths, longest = batch.examples()
         step = torch.arange(longest, device=lengths.device)
-        places = begin + torch.minimum(step, lengths - 1)
-        x = self._both_ways(picked(states, places), lengths)
+        positions = begin + torch.minimum(step, lengths - 1)
+        x = self._both_ways(picked(states, positions), lengths)
         beyond = states.shape[0] * states.shape[1]  # one place more, at which nobody looks
-        places = places.masked_fill(step >= lengths, beyond)  # a list of the others would have to wait for a GPU
-        flat = x.new_zeros(beyond + 1, self.width).index_copy(0, places.flatten(), x.flatten(0, 1))
+        positions = positions.masked_fill(step >= lengths, beyond)  # a list of the others would have to wait for a GPU
+        flat = x.new_zeros(beyond + 1, self.width).index_copy(0, positions.flatten(), x.flatten(0, 1))
         rows: Tensor = flat[:-1].unflatten(0, states.shape[:2])
         return rows
 
@@ -155,9 +154,9 @@ def fresh(lstm: nn.LSTM) -> None:
                 (nn.init.xavier_uniform_ if name.startswith("weight_ih") else nn.init.orthogonal_)(gate)
 
 
-def picked(states: Tensor, places: Tensor) -> Tensor:
+def picked(states: Tensor, positions: Tensor) -> Tensor:
     """What stands at these places of the rows laid end to end, [B, T, D] and [E, L] -> [E, L, D]."""
-    words: Tensor = states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+    words: Tensor = states.flatten(0, 1).index_select(0, positions.flatten()).unflatten(0, positions.shape)
     return words
 
 

@@ -44,17 +44,17 @@ def loaded(kind: str, name: str, more: str = "") -> str:
 
 def generation(name: str) -> Usage:
     """Of a network that goes on with texts."""
-    asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
-    return Usage("text-generation", "predicts the next token", _of_tokens(name, "AutoModelForCausalLM", asked))
+    call = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
+    return Usage("text-generation", "predicts the next token", _of_tokens(name, "AutoModelForCausalLM", call))
 
 
 def filling(name: str, mask: str) -> Usage:
     """Of a network that fills gaps."""
-    asked = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({json.dumps(f"This is a {mask}.")}))'
-    what = "fills masked tokens, seeing both sides"
-    return Usage("fill-mask", what, _of_tokens(name, "AutoModelForMaskedLM", asked))
+    call = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({json.dumps(f"This is a {mask}.")}))'
+    does = "fills masked tokens, seeing both sides"
+    return Usage("fill-mask", does, _of_tokens(name, "AutoModelForMaskedLM", call))
 
 
-def _of_tokens(name: str, kind: str, asked: str) -> str:
-    head = f"from transformers import AutoTokenizer, {kind}, pipeline\n\nask = {asked}\n\n"
+def _of_tokens(name: str, kind: str, call: str) -> str:
+    head = f"from transformers import AutoTokenizer, {kind}, pipeline\n\nask = {call}\n\n"
     return in_python(name, head + loaded(kind, name))

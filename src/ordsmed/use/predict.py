@@ -124,7 +124,7 @@ def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = 
         Classified(text, None, number=one)
         if asked.task.number
         else Classified(text, one, max(own), probabilities=dict(zip(labels, own, strict=True)))
-        for text, one, own in zip(texts, their.said, shares, strict=True)
+        for text, one, own in zip(texts, their.values, shares, strict=True)
     ]
 
 
@@ -224,7 +224,7 @@ def _predicted(
     if not scores:  # nothing is computed of what may not be known
         features = dataclasses.replace(features, labels=None)
     with Progress("predict", len(features), "examples", every=30) as shown:
-        answers, means = asked.answers(features, each=shown.add)
+        answers, means = asked.answers(features, done=shown.add)
     predictions = asked.settings.predictions(records, features, answers)
     found: dict[str, float] = asked.settings.score(records, predictions) if scores else {}
     weights = asked.task.weights

@@ -34,7 +34,7 @@ MENDED = 0.1  # the share of lines whose right answer may have been mended since
 class LabelPredictions:
     """What is predicted for each record."""
 
-    said: list[Any]  # labels or numbers
+    values: list[Any]  # labels or numbers
     shares: NDArray[np.float32] | None = None  # [records, labels]  the probability of each, where it is known
 
 
@@ -61,7 +61,7 @@ def _numbered(
     settings: LabeledFiles, records: Records, predictions: LabelPredictions
 ) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
     """Right and predicted where the right is known, as numbers; labels that are none of the task's come last."""
-    right, predicted = [[column[n] for n in records.known] for column in (records.gold, predictions.said)]
+    right, predicted = [[column[n] for n in records.known] for column in (records.gold, predictions.values)]
     if settings.number:
         return [], numbers(right), np.array(predicted, np.float64)
     labels = list(dict.fromkeys([*(settings.labels or sorted_labels(right)), *sorted_labels([*right, *predicted])]))
@@ -90,8 +90,8 @@ def details(
 
 def write(settings: LabeledFiles, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
     """A table of all, and of test splits of GLUE what its board takes."""
-    predicted = [f"{value:.6g}" for value in predictions.said] if settings.number else predictions.said
-    columns = [records.places, predicted, records.gold]
+    predicted = [f"{value:.6g}" for value in predictions.values] if settings.number else predictions.values
+    columns = [records.locations, predicted, records.gold]
     labels: tuple[str, ...] = ()
     if predictions.shares is not None:
         labels = settings.labels
@@ -99,7 +99,7 @@ def write(settings: LabeledFiles, folder: Path, records: Records, predictions: L
     written, begin = [folder / "predictions.tsv"], 0
     write_text(written[0], "".join("\t".join(row) + "\n" for row in [(*COLUMNS, *labels), *zip(*columns, strict=True)]))
     for part in records.parts:
-        predicted = predictions.said[begin : begin + len(part.lines)]
+        predicted = predictions.values[begin : begin + len(part.lines)]
         begin += len(part.lines)
         if part.indexes:
             values = predicted if settings.number else [settings.labels.index(label) for label in predicted]
@@ -114,7 +114,7 @@ def read(settings: LabeledFiles, path: Path, records: Records) -> LabelPredictio
         rows.pop()
     head = tuple(rows[0]) if rows else ()
     if head[: len(COLUMNS)] == COLUMNS or head == GLUE_COLUMNS:
-        keys = records.places if head != GLUE_COLUMNS else records.indexes or [str(n) for n in range(len(records))]
+        keys = records.locations if head != GLUE_COLUMNS else records.indexes or [str(n) for n in range(len(records))]
         by_key = {row[0]: row[1] for row in rows[1:] if len(row) > 1}
         if head != GLUE_COLUMNS:
             _check_gold(settings, path, rows, records)
@@ -128,7 +128,7 @@ def read(settings: LabeledFiles, path: Path, records: Records) -> LabelPredictio
 
 def _check_gold(settings: LabeledFiles, path: Path, rows: Sequence[Sequence[str]], records: Records) -> None:
     """Refuse predictions that were made for other data: what was right there is not what is right here."""
-    right = dict(zip(records.places, records.gold, strict=True))
+    right = dict(zip(records.locations, records.gold, strict=True))
     pairs = [(row[0], settings.plain_label(row[2]), right.get(row[0], "")) for row in rows[1:] if len(row) > 2]
     known = [(place, then, now) for place, then, now in pairs if then and now]
     changed = [(place, then, now) for place, then, now in known if not _is_same(then, now, number=settings.number)]

@@ -57,7 +57,7 @@ class Records:
         return [index for part in self.parts for index in part.indexes]
 
     @property
-    def places(self) -> list[str]:
+    def locations(self) -> list[str]:
         """The line of each, with its file where there are several; without tabs and line ends."""
         if len(self.parts) == 1:
             return [f"{line}" for line in self.parts[0].lines]

@@ -75,8 +75,8 @@ class BiLm(Choice):
         if not model.capabilities.state:
             raise RecipeError("objective.kind", "bilm with a model that carries no state", "", 'use kind = "elmo"')
         if self.samples > tokenizer.vocabulary // 2:
-            found = f"found {self.samples}, more than half of the {tokenizer.vocabulary:,} words"
-            raise RecipeError("objective.samples", found, "fewer, or 0: all words, which is as fast then")
+            problem = f"found {self.samples}, more than half of the {tokenizer.vocabulary:,} words"
+            raise RecipeError("objective.samples", problem, "fewer, or 0: all words, which is as fast then")
         return BothDirections(self, model, tokenizer.vocabulary)
 
 
@@ -93,14 +93,14 @@ class BiRows(CarriedRows):
         batch = super().batch(numbers)
         if not self.samples:
             return batch
-        found, tries = self.drawn(int(numbers[0]) // self.count)
-        return replace(batch, candidates=found, tries=tries)
+        words, tries = self.drawn(int(numbers[0]) // self.count)
+        return replace(batch, candidates=words, tries=tries)
 
     def drawn(self, window: int) -> tuple[Tensor, Tensor]:
         """The words that stand for all others in a window, and how many draws they took."""
         if self._last is None or self._last[0] != window:
-            found, tries = candidates(chance.key(self.key, window), self.samples, self.special.vocabulary)
-            self._last = (window, torch.from_numpy(found), torch.tensor(tries))
+            words, tries = candidates(chance.key(self.key, window), self.samples, self.special.vocabulary)
+            self._last = (window, torch.from_numpy(words), torch.tensor(tries))
         return self._last[1:]
 
 
@@ -136,9 +136,9 @@ class BothDirections(Objective):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.streams is not None
-        places = batch.streams - self.first
-        hidden, h, c = self._read(batch, self.state["h"][places], self.state["c"][places])
-        self.state["h"][places], self.state["c"][places] = h.detach(), c.detach()
+        streams = batch.streams - self.first
+        hidden, h, c = self._read(batch, self.state["h"][streams], self.state["c"][streams])
+        self.state["h"][streams], self.state["c"][streams] = h.detach(), c.detach()
         losses = self._losses(batch, hidden) if batch.candidates is None else self._sampled(batch, hidden)
         more = self.settings.scale - 1  # the loss keeps its value
         return {way: loss + more * (loss - loss.detach()) for way, loss in zip(WAYS, losses, strict=True)}
@@ -151,10 +151,10 @@ class BothDirections(Objective):
         hidden, h, c = self._read(batch, *(state[batch.streams] for state in self.heard))
         for state, new in zip(self.heard, (h, c), strict=True):
             state[batch.streams] = new
-        found = dict(zip(WAYS, self._losses(batch, hidden), strict=True))
-        for way, asked in zip(WAYS, self._asked(batch, hidden), strict=True):
-            found[f"{way}_right"] = token_hits(*asked)
-        return found
+        sums = dict(zip(WAYS, self._losses(batch, hidden), strict=True))
+        for way, inputs in zip(WAYS, self._loss_inputs(batch, hidden), strict=True):
+            sums[f"{way}_right"] = token_hits(*inputs)
+        return sums
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
         """Perplexities as the reference tells them: of each direction, and of their mean loss."""
@@ -166,8 +166,8 @@ class BothDirections(Objective):
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
         """The same in both directions."""
-        found = {"validation": loss, **dict.fromkeys(WAYS, loss), **{f"{way}_right": right for way in WAYS}}
-        return found | dict.fromkeys(self.measures, math.exp(min(loss, 100.0)))
+        scores = {"validation": loss, **dict.fromkeys(WAYS, loss), **{f"{way}_right": right for way in WAYS}}
+        return scores | dict.fromkeys(self.measures, math.exp(min(loss, 100.0)))
 
     def flops(self, rows: int, length: int) -> float:
         scored = self.settings.samples or self.vocabulary
@@ -211,9 +211,9 @@ class BothDirections(Objective):
         return [top.transpose(0, 1) for top in tops], h, c
 
     def _losses(self, batch: Batch, hidden: list[Tensor]) -> list[Tensor]:
-        return [token_loss(*asked) for asked in self._asked(batch, hidden)]
+        return [token_loss(*inputs) for inputs in self._loss_inputs(batch, hidden)]
 
-    def _asked(self, batch: Batch, hidden: list[Tensor]) -> list[Any]:
+    def _loss_inputs(self, batch: Batch, hidden: list[Tensor]) -> list[Any]:
         words, bias = self.head.table.weight, self.head.bias
         halves = zip(hidden, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
         return [(states.contiguous(), words, bias, targets, weights) for states, targets, weights in halves]
@@ -227,9 +227,11 @@ class BothDirections(Objective):
         rows = F.embedding(words, self.head.table.weight)
         biases = F.embedding(words, self.head.bias[:, None]).squeeze(1)  # its gradients add up in a fixed order
         biases = biases - log_expected(words, batch.tries, self.vocabulary)
-        others, *own = zip(*(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True)
-        halves = zip(hidden, own, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
+        of_candidates, *of_targets = zip(
+            *(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True
+        )
+        halves = zip(hidden, of_targets, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
         return [
-            sampled_loss(states, mine, others, targets, weights, batch.candidates)
-            for states, mine, targets, weights in halves
+            sampled_loss(states, of_target, of_candidates, targets, weights, batch.candidates)
+            for states, of_target, targets, weights in halves
         ]

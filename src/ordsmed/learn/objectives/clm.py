@@ -86,17 +86,17 @@ class NextTokens(Objective):
         return {"clm": predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"clm": token_loss(*self._asked(batch))}
+        return {"clm": token_loss(*self._loss_inputs(batch))}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        asked = self._asked(batch)
-        return {"clm": token_loss(*asked), "clm_right": token_hits(*asked)}
+        inputs = self._loss_inputs(batch)
+        return {"clm": token_loss(*inputs), "clm_right": token_hits(*inputs)}
 
     def flops(self, rows: int, length: int) -> float:
-        each = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
-        return 3.0 * rows * length * each
+        per_token = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
+        return 3.0 * rows * length * per_token
 
-    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
+    def _loss_inputs(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         words, bias = self.head.words.weight, self.head.bias
         return self.head.transform(hidden), words, bias, batch.targets, batch.weights, self.vocabulary

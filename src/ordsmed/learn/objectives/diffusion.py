@@ -82,11 +82,11 @@ class HiddenRows:
         rows = self.plain.assembled(numbers)
         words = rows.inner.sum(1)
         amount = np.minimum((shares(self.key, numbers) * words).astype(np.int64) + 1, words)
-        places, used = masking.choose(rows.inner, amount, rows.tokens.shape[1], self.key, numbers)
+        positions, used = masking.choose(rows.inner, amount, rows.tokens.shape[1], self.key, numbers)
         row, slot = np.nonzero(used)
         tokens, weights = rows.tokens.copy(), np.zeros(rows.tokens.shape, np.float32)
-        tokens[row, places[row, slot]] = self.mask
-        weights[row, places[row, slot]] = (words / np.maximum(amount, 1))[row]
+        tokens[row, positions[row, slot]] = self.mask
+        weights[row, positions[row, slot]] = (words / np.maximum(amount, 1))[row]
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
             targets=rows.tokens, weights=weights,
@@ -120,11 +120,11 @@ class HiddenTokens(Objective):
         return {"diffusion": predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"diffusion": token_loss(*self._asked(batch))}
+        return {"diffusion": token_loss(*self._loss_inputs(batch))}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        asked = self._asked(batch)
-        return {"diffusion": token_loss(*asked), "diffusion_right": token_hits(*asked)}
+        inputs = self._loss_inputs(batch)
+        return {"diffusion": token_loss(*inputs), "diffusion_right": token_hits(*inputs)}
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
         """No model that writes token by token as this one would has a higher perplexity."""
@@ -135,6 +135,6 @@ class HiddenTokens(Objective):
         head = (length + 1) / 2 * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (length * self.model_settings.flops(length) + head)
 
-    def _asked(self, batch: Batch) -> tuple[Any, ...]:
+    def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         return counted(self.head, hidden, batch.targets, batch.weights, self.vocabulary, at=batch.counting)

@@ -67,8 +67,8 @@ class Hybrid(Choice):
 
     def build(self, model: Any, tokenizer: Tokenizer) -> BothWays:
         if not model.capabilities.both:
-            found = "hybrid with a model that reads one way only"
-            raise RecipeError("objective.kind", found, 'kind = "gpt2" or "modern" in [model]')
+            problem = "hybrid with a model that reads one way only"
+            raise RecipeError("objective.kind", problem, 'kind = "gpt2" or "modern" in [model]')
         if tokenizer.mask is None:
             raise RecipeError("tokenizer", "has no mask token", "one with [MASK] or <mask>, as hybrid needs")
         return BothWays(self, model, tokenizer.vocabulary)
@@ -143,12 +143,12 @@ class BothWays(Objective):
         """Both ways together, and each by itself."""
         assert batch.causal is not None
         hidden = self._hidden(batch)
-        found = {"hybrid": self._loss(batch, batch.weights, hidden)}
+        sums = {"hybrid": self._loss(batch, batch.weights, hidden)}
         for name, rows in (("masked", ~batch.causal), ("causal", batch.causal)):
             weights = (batch.weights > 0).float() * rows[:, None]
-            found |= {name: self._loss(batch, weights, hidden), f"{name}_count": weights.sum()}
-            found[f"{name}_right"] = token_hits(*self._asked(batch, weights, hidden))
-        return found
+            sums |= {name: self._loss(batch, weights, hidden), f"{name}_count": weights.sum()}
+            sums[f"{name}_right"] = token_hits(*self._loss_inputs(batch, weights, hidden))
+        return sums
 
     def flops(self, rows: int, length: int) -> float:
         """Rows of both ways in their mean share over the run; of a masked one few words are scored."""
@@ -160,9 +160,9 @@ class BothWays(Objective):
         """Both ways of reading: what comes next is asked as of any causal model, gaps are asked of the place before."""
         does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
         causal = self.model_settings.capabilities.causal
-        asked = pipeline("text-generation", name if causal else f"{name}/causal")
+        call = pipeline("text-generation", name if causal else f"{name}/causal")
         how = "It has learned to go on with texts and to fill gaps. "
-        how += in_python(name, asked + 'print(ask("Once", max_new_tokens=20))\n') + "\n\n"
+        how += in_python(name, call + 'print(ask("Once", max_new_tokens=20))\n') + "\n\n"
         if causal:
             how += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
             return Usage("text-generation", does, how)
@@ -186,9 +186,9 @@ class BothWays(Objective):
         return hidden
 
     def _loss(self, batch: Batch, weights: Tensor, hidden: Tensor) -> Tensor:
-        return token_loss(*self._asked(batch, weights, hidden))
+        return token_loss(*self._loss_inputs(batch, weights, hidden))
 
-    def _asked(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
+    def _loss_inputs(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
         at = batch.counting if weights is batch.weights else None
         return counted(self.head, hidden, batch.targets, weights, self.vocabulary, at=at)
 

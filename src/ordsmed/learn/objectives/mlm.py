@@ -22,7 +22,7 @@ from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, at_places, need, predictions
+from ordsmed.learn.objective import Objective, at_positions, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.dropout import number_layers
@@ -57,8 +57,8 @@ class Mlm(Choice):
     def __post_init__(self) -> None:
         low, high = ends(self.hide)
         if not (low > 0 and high < 1):
-            found = f"{low} to {high}" if isinstance(self.hide, Ramp) else f"{low}"
-            raise ValueError(f"hide: found {found}; wanted a share above 0 and below 1")
+            shares = f"{low} to {high}" if isinstance(self.hide, Ramp) else f"{low}"
+            raise ValueError(f"hide: found {shares}; wanted a share above 0 and below 1")
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
@@ -84,8 +84,8 @@ class MaskedRows:
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
         if phase.length <= frame.joint:
-            found = f"found {phase.length}, of which {frame.joint} are special tokens"
-            raise RecipeError("phase.length", found, f"{frame.joint + 1} or more")
+            problem = f"found {phase.length}, of which {frame.joint} are special tokens"
+            raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
         self.plain = _plain(settings.cut, stores, weights, frame, phase.pack, *key)
         self.settings, self.tokenizer, self.stretch = settings, tokenizer, stretch
         special = tokenizer.special if settings.swap_from == "text" else ()
@@ -103,14 +103,14 @@ class MaskedRows:
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers, masked."""
         rows, how = self.plain.assembled(numbers), self.settings
-        places, weights, heads = self._chosen(rows, numbers)
+        positions, weights, heads = self._chosen(rows, numbers)
         tokens, targets = masking.corrupt(
-            rows.tokens, places, weights, self.key, numbers,
+            rows.tokens, positions, weights, self.key, numbers,
             mask=self.tokenizer.mask or 0, keep=how.keep, swap=how.swap, words=self.words, heads=heads,
         )  # fmt: skip
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
-            predicted_positions=places, targets=targets, weights=weights,
+            predicted_positions=positions, targets=targets, weights=weights,
         )  # fmt: skip
 
     def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:
@@ -159,18 +159,18 @@ class MaskedTokens(Objective):
         return {"mlm": predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"mlm": token_loss(*self._asked(batch))}
+        return {"mlm": token_loss(*self._loss_inputs(batch))}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        asked = self._asked(batch)
-        return {"mlm": token_loss(*asked), "mlm_right": token_hits(*asked)}
+        inputs = self._loss_inputs(batch)
+        return {"mlm": token_loss(*inputs), "mlm_right": token_hits(*inputs)}
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
         head = masking.slots(ends(self.settings.hide)[1], length) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (body + head)
 
-    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
+    def _loss_inputs(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
-        asked = self.head.transform(at_places(hidden, batch))
-        return asked, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary
+        states = self.head.transform(at_positions(hidden, batch))
+        return states, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary

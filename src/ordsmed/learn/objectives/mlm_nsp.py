@@ -25,7 +25,7 @@ from ordsmed.data.rows import Assembled, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, at_places, need, predictions
+from ordsmed.learn.objective import Objective, at_positions, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.nn.dropout import number_layers
@@ -78,8 +78,8 @@ class MlmNsp(Choice):
 
     def build(self, model: Any, tokenizer: Tokenizer) -> MaskedPairs:
         if not (model.capabilities.pairs and model.capabilities.types):
-            found = "mlm_nsp with a model that has no head for pairs or knows no token types"
-            raise RecipeError("objective.kind", found, "", "use mlm, or a model of BERT's kind")
+            problem = "mlm_nsp with a model that has no head for pairs or knows no token types"
+            raise RecipeError("objective.kind", problem, "", "use mlm, or a model of BERT's kind")
         if model.types < 2:
             raise RecipeError("model.types", f"found {model.types}", "2 or more: one a segment")
         return MaskedPairs(self, model, tokenizer.vocabulary)
@@ -152,14 +152,14 @@ class MaskedPairRows:
     def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
         """With the masks that the records have."""
         assert isinstance(self.plain, GivenRows)
-        places, shown = self.plain.masks(numbers)
-        row, slot = np.nonzero(places)
+        positions, shown = self.plain.masks(numbers)
+        row, slot = np.nonzero(positions)
         tokens = rows.tokens.copy()
-        tokens[row, places[row, slot]] = shown[row, slot]
+        tokens[row, positions[row, slot]] = shown[row, slot]
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            pairs=rows.pairs, predicted_positions=places, targets=np.take_along_axis(rows.tokens, places, 1),
-            weights=(places > 0).astype(np.float32),
+            pairs=rows.pairs, predicted_positions=positions, targets=np.take_along_axis(rows.tokens, positions, 1),
+            weights=(positions > 0).astype(np.float32),
         )  # fmt: skip
 
 
@@ -179,20 +179,20 @@ class MaskedPairs(Objective):
         return {"mlm": predictions(batch), "pair": rows}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        asked, scores = self._asked(batch)
-        return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch)}
+        inputs, scores = self._loss_inputs(batch)
+        return {"mlm": token_loss(*inputs), "pair": _pair_loss(scores, batch)}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        asked, scores = self._asked(batch)
+        inputs, scores = self._loss_inputs(batch)
         assert batch.pairs is not None
-        right = {"mlm_right": token_hits(*asked), "pair_right": (scores.argmax(-1) == batch.pairs).sum().float()}
+        right = {"mlm_right": token_hits(*inputs), "pair_right": (scores.argmax(-1) == batch.pairs).sum().float()}
         apart = {"apart": (batch.pairs == 1).sum().float(), "apart_count": torch.tensor(float(len(batch.pairs)))}
-        return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch), **right, **apart}
+        return {"mlm": token_loss(*inputs), "pair": _pair_loss(scores, batch), **right, **apart}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
         """Of pairs: that which is more frequent, always."""
-        found = super().guessing(means, loss, right)
-        return found | (share_guessed("pair", means["apart"]) if "apart" in means else {})
+        scores = super().guessing(means, loss, right)
+        return scores | (share_guessed("pair", means["apart"]) if "apart" in means else {})
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
@@ -200,12 +200,12 @@ class MaskedPairs(Objective):
         pair = 2.0 * self.model_settings.width * (self.model_settings.width + 2)
         return 3.0 * rows * (body + head + pair)
 
-    def _asked(self, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int], Tensor]:
+    def _loss_inputs(self, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int], Tensor]:
         """What the token loss is made of, and the scores of the pairs."""
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
-        asked = self.head.transform(at_places(hidden, batch))
+        states = self.head.transform(at_positions(hidden, batch))
         words, bias = self.head.words.weight, self.head.bias
-        return (asked, words, bias, batch.targets, batch.weights, self.vocabulary), self.pair(hidden)
+        return (states, words, bias, batch.targets, batch.weights, self.vocabulary), self.pair(hidden)
 
 
 def _pair_loss(scores: Tensor, batch: Batch) -> Tensor:

@@ -27,7 +27,7 @@ from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
-from ordsmed.learn.objective import Network, Objective, at_places, need, predictions
+from ordsmed.learn.objective import Network, Objective, at_positions, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.learn.usage import Usage, in_python, loaded
@@ -102,17 +102,19 @@ class Rtd(Choice):
         self._refuse(model)
         if self.share == "all":
             if self.generator != Generator():
-                found = 'found a size of its own with share = "all"'
-                raise RecipeError("objective.generator", found, "none: the model is its own generator", "leave it out")
+                problem = 'found a size of its own with share = "all"'
+                raise RecipeError(
+                    "objective.generator", problem, "none: the model is its own generator", "leave it out"
+                )
             return {}
-        asked = self.generator
-        width, layers = asked.width or max(model.width // 4, 1), asked.layers or model.layers
+        generator = self.generator
+        width, layers = generator.width or max(model.width // 4, 1), generator.layers or model.layers
         if width > model.width:
-            found = f"found {width}, wider than the {model.width} of its discriminator"
-            raise RecipeError("objective.generator.width", found, f"{model.width} or less")
+            problem = f"found {width}, wider than the {model.width} of its discriminator"
+            raise RecipeError("objective.generator.width", problem, f"{model.width} or less")
         embedded = model.embedded if self.share != "none" else width
         try:
-            return {"generator": model.generator(width, layers, asked.heads, asked.inner, embedded)}
+            return {"generator": model.generator(width, layers, generator.heads, generator.inner, embedded)}
         except ValueError as error:
             key, _, rest = str(error).partition(": ")
             raise RecipeError(f"objective.generator.{key}", rest) from None
@@ -138,8 +140,8 @@ class Rtd(Choice):
 
     def _need_head(self, model: Any) -> None:
         if not model.capabilities.detects:
-            found = "rtd with a model that has no head to detect fakes"
-            raise RecipeError("objective.kind", found, 'kind = "electra" in [model]', "or use mlm")
+            problem = "rtd with a model that has no head to detect fakes"
+            raise RecipeError("objective.kind", problem, 'kind = "electra" in [model]', "or use mlm")
 
 
 class ReplacedRows:
@@ -183,14 +185,14 @@ class ReplacedRows:
         rows, how = self.rows.assembled(numbers), self.settings
         amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
         choose = masking.choose_again if how.reference_duplicates else masking.choose
-        places, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
+        positions, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
         shown = chance.unit(self.key, masking.KIND, numbers[:, None], np.arange(self.slots)) < SHOWN
         tokens = rows.tokens.copy()
         row, slot = np.nonzero((weights > 0) & ~shown)
-        tokens[row, places[row, slot]] = self.mask
+        tokens[row, positions[row, slot]] = self.mask
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            predicted_positions=places, targets=np.take_along_axis(rows.tokens, places, 1), weights=weights,
+            predicted_positions=positions, targets=np.take_along_axis(rows.tokens, positions, 1), weights=weights,
             keys=sampling.keys(self.key, numbers),
         )  # fmt: skip
 
@@ -255,11 +257,11 @@ class Replaced(Detector):
         return {"guess": loss, "detect": _detection_loss(scores, fake, batch)}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        loss, drawn, asked = self._guess(batch)
+        loss, drawn, inputs = self._guess(batch)
         scores, fake = self._detect(batch, drawn)
         real, called = _real(batch), scores > 0
         return {
-            "guess": loss, "guess_right": token_hits(*asked),
+            "guess": loss, "guess_right": token_hits(*inputs),
             "drawn_right": ((drawn == batch.targets) * batch.weights).sum(), "drawn_count": batch.weights.sum(),
             "detect": _detection_loss(scores, fake, batch), "detect_right": ((called == fake) & real).sum(),
             "fake_right": (called & fake).sum(), "fake_count": fake.sum(),
@@ -277,24 +279,24 @@ class Replaced(Detector):
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
         """Of fakes: that none is one, always."""
-        found = super().guessing(means, loss, right)
-        more = share_guessed("detect", means["original"]) | {"balanced": 0.5} if "original" in means else {}
-        return found | more
+        scores = super().guessing(means, loss, right)
+        of_fakes = share_guessed("detect", means["original"]) | {"balanced": 0.5} if "original" in means else {}
+        return scores | of_fakes
 
     def flops(self, rows: int, length: int) -> float:
-        places = self.settings.slots(length)
+        slots = self.settings.slots(length)
         width = self.model_settings.width
         detector = length * (self.model_settings.flops(length) + 2.0 * (width**2 + width))
         generator = length * self.generator_settings.flops(length)
-        return float(3 * rows * (detector + generator + places * self.generator_settings.head_flops(self.vocabulary)))
+        return float(3 * rows * (detector + generator + slots * self.generator_settings.head_flops(self.vocabulary)))
 
     def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
         """The generator's loss, the words it draws, [B, P], and what it was asked."""
         assert batch.keys is not None
         texts, head = batch.texts(self.generator), self.head
         hidden = self.generator(batch.tokens, batch.positions, texts, batch.types)
-        asked = (
-            head.transform(at_places(hidden, batch)),
+        inputs = (
+            head.transform(at_positions(hidden, batch)),
             head.words.weight,
             head.bias,
             batch.targets,
@@ -308,8 +310,8 @@ class Replaced(Detector):
             temperature=self.settings.temperature,
             never_right=self.settings.never_right,
         )
-        loss, drawn = token_loss_and_draws(*asked, draw)
-        return loss, drawn, asked
+        loss, drawn = token_loss_and_draws(*inputs, draw)
+        return loss, drawn, inputs
 
     def _detect(self, batch: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of every token, and which are fake: those that are not what stood there."""
@@ -320,21 +322,21 @@ class Replaced(Detector):
         return self.detect(hidden), shown != real
 
 
-def put(tokens: Tensor, places: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+def put(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
     """Tokens with words at the places that count; what is put to place 0, where no text stands, is let fall."""
-    assert places is not None
+    assert positions is not None
     kept = tokens[:, :1]
-    return torch.cat([kept, tokens.scatter(1, places * (weights > 0), words)[:, 1:]], 1)
+    return torch.cat([kept, tokens.scatter(1, positions * (weights > 0), words)[:, 1:]], 1)
 
 
-def mixed_in(tokens: Tensor, places: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+def mixed_in(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
     """The same, where a place may come twice: the mean of its words' numbers, rounded down, as the reference's code."""
-    assert places is not None
-    at, counted = places * (weights > 0), (weights > 0).long()
+    assert positions is not None
+    at, counted = positions * (weights > 0), (weights > 0).long()
     sums = torch.zeros_like(tokens).scatter_add(1, at, words * counted)
     times = torch.zeros_like(tokens).scatter_add(1, at, counted)
-    found = torch.where(times > 0, sums // times.clamp_min(1), tokens)
-    return torch.cat([tokens[:, :1], found[:, 1:]], 1)
+    mixed = torch.where(times > 0, sums // times.clamp_min(1), tokens)
+    return torch.cat([tokens[:, :1], mixed[:, 1:]], 1)
 
 
 def _real(batch: Batch) -> Tensor:

@@ -50,7 +50,7 @@ class AdagradOptimizer(torch.optim.Adagrad):
             (weight, weight.grad, group)
             for group in self.param_groups
             for weight in group["params"]
-            if self._is_taken(weight)
+            if self._by_kernel(weight)
         ]
         for weight, gradient, group in large:
             from ordsmed.nn.kernels import adaptive_step  # Triton's: where it is switched on it is there
@@ -64,7 +64,7 @@ class AdagradOptimizer(torch.optim.Adagrad):
             weight.grad = gradient
 
     @staticmethod
-    def _is_taken(weight: torch.Tensor) -> bool:
+    def _by_kernel(weight: torch.Tensor) -> bool:
         gradient = weight.grad
         if (
             gradient is None

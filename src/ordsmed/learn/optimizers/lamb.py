@@ -75,11 +75,11 @@ class LambOptimizer(torch.optim.Optimizer):
         from ordsmed.nn.kernels.proportional_step import Step, fits  # Triton's: where it is switched on it is there
 
         firsts, seconds = updates.MOMENTS
-        given = [(turn.weights, turn.grads, turn.kept[firsts], turn.kept[seconds]) for turn in ready]
-        spread = any(part.groups for turn in ready for part in turn.parts)  # norms are then agreed on between ranks
-        if spread or not all(fits([*itertools.chain(*lists)]) for lists in given):
+        tensors = [(turn.weights, turn.grads, turn.kept[firsts], turn.kept[seconds]) for turn in ready]
+        sharded = any(part.groups for turn in ready for part in turn.parts)  # norms are then agreed on between ranks
+        if sharded or not all(fits([*itertools.chain(*lists)]) for lists in tensors):
             return False
-        for turn, lists in zip(ready, given, strict=True):
+        for turn, lists in zip(ready, tensors, strict=True):
             plain = [self.how.epsilon] * len(turn.weights), [1.0] * len(turn.weights)
             factors = updates.corrections(turn, self.how.betas, self.how.epsilon) if self.how.correct else plain
             step = Step(*lists)
@@ -98,11 +98,11 @@ class LambOptimizer(torch.optim.Optimizer):
             return turn.decay != 0
         return self.how.adapt == "all" or turn.group["kind"] != "vector"
 
-    def _adapt(self, made: list[tuple[Turn, list[Tensor]]]) -> None:
+    def _adapt(self, updated: list[tuple[Turn, list[Tensor]]]) -> None:
         """Scale the directions of all groups at once: the ranks speak one time a step."""
-        weights = [weight for turn, _ in made for weight in turn.weights]
-        along = [direction for _, some in made for direction in some]
-        parts = [part for turn, _ in made for part in turn.parts]
+        weights = [weight for turn, _ in updated for weight in turn.weights]
+        along = [direction for _, some in updated for direction in some]
+        parts = [part for turn, _ in updated for part in turn.parts]
         if weights:
             tall, long = updates.squares(weights + along, parts * 2).sqrt().chunk(2)
             updates.scale(along, self._ratios(tall, long))

@@ -52,9 +52,9 @@ class Muon(Choice):
         updates.check_epsilon(self.rest_epsilon, "rest_epsilon")
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        given = list(groups)
-        matrices = updates.with_decay([g for g in given if g["kind"] == "matrix"], self.decay)
-        rest = updates.with_decay([g for g in given if g["kind"] != "matrix"], self.rest_decay)
+        all_groups = list(groups)
+        matrices = updates.with_decay([g for g in all_groups if g["kind"] == "matrix"], self.decay)
+        rest = updates.with_decay([g for g in all_groups if g["kind"] != "matrix"], self.rest_decay)
         return MuonOptimizer(matrices + rest, self)
 
 
@@ -91,12 +91,12 @@ def orthogonal(matrix: Tensor, steps: int) -> Tensor:
     """Newton-Schulz: the matrix with its singular values brought near 1 (0.7 to 1.2), in bf16."""
     a, b, c = QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
-    found = matrix.T if tall else matrix
-    found = found / found.norm().clamp(min=1e-7)
+    x = matrix.T if tall else matrix
+    x = x / x.norm().clamp(min=1e-7)
     for _ in range(steps):
-        gram = found @ found.T
-        found = torch.addmm(found, torch.addmm(gram, gram, gram, beta=b, alpha=c), found, beta=a)
-    return found.T if tall else found
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
 
 
 def adjustment(matrix: Tensor, how: str) -> float:

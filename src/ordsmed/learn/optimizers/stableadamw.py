@@ -47,17 +47,17 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         turns = list(updates.turns(self, *updates.MOMENTS))
         for turn in turns:
-            one, two = ([debiased(beta, step) for step in turn.steps] for beta in self.how.betas)
-            updates.move_moments(turn, (one, two))
+            first, second = ([debiased(beta, step) for step in turn.steps] for beta in self.how.betas)
+            updates.move_moments(turn, (first, second))
         if turns:
             slower = self._slower(turns).split([len(turn.weights) for turn in turns])
             for turn, factors in zip(turns, slower, strict=True):
                 self._walk(turn, turn.rate * factors)
 
-    def _slower(self, made: list[Turn]) -> Tensor:
+    def _slower(self, turns: list[Turn]) -> Tensor:
         """1 / max(1, RMS) of every weight of all groups, [n]: the ranks speak one time a step."""
-        surprise = [tensor for turn in made for tensor in self._surprise(turn)]
-        parts = [part for turn in made for part in turn.parts]
+        surprise = [tensor for turn in turns for tensor in self._surprise(turn)]
+        parts = [part for turn in turns for part in turn.parts]
         counts = torch.tensor([max(1, part.size) for part in parts], dtype=torch.float32)
         means = updates.squares(surprise, parts) / counts.to(surprise[0].device, non_blocking=True)
         return 1 / means.sqrt().clamp_min(1)

@@ -116,8 +116,8 @@ def independent(
     """
     _sound(start_scores, end_scores)
     pairs = _all_pairs if decoding.search == "all" else _top_pairs
-    found = _blockwise(pairs, decoding, start_scores, end_scores, may_start, may_end)
-    return Candidates(*found, _null_score(start_scores[:, 0]), _null_score(end_scores[:, 0]))
+    pairs_of_scores = _blockwise(pairs, decoding, start_scores, end_scores, may_start, may_end)
+    return Candidates(*pairs_of_scores, _null_score(start_scores[:, 0]), _null_score(end_scores[:, 0]))
 
 
 def beams(
@@ -161,9 +161,9 @@ def pool(
 def write(folder: Path, answered: Sequence[Answered]) -> list[Path]:
     """predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json."""
     files: dict[str, dict[str, Any]] = {
-        "predictions": {one.id: one.text for one in answered},
-        "nbest_predictions": {one.id: [_entry(found) for found in one.n_best] for one in answered},
-        "null_odds": {one.id: one.null_odds for one in answered if one.null_odds is not None},
+        "predictions": {answer.id: answer.text for answer in answered},
+        "nbest_predictions": {answer.id: [_entry(span) for span in answer.n_best] for answer in answered},
+        "null_odds": {answer.id: answer.null_odds for answer in answered if answer.null_odds is not None},
     }
     wanted = {folder / f"{name}.json": content for name, content in files.items() if content or name != "null_odds"}
     for path, content in wanted.items():
@@ -211,13 +211,13 @@ def _best(start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints, co
     scores = (start_scores[:, :, None] + end_scores).reshape(rows, -1)
     top = _top(scores, count)
     of_start, used = top // beam, np.isfinite(_at(scores, top))
-    found = (
+    columns = (
         _at(starts, of_start),
         _at(ends.reshape(rows, -1), top),
         np.where(used, _at(start_scores, of_start), -np.inf),
         np.where(used, _at(end_scores.reshape(rows, -1), top), 0.0),
     )
-    filled = [_wider(of, count, empty) for of, empty in zip(found, (0, 0, -np.inf, 0.0), strict=True)]
+    filled = [_wider(of, count, empty) for of, empty in zip(columns, (0, 0, -np.inf, 0.0), strict=True)]
     return filled[0], filled[1], filled[2], filled[3]
 
 
@@ -235,12 +235,12 @@ def _top(scores: Floats, count: int) -> Ints:
     least = np.partition(scores, width - count, axis=1)[:, width - count, None]
     above, level = scores > least, scores == least
     level &= np.cumsum(level, 1) <= count - above.sum(1, keepdims=True)
-    places = np.nonzero(above | level)[1].reshape(rows, count)
-    return _at(places, np.argsort(-_at(scores, places), 1, kind="stable"))
+    positions = np.nonzero(above | level)[1].reshape(rows, count)
+    return _at(positions, np.argsort(-_at(scores, positions), 1, kind="stable"))
 
 
-def _at(values: NDArray[Any], places: Ints) -> NDArray[Any]:
-    return np.take_along_axis(values, places, 1)
+def _at(values: NDArray[Any], positions: Ints) -> NDArray[Any]:
+    return np.take_along_axis(values, positions, 1)
 
 
 def _masked(scores: Floats, may: Flags) -> Floats:
@@ -295,7 +295,9 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
     """The best spans of different texts, from all windows of a question."""
     score = candidates.start_score[rows] + candidates.end_score[rows]
     order = np.argsort(-score, axis=None, kind="stable")[: np.isfinite(score).sum()]
-    first, last = ((places[rows] + shift[rows, None]).ravel()[order] for places in (candidates.start, candidates.end))
+    first, last = (
+        (positions[rows] + shift[rows, None]).ravel()[order] for positions in (candidates.start, candidates.end)
+    )
     solid = passage.right > passage.left  # a token without characters may claim any place
     columns = (
         passage.left[first],
@@ -304,7 +306,7 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
         candidates.end_score[rows].ravel()[order],
     )
     keep = solid[first] & solid[last]
-    found: dict[str, _Span] = {}
+    by_text: dict[str, _Span] = {}
     for left, right, start_score, end_score in zip(*(column[keep].tolist() for column in columns), strict=True):
         raw = passage.context[left:right]
         start = left + len(raw) - len(raw.lstrip())
@@ -312,11 +314,11 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
         if decoding.whole_words and start < end:
             start, end = whole(passage.context, start, end)
         text = passage.context[start:end]
-        if text and text not in found:
-            found[text] = (text, start, end, start_score, end_score)
-            if len(found) == decoding.n_best:
+        if text and text not in by_text:
+            by_text[text] = (text, start, end, start_score, end_score)
+            if len(by_text) == decoding.n_best:
                 break
-    return list(found.values())
+    return list(by_text.values())
 
 
 def _null(spans: list[_Span], rows: Ints, candidates: Candidates, joint: bool) -> tuple[_Span, float]:
@@ -354,7 +356,7 @@ def _weighed(spans: list[_Span]) -> list[AnswerSpan]:
     ]
 
 
-def _entry(found: AnswerSpan) -> dict[str, Any]:
+def _entry(span: AnswerSpan) -> dict[str, Any]:
     """By the names of Google's and NVIDIA's codes, which call the log-probabilities of a joint head logits as well."""
-    return {"text": found.text, "probability": found.probability, "start_logit": found.start_score,
-            "end_logit": found.end_score}  # fmt: skip
+    return {"text": span.text, "probability": span.probability, "start_logit": span.start_score,
+            "end_logit": span.end_score}  # fmt: skip

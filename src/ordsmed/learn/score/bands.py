@@ -22,24 +22,24 @@ class BandPoint:
     over: OverSeeds
 
 
-def bands(courses: Sequence[Course], most: int = STRETCHES) -> list[BandPoint]:
+def bands(curves: Sequence[Course], most: int = STRETCHES) -> list[BandPoint]:
     """One for each of at most so many stretches in which anything was measured; what is no number is left out."""
-    steps = [step for course in courses for step, value in course if is_number(value)]
+    steps = [step for curve in curves for step, value in curve if is_number(value)]
     if not steps:
         return []
     first, width = min(steps), max(1.0, (max(steps) - min(steps) + 1) / most)
     means: dict[int, list[float]] = defaultdict(list)
-    places: dict[int, list[float]] = defaultdict(list)
-    for course in courses:
-        own: dict[int, list[float]] = defaultdict(list)
-        for step, value in course:
+    steps_in: dict[int, list[float]] = defaultdict(list)
+    for curve in curves:
+        in_curve: dict[int, list[float]] = defaultdict(list)
+        for step, value in curve:
             if is_number(value):
                 number = int((step - first) / width)
-                own[number].append(value)
-                places[number].append(step)
-        for number, values in own.items():
+                in_curve[number].append(value)
+                steps_in[number].append(step)
+        for number, values in in_curve.items():
             means[number].append(math.fsum(values) / len(values))
     return [
-        BandPoint(math.fsum(places[number]) / len(places[number]), over_seeds(means[number]))
+        BandPoint(math.fsum(steps_in[number]) / len(steps_in[number]), over_seeds(means[number]))
         for number in sorted(means)
     ]

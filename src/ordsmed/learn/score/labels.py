@@ -57,9 +57,9 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
     of_right = np.array([(right == label).sum() for label in classes], np.float64)
     of_said = np.array([(guess == label).sum() for label in classes], np.float64)
     total = float(len(right))
-    spread = (total**2 - of_right @ of_right) * (total**2 - of_said @ of_said)
+    variances = (total**2 - of_right @ of_right) * (total**2 - of_said @ of_said)
     shared = float((right == guess).sum()) * total - of_right @ of_said
-    return float(shared / np.sqrt(spread)) if spread else 0.0
+    return float(shared / np.sqrt(variances)) if variances else 0.0
 
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
@@ -83,7 +83,7 @@ def squared_error(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
-    found.__name__: found for found in (accuracy, f1, macro_f1, matthews, pearson, spearman, squared_error)
+    metric.__name__: metric for metric in (accuracy, f1, macro_f1, matthews, pearson, spearman, squared_error)
 }
 
 
@@ -124,17 +124,17 @@ def _finite(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[np.float64],
     return right, guess
 
 
-def _class_f1(right: NDArray[np.bool_], said: NDArray[np.bool_]) -> float:
-    both = int(right.sum() + said.sum())
-    return 2 * int((right & said).sum()) / both if both else 0.0
+def _class_f1(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
+    both = int(right.sum() + predicted.sum())
+    return 2 * int((right & predicted).sum()) / both if both else 0.0
 
 
 def _class_score(number: int, labels: Sequence[str], counts: NDArray[np.int64]) -> ClassScore:
-    hits, support, said = (int(n) for n in (counts[number, number], counts[number].sum(), counts[:, number].sum()))
+    hits, support, times = (int(n) for n in (counts[number, number], counts[number].sum(), counts[:, number].sum()))
     predicted = {label: int(count) for label, count in zip(labels, counts[number], strict=True)}
-    shares = (hits / said if said else 0.0, hits / support if support else 0.0)
+    shares = (hits / times if times else 0.0, hits / support if support else 0.0)
     return ClassScore(
-        labels[number], *shares, 2 * hits / (said + support) if said + support else 0.0, support, predicted
+        labels[number], *shares, 2 * hits / (times + support) if times + support else 0.0, support, predicted
     )
 
 
@@ -146,5 +146,5 @@ def _direction(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+    _, rank_of, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[rank_of]

@@ -37,8 +37,8 @@ class PairedSeeds:
     over: OverSeeds
 
     @property
-    def shown(self) -> bool:
-        """Is there a difference? None is shown where the interval holds 0, or where one seed leaves no interval."""
+    def differs(self) -> bool:
+        """Is there a difference? No: the interval holds 0, or one seed leaves no interval."""
         return self.over.interval is not None and not self.over.interval[0] <= 0 <= self.over.interval[1]
 
 

@@ -23,9 +23,9 @@ _TAG = re.compile(r"([BIESLU])(?:-(.+))?")
 
 def is_spans(labels: Iterable[str]) -> bool:
     """Do labels look like O beside B-PER and the like, or beside letters alone?"""
-    letters = set(labels) - {"O"}
-    typed = {"-" in label for label in letters}
-    return len(typed) == 1 and all(_TAG.fullmatch(label) for label in letters)
+    tags = set(labels) - {"O"}
+    typed = {"-" in label for label in tags}
+    return len(typed) == 1 and all(_TAG.fullmatch(label) for label in tags)
 
 
 def spans(tags: Iterable[str], strict: Scheme | None = None) -> list[tuple[str, int, int]]:
@@ -34,26 +34,26 @@ def spans(tags: Iterable[str], strict: Scheme | None = None) -> list[tuple[str, 
         return _iob1([_apart(tag) for tag in tags])
     if strict:
         tags = [tag if tag[0] in ("O", *LETTERS[strict]) else "O" for tag in tags]
-    found, first, kind = [], -1, ""
+    result, first, kind = [], -1, ""
     for at, tag in enumerate(chain(tags, "O")):
         if tag == "O" and first < 0:
             continue
-        letter, own = _apart(tag)
-        if first >= 0 and (letter not in "IE" or own != kind):
+        letter, this_kind = _apart(tag)
+        if first >= 0 and (letter not in "IE" or this_kind != kind):
             if strict in (None, "IOB2"):
-                found.append((kind, first, at - 1))
+                result.append((kind, first, at - 1))
             first = -1
         if first < 0 and letter in ("BS" if strict else "BIES"):
-            first, kind = at, own
+            first, kind = at, this_kind
         if first >= 0 and letter in "ES":
-            found.append((kind, first, at))
+            result.append((kind, first, at))
             first = -1
-    return found
+    return result
 
 
 def _iob1(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:
     """A span begins with I; with B only right behind another of its type, to tell the two apart."""
-    found, at, before = [], 0, ("O", UNTYPED)
+    result, at, before = [], 0, ("O", UNTYPED)
     while at < len(tags):
         first, (letter, kind) = at, tags[at]
         at += 1
@@ -62,9 +62,9 @@ def _iob1(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:
                 at += 1
             apart = at - first == 1 and letter == "B" and at < len(tags)  # a B of another type cannot follow a lone B
             if not (apart and tags[at][0] == "B" and tags[at][1] != kind):
-                found.append((kind, first, at - 1))
+                result.append((kind, first, at - 1))
         before = tags[at - 1]
-    return found
+    return result
 
 
 def converted(tags: Sequence[str], scheme: Scheme) -> list[str]:
@@ -72,10 +72,10 @@ def converted(tags: Sequence[str], scheme: Scheme) -> list[str]:
     begin, inside, end, single = tuple(LETTERS[scheme])
     written, before = ["O"] * len(tags), ("", -2)
     for kind, first, last in spans(tags):
-        letters = [begin, *inside * (last - first - 1), end] if last > first else [single]
+        prefixes = [begin, *inside * (last - first - 1), end] if last > first else [single]
         if scheme == "IOB1" and before == (kind, first - 1):
-            letters[0] = "B"
-        written[first : last + 1] = letters if kind == UNTYPED else [f"{letter}-{kind}" for letter in letters]
+            prefixes[0] = "B"
+        written[first : last + 1] = prefixes if kind == UNTYPED else [f"{prefix}-{kind}" for prefix in prefixes]
         before = kind, last
     return written
 
@@ -85,8 +85,8 @@ def scheme(sentences: Sequence[Sequence[str]]) -> Scheme:
     for name in LETTERS:
         if all(converted(tags, name) == list(tags) for tags in sentences):
             return name
-    letters = {tag[0] for tag in chain.from_iterable(sentences)}
-    return "BILOU" if letters & set("LU") else "IOBES" if letters & set("ES") else "IOB2"
+    prefixes = {tag[0] for tag in chain.from_iterable(sentences)}
+    return "BILOU" if prefixes & set("LU") else "IOBES" if prefixes & set("ES") else "IOB2"
 
 
 def span_f1(
@@ -94,19 +94,19 @@ def span_f1(
 ) -> dict[str, Any]:
     """Precision, recall and F1 of all spans, and of each type under `types`; words without a gold tag count as O."""
     right, guessed, wanted = Counter[str](), Counter[str](), Counter[str]()
-    for true, own in zip(gold, predicted, strict=True):
+    for true, tags in zip(gold, predicted, strict=True):
         golden = spans((tag or "O" for tag in true), strict)
-        found = spans((tag if known else "O" for tag, known in zip(own, true, strict=True)), strict)
+        guesses = spans((tag if known else "O" for tag, known in zip(tags, true, strict=True)), strict)
         wanted.update(kind for kind, _, _ in golden)
-        guessed.update(kind for kind, _, _ in found)
-        right.update(kind for kind, _, _ in set(golden) & set(found))
+        guessed.update(kind for kind, _, _ in guesses)
+        right.update(kind for kind, _, _ in set(golden) & set(guesses))
     types = {kind: _rates(right[kind], guessed[kind], wanted[kind]) for kind in sorted(wanted | guessed)}
     return _rates(right.total(), guessed.total(), wanted.total()) | {"types": types}
 
 
 def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
     """Precision, recall and F1 of each tag, over words with a gold tag."""
-    pairs = [(t, p) for true, own in zip(gold, predicted, strict=True) for t, p in zip(true, own, strict=True) if t]
+    pairs = [(t, p) for true, tags in zip(gold, predicted, strict=True) for t, p in zip(true, tags, strict=True) if t]
     wanted, guessed = Counter(t for t, _ in pairs), Counter(p for _, p in pairs)
     right = Counter(t for t, p in pairs if t == p)
     return {tag: _rates(right[tag], guessed[tag], wanted[tag]) for tag in sorted(wanted | guessed)}
@@ -114,7 +114,7 @@ def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[st
 
 def accuracy(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> float:
     """The share of words with a gold tag whose tag is right."""
-    known = [t == p for true, own in zip(gold, predicted, strict=True) for t, p in zip(true, own, strict=True) if t]
+    known = [t == p for true, tags in zip(gold, predicted, strict=True) for t, p in zip(true, tags, strict=True) if t]
     return sum(known) / max(1, len(known))
 
 
@@ -123,9 +123,9 @@ def _apart(tag: str) -> tuple[str, str]:
     """Letter and type, with E and S for L and U."""
     if tag == "O":
         return "O", UNTYPED
-    if not (found := _TAG.fullmatch(tag)):
+    if not (match := _TAG.fullmatch(tag)):
         raise ValueError(f"tag: found {tag!r}; wanted O, or B, I, E, S, L, U with a type behind it, such as B-PER")
-    return {"L": "E", "U": "S"}.get(found[1], found[1]), found[2] or UNTYPED
+    return {"L": "E", "U": "S"}.get(match[1], match[1]), match[2] or UNTYPED
 
 
 def _rates(right: int, predicted: int, gold: int) -> dict[str, float]:

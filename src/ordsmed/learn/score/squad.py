@@ -38,17 +38,17 @@ def scored(
     """
     if version == "1.1":
         return score_v1(questions, predictions)
-    found = score_v2(questions, predictions, null_odds, math.inf)
-    return {"exact_match": found["exact"], **found}
+    scores = score_v2(questions, predictions, null_odds, math.inf)
+    return {"exact_match": scores["exact"], **scores}
 
 
 def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """The scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
     _tell(questions, predictions, "counted as wrong")
-    if bare := [each.id for each in questions if not each.answers]:
+    if bare := [question.id for question in questions if not question.answers]:
         problem = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
         raise DataError("the questions", problem, "at least one for each", "score them as SQuAD 2.0")
-    pairs = [(each.answers, predictions[each.id]) for each in questions if each.id in predictions]
+    pairs = [(question.answers, predictions[question.id]) for question in questions if question.id in predictions]
     exact = [max(float(words(gold.text) == words(text)) for gold in golds) for golds, text in pairs]
     f1 = [max(_overlap(words(gold.text), words(text)) for gold in golds) for golds, text in pairs]
     return {"exact_match": _percent(exact, len(questions)), "f1": _percent(f1, len(questions))}
@@ -67,7 +67,7 @@ def score_v2(
     """
     _tell(questions, predictions, "left out")
     exact, f1 = raw_scores(questions, predictions)
-    answered = {each.id: bool(each.answers) for each in questions}
+    answered = {question.id: bool(question.answers) for question in questions}
     odds = null_odds if null_odds is not None else dict.fromkeys(exact, 0.0)
     if bare := [name for name in exact if name not in odds]:
         raise DataError("null odds", f"none for {many(len(bare), 'prediction')} ({shortened(bare)})", NULL_ODDS)
@@ -75,8 +75,8 @@ def score_v2(
     for part, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
         if names := [name for name in exact if answered[name] in wanted]:
             for measure, raw in (("exact", exact), ("f1", f1)):
-                judged = [float(not answered[name]) if odds[name] > threshold else raw[name] for name in names]
-                scores[f"{part}{measure}"] = _percent(judged, len(names))
+                values = [float(not answered[name]) if odds[name] > threshold else raw[name] for name in names]
+                scores[f"{part}{measure}"] = _percent(values, len(names))
             scores[f"{part}total"] = len(names)
     if null_odds is not None:
         for measure, raw in (("exact", exact), ("f1", f1)):
@@ -90,12 +90,12 @@ def raw_scores(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Exact and F1 of every prediction by id, as SQuAD 2.0 has them: no answer is right where none is wanted."""
     exact, f1 = {}, {}
-    for each in questions:
-        if each.id in predictions:
-            golds = [gold_words for gold in each.answers if (gold_words := words(gold.text))] or [[]]
-            guess = words(predictions[each.id])
-            exact[each.id] = float(guess in golds)
-            f1[each.id] = max(_overlap(gold, guess) if gold and guess else float(gold == guess) for gold in golds)
+    for question in questions:
+        if question.id in predictions:
+            golds = [gold_words for gold in question.answers if (gold_words := words(gold.text))] or [[]]
+            guess = words(predictions[question.id])
+            exact[question.id] = float(guess in golds)
+            f1[question.id] = max(_overlap(gold, guess) if gold and guess else float(gold == guess) for gold in golds)
     return exact, f1
 
 
@@ -110,7 +110,7 @@ def best_threshold(
     As the script sweeps: from answering nothing (threshold 0, whatever the odds) on, one question more at a time by
     rising odds, those of equal odds in the order of `null_odds`; of equal scores the first counts.
     """
-    score = best = float(sum(not each for each in answered.values()))
+    score = best = float(sum(not has_answer for has_answer in answered.values()))
     threshold = 0.0
     for name in sorted(null_odds, key=null_odds.__getitem__):
         if name in raw:
@@ -130,9 +130,9 @@ def fitted_threshold(
     questions = list(questions)
     _, f1 = raw_scores(questions, predictions)
     gains: dict[float, float] = {}
-    for each in questions:
-        gain = f1[each.id] if each.answers else -float(bool(predictions[each.id]))
-        gains[null_odds[each.id]] = gains.get(null_odds[each.id], 0.0) + gain
+    for question in questions:
+        gain = f1[question.id] if question.answers else -float(bool(predictions[question.id]))
+        gains[null_odds[question.id]] = gains.get(null_odds[question.id], 0.0) + gain
     ordered = sorted(gains)
     best, threshold, total = 0.0, ordered[0] - 1.0, 0.0
     for odds, following in zip(ordered, [*ordered[1:], ordered[-1] + 2.0], strict=True):
@@ -158,8 +158,8 @@ def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
     tables = {}
     for title, (kinds, kind_of) in GROUPS.items():
         groups: dict[str, list[str]] = {kind: [] for kind in kinds}
-        for each in questions:
-            groups[kind_of(each)].append(each.id)
+        for question in questions:
+            groups[kind_of(question)].append(question.id)
         tables[title] = {
             kind: {
                 "exact": _percent([exact.get(name, 0.0) for name in names], len(names)),
@@ -197,15 +197,15 @@ def _percent(scores: Iterable[float], count: int) -> float:
     return 100.0 * total / count
 
 
-def _tell(questions: Sequence[Question], predictions: Mapping[str, str], what: str) -> None:
-    names = {each.id for each in questions}
-    missing = [each.id for each in questions if each.id not in predictions]
+def _tell(questions: Sequence[Question], predictions: Mapping[str, str], consequence: str) -> None:
+    names = {question.id for question in questions}
+    missing = [question.id for question in questions if question.id not in predictions]
     strange = [name for name in predictions if name not in names]
     if len(missing) == len(questions):
         problem = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
         raise DataError("predictions", problem, "some for these", f"they are for {shortened(strange) or 'nothing'}")
     if missing:
-        say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {what}: {shortened(missing)}")
+        say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {consequence}: {shortened(missing)}")
     if strange:
         say(f"{many(len(strange), 'prediction')} for no question of these data, left out: {shortened(strange)}")
 
@@ -214,8 +214,8 @@ def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, 
     values = list(json_values(path))
     predictions = values[0][1] if len(values) == 1 else None
     if not isinstance(predictions, dict):
-        what = f"{len(values)} JSON values" if len(values) != 1 else f"a JSON {type(predictions).__name__}"
-        raise DataError(path, what, wanted)
+        problem = f"{len(values)} JSON values" if len(values) != 1 else f"a JSON {type(predictions).__name__}"
+        raise DataError(path, problem, wanted)
     for name, value in predictions.items():
         if isinstance(value, bool) or not isinstance(value, kind) or value != value:
             raise DataError(path, f"`{name}` holds {_described(value)}", wanted, "name the other file")

@@ -215,7 +215,7 @@ class Independent(Task):
         self.add_head("span", 2)
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
-        return {"span": _asked(batch).sum(dtype=torch.float64)}
+        return {"span": _with_answer(batch).sum(dtype=torch.float64)}
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         logits = by_example(self.span(self.states(batch)).float(), batch)
@@ -272,7 +272,7 @@ class Joint(Task):
         self.beam = settings.beam
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
-        return dict.fromkeys(self.weights, _asked(batch).sum(dtype=torch.float64))
+        return dict.fromkeys(self.weights, _with_answer(batch).sum(dtype=torch.float64))
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         states, allowed = by_example(self.states(batch), batch), _allowed(batch)
@@ -281,14 +281,14 @@ class Joint(Task):
     def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         if batch.labels is None:
             return {}
-        states, start, asked = scores["states"], scores["start"], _asked(batch)
+        states, start, answerable = scores["states"], scores["start"], _with_answer(batch)
         right = batch.labels[:, 0].clamp(min=0)
         end = self.joint.ends(states, scores["allowed"], right)
         losses = {"span": _span_loss(start, end, batch.labels)}
         if self.refuse:
             none = self.joint.unanswerable(states, start, right)
             wrong = F.binary_cross_entropy_with_logits(none, batch.labels[:, 2].float(), reduction="none")
-            losses["answerable"] = (wrong * asked).sum()
+            losses["answerable"] = (wrong * answerable).sum()
         return losses
 
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
@@ -297,7 +297,7 @@ class Joint(Task):
         return {**self.joint.beams(states, scores["allowed"], start, self.beam), "unanswerable": none}
 
 
-def _asked(batch: Batch) -> Tensor:
+def _with_answer(batch: Batch) -> Tensor:
     """Of which examples it is known what is right, [E]."""
     if batch.labels is None:
         return torch.zeros_like(batch.numbers, dtype=torch.bool)

@@ -106,8 +106,8 @@ class Tag(Files, Choice):
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
         """Words that stand in no file."""
         words = [[*sentence] for sentence in sentences]
-        places = [f"sentence {number}" for number in range(1, len(words) + 1)]
-        return TaggedSentences(words, [[None] * len(sentence) for sentence in words], places)
+        names = [f"sentence {number}" for number in range(1, len(words) + 1)]
+        return TaggedSentences(words, [[None] * len(sentence) for sentence in words], names)
 
     def complete(self, records: TaggedSentences) -> Tag:
         counts = Counter(tag for tag in chain.from_iterable(records.tags) if tag is not None)

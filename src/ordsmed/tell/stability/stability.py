@@ -191,7 +191,7 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
                     for study, own in zip(studies, made, strict=True)],
         "pairs": [{"seed": seed, "first": one[seed], "second": other[seed], "difference": difference}
                   for seed, difference in pairs.differences.items()] if pairs else [],
-        "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.shown),
+        "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.differs),
         "settings": (settings := plan.differences(*(study.recipe for study in studies))),
         "unlike": plan.unlike(settings),
     }  # fmt: skip

@@ -74,7 +74,7 @@ class TaskData:
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
         answers, means = predict_all(
             objective, dev.features, self.packing, job.ranks, within=within,
-            each=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
+            done=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
         )  # fmt: skip
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
 
