@@ -449,7 +449,7 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*BASE, "--optim=adamw"], "--optim: found adamw; wanted one of adamw_torch"),
         ([*BASE, "--lr_scheduler_type=greedy"], "found greedy; wanted one of linear"),
         ([*BASE, "--lr_scheduler_kwargs={x}"], "wanted JSON"),
-        ([*BASE, "--lr_scheduler_kwargs", '{"num_cycles": 3}', "--lr_scheduler_type=cosine_with_restarts"], "course"),
+        ([*BASE, "--lr_scheduler_kwargs", '{"num_cycles": 3}', "--lr_scheduler_type=cosine_with_restarts"], "schedule"),
         ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),
         ([*BASE, "--torch_compile_backend=eager"], "found eager; wanted inductor"),
         ([*BASE, "--torch_compile_mode=max-autotune"], "found max-autotune; wanted default"),
@@ -554,7 +554,7 @@ def test_tasks_of_glue_and_numbers(folder: Path) -> None:
 def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
     def told(own: dict[str, float], *words: str) -> dict[str, float]:
         values = find(CODE, GLUE).read(words, Place(), {})
-        return huggingface.scored(huggingface.AskedFiles("eval", (), told=True, end="_mm"), own, values)
+        return huggingface.hf_scores(huggingface.Part("eval", (), is_labelled=True, end="_mm"), own, values)
 
     assert told({"matthews": 50.0, "squared_error": 3.0}) == {
         "eval_matthews_correlation_mm": 0.5, "eval_mse_mm": 3.0}  # fmt: skip

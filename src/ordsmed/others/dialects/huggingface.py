@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import glob
 import json
 import math
@@ -15,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
@@ -26,7 +26,8 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.others.translate import fewer, perform, tagged, trainer
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values
+from ordsmed.others.translate.converters import SQUAD_VERSION, unless_empty
+from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Table, Values, idle, refused
 from ordsmed.others.translate.standing import asked_by, put_start, run_of
 from ordsmed.text import read
 from ordsmed.text.labelled import glue
@@ -51,16 +52,18 @@ NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_e
          "validation": "loss"}  # fmt: skip
 COMBINED = ("mrpc", "qqp", "sts-b")  # whose two scores theirs takes the mean of
 NETWORK = "nothing is fetched from the network"
-AFAR = "nothing is debugged from afar"
+AFAR = idle("nothing is debugged from afar", "--server_ip= --server_port=")
+FILES_ALONE = refused(f"{NETWORK}: name its files by --train_file", "--dataset_name:str --dataset_config_name:str")
+CORES = "texts are read by as many threads as there are cores"
+MASKS = "objective.kind=mlm objective.swap_from=all objective.rounding=chance"
 MASKED_TYPES = ("bert", "roberta", "distilbert", "camembert")  # which learn by --mlm alone
 
 MODELS = (
     Flag("--model_name_or_path", str, "init", joint=True),
     Flag("--tokenizer_name", str, "tokenizer", joint=True),
-    Flag("--cache_dir", str, nothing=NETWORK),
+    *idle(NETWORK, "--cache_dir:str --token:str --use_auth_token:bool"),
     Flag("--model_revision", "main", refused="name the folder of that revision"),
     Flag("--use_fast_tokenizer", True, nothing="there is one kind of tokenizer"),
-    Flag("--token", str, nothing=NETWORK), Flag("--use_auth_token", bool, nothing=NETWORK),
     Flag("--trust_remote_code", False, nothing="no code of a model's folder is run"),
     Flag("--dtype", "float32", refused="leave it out: weights are kept in fp32; --bf16 computes in 16 bits",
          also=("--torch_dtype",)),
@@ -84,7 +87,7 @@ TEXTS = (
     Flag("--validation_file", str, "corpus: given.validation", joint=True),
     Flag("--validation_split_percentage", 5, "corpus: validation", joint=True),
     Flag("--preprocessing_num_workers", int, "corpus: processes", joint=True),
-    Flag("--max_eval_samples", int, "validation_rows", joint=True),
+    Flag("--max_eval_samples", int, "validation_rows", by=unless_empty),
     Flag("--streaming", False, nothing="a corpus of any size is encoded once and read from the disk"),
     *trainer.arguments("phase.", "validate"),
 )
@@ -94,20 +97,22 @@ MASKED = (
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     *TEXTS,
 )
-OLD_SIGNS = "there is no XLNet here, whose permutations it is of"
+PERMUTATIONS = "there is no XLNet here, whose permutations it is of"
 OLD = (  # of the program that run_mlm.py and run_clm.py were
     Flag("--train_data_file", str, "corpus: source", joint=True),
     Flag("--train_data_files", str, "corpus: source", joint=True),
     Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
     Flag("--mlm", False, "objective.kind", joint=True),
-    Flag("--mlm_probability", 0.15, "objective.hide", joint=True),
-    Flag("--whole_word_mask", False, "objective.unit", joint=True),
+    Flag("--mlm_probability", 0.15, "objective.hide", needs="--mlm"),
+    Flag("--whole_word_mask", False, "objective.unit", by={True: "word"}, needs="--mlm"),
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     Flag("--block_size", -1, "phase.length", joint=True),
-    Flag("--train_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
-    Flag("--eval_ref_file", str, refused="leave it out: `objective.unit=word` behind the flags hides whole words"),
-    Flag("--plm_probability", 1 / 6, nothing=OLD_SIGNS),
-    Flag("--max_span_length", 5, nothing=OLD_SIGNS),
+    *refused(
+        "leave it out: `objective.unit=word` behind the flags hides whole words",
+        "--train_ref_file:str --eval_ref_file:str",
+    ),
+    Flag("--plm_probability", 1 / 6, nothing=PERMUTATIONS),
+    Flag("--max_span_length", 5, nothing=PERMUTATIONS),
     Flag("--evaluate_during_training", False, "validate", joint=True),
     Flag("--model_type", str, "model.kind", joint=True),
     Flag("--config_name", str, "model", joint=True),
@@ -121,8 +126,7 @@ OLDER = (
     *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
     Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` judges each checkpoint"),
-    Flag("--server_ip", "", nothing=AFAR),
-    Flag("--server_port", "", nothing=AFAR),
+    *AFAR,
 )
 CAUSAL = (
     Flag("--block_size", int, "phase.length", joint=True),
@@ -152,13 +156,12 @@ CLASSES = (
     *LEARNING,
 )
 ENTAILED = (
-    Flag("--language", str, "task.language", joint=True),
+    Flag("--language", str, "task.language"),
     Flag("--train_language", str, "task.train", joint=True),
     Flag("--data_dir", str, "task.train", joint=True),
     Flag("--max_seq_length", 128, "task.length"),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
-    Flag("--server_ip", "", nothing=AFAR),
-    Flag("--server_port", "", nothing=AFAR),
+    *AFAR,
     *(flag for flag in LEARNING if flag.name not in ("--train_file", "--validation_file", "--test_file")),
 )
 QUESTIONS = (
@@ -168,23 +171,22 @@ QUESTIONS = (
     Flag("--doc_stride", 128, "task.stride"),
     Flag("--n_best_size", 20, "task.n_best"),
     Flag("--max_answer_length", 30, "task.longest_answer"),
-    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
-    Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
+    Flag("--preprocessing_num_workers", int, nothing=CORES),
     *LEARNING,
 )
 
 
 WORDS = (
     Flag("--task_name", "ner", "task.train", joint=True),
-    Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
-    Flag("--dataset_config_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    *FILES_ALONE,
     Flag("--text_column_name", str, "task.train", joint=True),
     Flag("--label_column_name", str, "task.train", joint=True),
     Flag("--max_seq_length", int, "task.length", joint=True),
     Flag("--label_all_tokens", False, refused="leave it out: a word's tag is learned at its first piece"),
     Flag("--return_entity_level_metrics", False, nothing="conlleval.txt beside the predictions tells each kind"),
-    Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
+    Flag("--preprocessing_num_workers", int, nothing=CORES),
     *LEARNING,
 )
 
@@ -192,19 +194,17 @@ WORDS = (
 def masked(values: Values, call: Call) -> None:
     """Masked words: shown ones are drawn from the whole vocabulary, and their number is rounded by chance."""
     _texts(values, call, values.max_seq_length)
-    call.put(
-        "objective", {**call.recipes["pretrain"]["objective"], "kind": "mlm", "swap_from": "all", "rounding": "chance"}
-    )
+    call.set(MASKS)
     if values.line_by_line:
         call.put("phase.pack", False)
-    _left(values, call, "mlm_right")
+    _leave(values, call, "mlm_right")
 
 
 def causal(values: Values, call: Call) -> None:
     """The next word of one running text."""
     _texts(values, call, values.block_size)
     call.put("objective", {"kind": "clm", "separate": False})
-    _left(values, call, "clm_right")
+    _leave(values, call, "clm_right")
 
 
 def before_mlm(values: Values, call: Call) -> None:
@@ -222,19 +222,24 @@ def _before_mlm(values: Values, call: Call, results: str) -> None:
     train, validation = _old_files(values)
     if values.do_eval and not validation:
         raise UsageError("--eval_data_file", "missing", "it, with --do_eval")
-    apart = {"apart": "line"} if values.line_by_line else {}
-    call.put("corpus: source", {"kind": "text", "path": train if len(train) > 1 else train[0], **apart})
+    lines = {"apart": "line"} if values.line_by_line else {}
+    call.put("corpus: source", {"kind": "text", "path": train if len(train) > 1 else train[0], **lines})
     if validation:
-        call.put("corpus: given", {"validation": {"kind": "text", "path": validation, **apart}})
+        call.put("corpus: given", {"validation": {"kind": "text", "path": validation, **lines}})
     call.put("corpus: validation", 0.0)
     length = None if values.block_size <= 0 else min(values.block_size, _signed_length(values))
     if length and length < values.block_size:
         call.notes.append(f"--block_size {values.block_size}: the tokenizer takes {length}")
     if not values.mlm and (values.model_type or _described_type(values)) in MASKED_TYPES:
         raise UsageError("--mlm", "missing", "it, for a network that sees both sides", "`--mlm`")
-    _language_model(values, call, [*train, validation or ""], length, judged=values.evaluate_during_training)
-    _old_objective(values, call)
-    _left(values, call, "mlm_right" if values.mlm else "clm_right", results)
+    _language_model(values, call, [*train, validation or ""], length, validates=values.evaluate_during_training)
+    if values.mlm:
+        call.set(MASKS)
+    else:
+        call.put("objective", {"kind": "clm", "separate": values.line_by_line})
+    if values.line_by_line:
+        call.put("phase.pack", False)
+    _leave(values, call, "mlm_right" if values.mlm else "clm_right", results)
 
 
 def _old_files(values: Values) -> tuple[list[str], str | None]:
@@ -242,31 +247,17 @@ def _old_files(values: Values) -> tuple[list[str], str | None]:
     pattern = values.train_data_files
     train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
     if not train:
-        asked = f"found {pattern}, which no file fits" if pattern else "missing"
-        raise UsageError("--train_data_files" if pattern else "--train_data_file", asked, "a file of texts",
-                         "`--train_data_file FILE --do_train`")  # fmt: skip
-    if pattern and values.train_data_file:
-        raise UsageError("--train_data_file", "found with --train_data_files", "one of the two")
+        flag = "--train_data_files" if pattern else "--train_data_file"
+        problem = f"found {pattern}, which no file fits" if pattern else "missing"
+        raise UsageError(flag, problem, "a file of texts", "`--train_data_file FILE --do_train`")
+    values.refuse_both("--train_data_file", "--train_data_files")
     return train, values.eval_data_file
-
-
-def _old_objective(values: Values, call: Call) -> None:
-    if values.mlm:
-        call.put("objective", {"kind": "mlm", "hide": values.mlm_probability, "swap_from": "all", "rounding": "chance",
-                               **({"unit": "word"} if values.whole_word_mask else {})})  # fmt: skip
-    else:
-        call.put("objective", {"kind": "clm", "separate": values.line_by_line})
-        for flag in ("mlm_probability", "whole_word_mask"):
-            if flag in values.given:
-                call.notes.append(f"--{flag}: does nothing without --mlm")
-    if values.line_by_line:
-        call.put("phase.pack", False)
 
 
 def _described_type(values: Values) -> str:
     """What the config.json of the named model calls its family."""
-    place = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
-    return str(files.read_table(place).get("model_type", "")) if place.is_file() else ""
+    path = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
+    return str(files.read_table(path).get("model_type", "")) if path.is_file() else ""
 
 
 def _must_train(values: Values) -> None:
@@ -293,14 +284,11 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
 
 
 def _language_model(
-    values: Values, call: Call, texts: Sequence[str], length: int | None, *, judged: bool = False
+    values: Values, call: Call, texts: Sequence[str], length: int | None, *, validates: bool = False
 ) -> None:
-    """Network, tokenizer and steps of a language model of these texts; `judged`: at steps, whatever flags say."""
+    """Network, tokenizer and steps of a language model of these texts; `validates`: at steps, whatever flags say."""
     _network(values, call)
-    call.put("corpus: sentences", "none")
-    call.put("corpus: duplicates", "keep")
-    call.put("encode: corpus", "<corpus>")
-    call.put("encode: sentences", False)
+    call.set("corpus:sentences=none corpus:duplicates=keep encode:corpus=<corpus> encode:sentences=false")
     perform.keep_by_content(call, *texts)
     call.put("data", "<encode>")
     call.put("phase.length", length or _longest(values, call))
@@ -308,12 +296,12 @@ def _language_model(
     _optimizer(values, call)
     if values.save_strategy == "best":
         raise UsageError("--save_strategy", "found best", "no, steps or epoch", "`--save_steps N`")
-    asked = (("validate", "eval", values.eval_steps or values.logging_steps), ("save", "save", values.save_steps))
-    for key, name, steps in asked:
-        strategy = "steps" if name == "eval" and judged else values.of[f"{name}_strategy"]
+    intervals = (("validate", "eval", values.eval_steps or values.logging_steps), ("save", "save", values.save_steps))
+    for key, name, steps in intervals:
+        strategy = "steps" if name == "eval" and validates else values.of[f"{name}_strategy"]
         at_steps = trainer.interval(f"--{name}_steps", steps, values) if strategy == "steps" else 0
         call.put(key, trainer.of_an_epoch(f"--{name}_strategy", values) if strategy == "epoch" else at_steps)
-    call.put("validation_rows", values.of.get("max_eval_samples") or ALL)
+    call.recipes[call.verb].setdefault("validation_rows", ALL)
     if values.load_best_model_at_end:
         remedy = "leave it out; `revisions=N` behind the flags keeps the weights of every N steps"
         raise UsageError("--load_best_model_at_end", "of a language model", "its last weights", remedy)
@@ -321,16 +309,16 @@ def _language_model(
 
 def _network(values: Values, call: Call) -> None:
     """From a folder's weights, or at random by a configuration."""
-    asked = [name for name in ("model_name_or_path", "config_name", "model_type") if getattr(values, name)]
-    if values.of.get("config_overrides") and asked[:1] != ["model_type"]:
-        beside = f"found with --{asked[0]}" if asked else "found alone"
-        raise UsageError("--config_overrides", beside, "--model_type", "`--model_type bert --config_overrides ...`")
-    if not asked:
+    sources = [name for name in ("model_name_or_path", "config_name", "model_type") if values.of[name]]
+    if values.of.get("config_overrides") and sources[:1] != ["model_type"]:
+        problem = f"found with --{sources[0]}" if sources else "found alone"
+        raise UsageError("--config_overrides", problem, "--model_type", "`--model_type bert --config_overrides ...`")
+    if not sources:
         raise UsageError("--model_name_or_path", "missing", "a model", "or `--model_type bert --tokenizer_name FOLDER`")
-    tokenizer = values.tokenizer_name or _standing(values)
+    tokenizer = values.tokenizer_name or _model_of(values)
     if not tokenizer:
         remedy = "`ordsmed tokenizer` learns one from the texts"
-        raise UsageError("--tokenizer_name", "missing", "a tokenizer's folder beside --" + asked[0], remedy)
+        raise UsageError("--tokenizer_name", "missing", "a tokenizer's folder beside --" + sources[0], remedy)
     call.put("encode: tokenizer", tokenizer)
     if values.model_name_or_path:
         _put_start(values, call)
@@ -340,24 +328,24 @@ def _network(values: Values, call: Call) -> None:
         call.put("model", _overridden(values))
 
 
-def _standing(values: Values) -> str:
+def _model_of(values: Values) -> str:
     """The model that is named: of a checkpoint of a run that run."""
     return run_of(values.model_name_or_path, Call(""))[0] if values.model_name_or_path else ""
 
 
 def _put_start(values: Values, call: Call) -> None:
     """The model that is named; of a checkpoint of a run the weights alone, as theirs reads it."""
-    named = str(values.model_name_or_path)
-    if _standing(values) == named:
-        call.put("init", named)
+    model = str(values.model_name_or_path)
+    if _model_of(values) == model:
+        call.put("init", model)
     else:
-        put_start(call, named)
+        put_start(call, model)
 
 
-def _described(name: str) -> dict[str, Any]:
+def _described(name: str) -> Table:
     """The network of a folder's config.json, or of that file."""
-    place = hub.folder(name)
-    path = place / "config.json" if place.is_dir() else place
+    folder = hub.folder(name)
+    path = folder / "config.json" if folder.is_dir() else folder
     config = files.read_table(path)
     return dict(settings.changed(foreign.meant(_family(str(config.get("model_type"))), config, path)))
 
@@ -365,14 +353,14 @@ def _described(name: str) -> dict[str, Any]:
 def _family(kind: str) -> str:
     """The name of the family that theirs calls so."""
     families = {name: menu.load("models", name) for name in menu.entries("models")}
-    known = {called: name for name, own in families.items() if hasattr(own, "hugging_face")
-             for called in (own.model_type, *own.other_types)}  # fmt: skip
+    known = {type_name: name for name, family in families.items() if hasattr(family, "hugging_face")
+             for type_name in (family.model_type, *family.other_types)}  # fmt: skip
     if kind not in known:
         raise UsageError("--model_type", f"found {kind}", f"one of {', '.join(sorted(known))}", nearest(kind, known))
     return known[kind]
 
 
-def _overridden(values: Values) -> dict[str, Any]:
+def _overridden(values: Values) -> Table:
     """A family's usual network with some of its config's keys changed, as `update_from_string` reads them."""
     family = _family(values.model_type)
     usual = menu.load("models", family)().hugging_face(
@@ -387,13 +375,11 @@ def _overridden(values: Values) -> dict[str, Any]:
             raise UsageError("--config_overrides", f"found {pair}", "KEY=VALUE", nearest(key, usual))
         kind = type(usual[key])
         try:
-            usual[key] = (
-                YES_OR_NO[text.lower()] if kind is bool else kind(text) if kind is not type(None) else int(text)
-            )
+            usual[key] = YES_OR_NO[text.lower()] if kind is bool else int(text) if usual[key] is None else kind(text)
         except (ValueError, KeyError):
             raise UsageError("--config_overrides", f"found {pair}", f"{key} as {usual[key]}") from None
-    one = {"vocab_size": 1}  # the tokenizer says it
-    return dict(settings.changed(foreign.meant(family, usual | one, Path("--config_overrides"))))
+    usual["vocab_size"] = 1  # the tokenizer says it
+    return dict(settings.changed(foreign.meant(family, usual, Path("--config_overrides"))))
 
 
 def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
@@ -404,15 +390,15 @@ def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
         raise UsageError("--dataset_name", "found with files", "one of the two")
     name = f"{values.dataset_name.rpartition('/')[2]} {values.dataset_config_name or ''}".strip()
     name = name if name in FETCHED else name.partition(" ")[0]  # plain_text, of squad
-    there = [one for one in FETCHED if one.startswith(known)]
-    if name not in there:
+    fetched = [key for key in FETCHED if key.startswith(known)]
+    if name not in fetched:
         remedy = f"{NETWORK} but by `{command('fetch', *known)}`: name files by --train_file"
-        raise UsageError("--dataset_name", f"found {name}", ", ".join(there), remedy)
+        raise UsageError("--dataset_name", f"found {name}", ", ".join(fetched), remedy)
     train, validation = (read.FETCHED + path for path in FETCHED[name])
     return train, validation
 
 
-def _source(path: str, values: Values) -> dict[str, Any]:
+def _source(path: str, values: Values) -> Table:
     """A file of texts, by its ending."""
     kind = Path(path).suffix
     if kind in (".txt", ".raw", ".tokens"):
@@ -426,11 +412,11 @@ def _source(path: str, values: Values) -> dict[str, Any]:
 
 def _columns(path: str) -> list[str]:
     """What the first line of a table names."""
-    place = Path(path)
-    if not place.is_file():
+    file_path = Path(path)
+    if not file_path.is_file():
         raise UsageError(path, "no such file", "a file of examples")
-    with place.open(encoding="utf-8-sig", newline="") as file:
-        if place.suffix == ".csv":
+    with file_path.open(encoding="utf-8-sig", newline="") as file:
+        if file_path.suffix == ".csv":
             return next(csv.reader(file), [""])
         first = None
         with contextlib.suppress(json.JSONDecodeError):
@@ -455,7 +441,7 @@ def _longest(values: Values, call: Call) -> int:
 
 def _signed_length(values: Values) -> int:
     """How long the tokenizer says that a row may be."""
-    config = hub.folder(values.tokenizer_name or _standing(values) or "") / "tokenizer_config.json"
+    config = hub.folder(values.tokenizer_name or _model_of(values) or "") / "tokenizer_config.json"
     return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
 
 
@@ -463,7 +449,7 @@ def _network_length(values: Values) -> int:
     """How long a row the named model takes, where it stands."""
     from ordsmed.weights.origin import Origin
 
-    start = hub.folder(_standing(values))
+    start = hub.folder(_model_of(values))
     return Origin.of(start).network().longest() if kind_of_folder(start).model else NO_LIMIT
 
 
@@ -472,22 +458,19 @@ def _optimizer(values: Values, call: Call) -> None:
         remedy = nearest(values.optim, OPTIMIZERS)
         raise UsageError("--optim", f"found {values.optim}", f"one of {', '.join(OPTIMIZERS)}", remedy)
     kind = OPTIMIZERS[values.optim]
-    own: dict[str, Any]
-    if kind == "adagrad":
-        own = {"initial": 0.0, "epsilon": 1e-10}
-    else:
-        own = {"betas": [values.adam_beta1, values.adam_beta2], "epsilon": values.adam_epsilon}
-    call.put("optimizer", {**call.recipes[call.verb]["optimizer"], "kind": kind, **own})
+    adagrad = {"initial": 0.0, "epsilon": 1e-10}
+    adam = {"betas": [values.adam_beta1, values.adam_beta2], "epsilon": values.adam_epsilon}
+    call.recipes[call.verb]["optimizer"] |= {"kind": kind, **(adagrad if kind == "adagrad" else adam)}
 
 
-def _left(values: Values, call: Call, right: str, perplexity: str = "") -> None:
+def _leave(values: Values, call: Call, right: str, perplexity: str = "") -> None:
     """What their scripts find in output_dir once a language model is done, a file of its perplexity among them."""
     out = Path(values.output_dir)
 
     def leave() -> None:
         trainer.add_export(out)
         trainer.write_state(out, values)
-        steps, checks = trainer.course(out)
+        steps, checks = trainer.metrics(out)
         trained = trainer.train_results(steps, values.num_train_epochs if values.max_steps <= 0 else None)
         scores = {"train": trained}
         if values.do_eval and checks:
@@ -505,12 +488,12 @@ def _power(loss: float) -> float:
 
 
 @dataclass(frozen=True)
-class AskedFiles:
+class Part:
     """Files that a fine-tuned model is asked about, and what their results begin with: eval, predict."""
 
     name: str
     files: tuple[str, ...]
-    told: bool  # is it known what is right?
+    is_labelled: bool  # is it known what is right?
     end: str = ""  # behind the names of its scores
 
     def folder(self, out: Path) -> Path:
@@ -527,14 +510,13 @@ def classes(values: Values, call: Call) -> None:
         for key, value in _of_a_table(values.train_file).items():
             call.put(f"task.{key}", value)
         call.put("task.train", values.train_file)
-        parts = [AskedFiles("eval", (values.validation_file,), told=True)] if values.do_eval else []
-        parts += _tested(values, told=False)
-    call.put("task.kind", "classify")
+        parts = [Part("eval", (values.validation_file,), is_labelled=True)] if values.do_eval else []
+        parts += _tested(values, is_labelled=False)
     _learning(values, call, parts)
-    call.after.append(lambda: _left_by_classes(values, call, parts))
+    call.after.append(lambda: _leave_classes(values, call, parts))
 
 
-def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
+def _of_glue(values: Values, call: Call, name: str) -> list[Part]:
     """Its files are those of `ordsmed fetch glue`."""
     task = glue.named(name)
     if values.train_file or values.validation_file or values.test_file:
@@ -545,11 +527,11 @@ def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
         call.put("task.unordered", False)  # each pair is learned once, in the order of its file
     call.put("task.train", str(place / task.files["train"][0]))
     parts = []
-    for split, theirs, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
+    for split, part, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
         for end in ("", "_mismatched") if name == "mnli" else ("",):
             if wanted:
                 path = str(place / task.files[split + end][0])
-                parts.append(AskedFiles(theirs, (path,), told=split == "dev", end=end and "_mm"))
+                parts.append(Part(part, (path,), is_labelled=split == "dev", end=end and "_mm"))
     return parts
 
 
@@ -560,20 +542,17 @@ def entailed(values: Values, call: Call) -> None:
         if language is not None and language not in task.languages:
             raise UsageError(flag, f"found {language}" if language else "missing", ", ".join(task.languages))
     place, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
-    call.put("task.kind", "classify")
-    call.put("task.name", "xnli")
-    call.put("task.language", values.language)
     call.put("task.train", str(place / task.files["train"][0].format(learned)))
     parts = [
-        AskedFiles(name, (str(place / task.files[split][0]),), told=True)
+        Part(name, (str(place / task.files[split][0]),), is_labelled=True)
         for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
         if wanted
     ]
     _learning(values, call, parts)
-    call.after.append(lambda: _left_by_classes(values, call, parts, "predictions.txt"))
+    call.after.append(lambda: _leave_classes(values, call, parts, "predictions.txt"))
 
 
-def _of_a_table(path: str) -> dict[str, Any]:
+def _of_a_table(path: str) -> Table:
     """Which columns of a table are texts, and whether its labels are numbers."""
     names = [name for name in _columns(path) if name != "label"]
     texts = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(names) else names[:2]
@@ -581,11 +560,11 @@ def _of_a_table(path: str) -> dict[str, Any]:
         raise UsageError(path, "has no column beside `label`", "one of texts, or two")
     labels = table(Path(path), {"label": "label"}, more=True, **_form(path)).columns["label"]
     number = any("." in label for label in labels) and all(_is_number(label) for label in labels)
-    how: dict[str, Any] = {"text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {}), **_form(path)}
-    return how | ({"number": True, "metrics": ["pearson", "spearman", "squared_error"]} if number else {})
+    columns: Table = {"text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {}), **_form(path)}
+    return columns | ({"number": True, "metrics": ["pearson", "spearman", "squared_error"]} if number else {})
 
 
-def _form(path: str) -> dict[str, Any]:
+def _form(path: str) -> Table:
     """Theirs' .json holds an object a line, or a list."""
     with Path(path).open(encoding="utf-8-sig") as file:
         return {"format": "jsonl"} if path.endswith(".json") and file.read(1) != "[" else {}
@@ -605,13 +584,9 @@ def questions(values: Values, call: Call) -> None:
         if path and not path.endswith((".json", ".jsonl")):
             wanted = "a .json file: SQuAD's, or `data` with an object a question"
             raise UsageError(f"--{flag}_file", f"found {path}", wanted)
-    call.put("task.kind", "squad")
-    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
-    call.put("task.search", "tops")
-    call.put("task.overlap", True)
     call.put("task.longest_question", values.max_seq_length)  # theirs cuts none
-    parts = [AskedFiles("eval", (validation,), told=True)] if values.do_eval and validation else []
-    parts += _tested(values, told=True)
+    parts = [Part("eval", (validation,), is_labelled=True)] if values.do_eval and validation else []
+    parts += _tested(values, is_labelled=True)
     if values.do_train:
         if not train:
             raise UsageError("--train_file", "missing", "it, with --do_train")
@@ -619,7 +594,7 @@ def questions(values: Values, call: Call) -> None:
     if values.do_eval and not validation:
         raise UsageError("--validation_file", "missing", "it, with --do_eval")
     _learning(values, call, parts)
-    call.after.append(lambda: _left_by_questions(values, call, parts))
+    call.after.append(lambda: _leave_questions(values, call, parts))
 
 
 def words(values: Values, call: Call) -> None:
@@ -630,15 +605,13 @@ def words(values: Values, call: Call) -> None:
     for name, path in named.items():
         if wanted[name] and not path:
             raise UsageError(flags[name], "missing", f"it, with --do_{name}", f"`{flags[name]} FILE`")
-    asked = {name: _as_conll(str(path), values, call) for name, path in named.items() if wanted[name]}
-    call.put("task.kind", "tag")
-    call.put("task.column", -1)
+    paths = {name: _as_conll(str(path), values, call) for name, path in named.items() if wanted[name]}
     call.put("task.length", values.max_seq_length or LONGEST_OF_WORDS)
-    parts = [AskedFiles(name, (asked[name],), told=True) for name in ("eval", "predict") if name in asked]
+    parts = [Part(name, (paths[name],), is_labelled=True) for name in ("eval", "predict") if name in paths]
     if values.do_train:
-        call.put("task.train", asked["train"])
+        call.put("task.train", paths["train"])
     _learning(values, call, parts)
-    call.after.append(lambda: _left_by_words(values, call, parts))
+    call.after.append(lambda: _leave_words(values, call, parts))
 
 
 def _as_conll(path: str, values: Values, call: Call) -> str:
@@ -649,25 +622,25 @@ def _as_conll(path: str, values: Values, call: Call) -> str:
     if Path(path).suffix not in tagged.ENDINGS:
         return path
     names = _columns(path)
-    own = values.text_column_name or ("tokens" if "tokens" in names else names[0])
+    words = values.text_column_name or ("tokens" if "tokens" in names else names[0])
     tags = values.label_column_name or f"{values.task_name.lower()}_tags"
     if tags not in names and not values.label_column_name:
-        tags = next((name for name in names[1:] if name != own), "")
-    for flag, name in (("--text_column_name", own), ("--label_column_name", tags)):
+        tags = next((name for name in names[1:] if name != words), "")
+    for flag, name in (("--text_column_name", words), ("--label_column_name", tags)):
         if name not in names:
             raise UsageError(flag, f"found {name or 'none'}", f"one of {', '.join(names)}", nearest(name, names))
     target = (
-        perform.FOLDER / f"words-{value_key([str(Path(path).resolve()), own, tags], 8)}" / f"{Path(path).stem}.conll"
+        perform.FOLDER / f"words-{value_key([str(Path(path).resolve()), words, tags], 8)}" / f"{Path(path).stem}.conll"
     )
-    call.before.append(lambda: tagged.as_conll(Path(path), target, own, tags))
-    call.notes.append(f"{path}: `{own}` and `{tags}`, as CoNLL in {target}")
+    call.before.append(lambda: tagged.as_conll(Path(path), target, words, tags))
+    call.notes.append(f"{path}: `{words}` and `{tags}`, as CoNLL in {target}")
     return str(target)
 
 
-def _tested(values: Values, *, told: bool) -> list[AskedFiles]:
+def _tested(values: Values, *, is_labelled: bool) -> list[Part]:
     if values.do_predict and not values.test_file:
         raise UsageError("--test_file", "missing", "it, with --do_predict")
-    return [AskedFiles("predict", (values.test_file,), told=told)] if values.do_predict else []
+    return [Part("predict", (values.test_file,), is_labelled=is_labelled)] if values.do_predict else []
 
 
 def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
@@ -681,7 +654,7 @@ def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
     return str(target)
 
 
-def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
+def _learning(values: Values, call: Call, parts: list[Part]) -> None:
     """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
@@ -690,27 +663,24 @@ def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
             read.files(list(part.files))  # that one is missing is not to be told when all is learned
     most = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
     parts[:] = [
-        replace(part, files=tuple(_first_of(one, most[part.name], values, call) for one in part.files))
+        replace(part, files=tuple(_first_of(path, most[part.name], values, call) for path in part.files))
         for part in parts
     ]
     if values.do_train:
-        call.put(
-            "task.train", _first_of(call.recipes[call.verb]["task"]["train"], values.max_train_samples, values, call)
-        )
+        path = call.recipes[call.verb]["task"]["train"]
+        call.put("task.train", _first_of(path, values.max_train_samples, values, call))
     longest = min(_signed_length(values), _network_length(values))
     if (values.max_seq_length or LONGEST_OF_WORDS) > longest:
         if values.max_seq_length:
             call.notes.append(f"--max_seq_length {values.max_seq_length}: the model takes {longest}")
         call.put("task.length", longest)
     if not values.do_train:
-        _asked(values, call, parts)
+        _ask(values, call, parts)
         return
     _put_start(values, call)
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)
-    call.put("layer_decay", 1.0)
-    call.put("freeze", False)
-    call.put("epoch_steps", "whole")
+    call.set("layer_decay=1.0 freeze=false epoch_steps=whole")
     trainer.put_arguments(values, call, "")
     _optimizer(values, call)
     saved = trainer.interval("--save_steps", values.save_steps, values) if values.save_strategy == "steps" else 0
@@ -736,73 +706,73 @@ def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
         name = values.metric_for_best_model.removeprefix("eval_")
         if name == "loss":
             raise UsageError("--metric_for_best_model", "found loss", "a score", "leave it out: the task's own")
-        call.put("best", {theirs: ours for ours, theirs in NAMES.items()}.get(name, name))
+        call.put("best", {hf_name: our_name for our_name, hf_name in NAMES.items()}.get(name, name))
 
 
-def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+def _ask(values: Values, call: Call, parts: Sequence[Part]) -> None:
     """A fine-tuned model about the first of the files; about others once that is done."""
     if not parts:
         raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
-    asked = asked_by(call.recipes[call.verb]["task"])
+    task = asked_by(call.recipes[call.verb]["task"])
     call.recipes.clear()
     call.verb = "predict"
     first, out = parts[0], Path(values.output_dir)
     model, step = run_of(values.model_name_or_path, call)
-    call.words = [model, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told, *asked]
+    call.words = [model, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.is_labelled, *task]
     call.words += ["--device", "cpu"] if values.use_cpu else []
     call.words += [] if step is None else ["--step", str(step)]
-    if named := values.tokenizer_name:
-        call.notes.append(f"--tokenizer_name {named}: {model} has its own, which must be the same")
-        call.before.append(lambda: _check_tokenizer(model, named))
+    if folder := values.tokenizer_name:
+        call.notes.append(f"--tokenizer_name {folder}: {model} has its own, which must be the same")
+        call.before.append(lambda: _check_tokenizer(model, folder))
 
 
-def _check_tokenizer(model: str, named: str) -> None:
+def _check_tokenizer(model: str, folder: str) -> None:
     """Refuse a tokenizer that a model which is asked has not learned with."""
-    if read_tokenizer(named).fingerprint != read_tokenizer(model).fingerprint:
+    if read_tokenizer(folder).fingerprint != read_tokenizer(model).fingerprint:
         remedy = "leave it out: a model that stands has its own"
-        raise UsageError("--tokenizer_name", f"found {named}, which is another than that of {model}", "", remedy)
+        raise UsageError("--tokenizer_name", f"found {folder}, which is another than that of {model}", "", remedy)
 
 
-def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
+def _results(values: Values, call: Call, parts: Sequence[Part]) -> tuple[dict[str, Table], Path]:
     """Results of the training, and of every part that is asked about."""
     from ordsmed.base import run
     from ordsmed.train.finetune.recipe import Finetuning
     from ordsmed.use.predict import predict
 
-    out, scores = Path(values.output_dir), dict[str, dict[str, Any]]()
+    out, scores = Path(values.output_dir), dict[str, Table]()
     if values.do_train:
         trainer.add_export(out)
-        judged = next((part for part in parts if part.name == "eval"), None)
-        own = run.read_recipe(Finetuning, out).score if values.load_best_model_at_end else ""
-        trainer.write_state(out, values, NAMES.get(own, own), lambda scores: scored(judged, scores, values)
-                            if judged else trainer.by_name(scores))  # fmt: skip
-        steps, _ = trainer.course(out)
+        dev = next((part for part in parts if part.name == "eval"), None)
+        score = run.read_recipe(Finetuning, out).score if values.load_best_model_at_end else ""
+        by_name = functools.partial(hf_scores, dev, values=values) if dev else trainer.by_name
+        trainer.write_state(out, values, NAMES.get(score, score), by_name)
+        steps, _ = trainer.metrics(out)
         epochs = values.num_train_epochs if values.max_steps <= 0 else None
         examples = files.read_table(out / "status.json").get("examples")
         scores["train"] = trainer.train_results(steps, epochs) | ({"train_samples": examples} if examples else {})
     model, step = (values.output_dir, None) if values.do_train else run_of(values.model_name_or_path, call)
-    how: dict[str, Any] = {"device": "cpu"} if values.use_cpu else {}
-    how |= {} if step is None else {"step": step}
-    how["overrides"] = [] if values.do_train else [word for word in call.words if word.startswith("task.")]
+    options: Table = {"device": "cpu"} if values.use_cpu else {}
+    options |= {} if step is None else {"step": step}
+    options["overrides"] = [] if values.do_train else [word for word in call.words if word.startswith("task.")]
     for number, part in enumerate(parts):
         if number or values.do_train:
-            predict(model, part.files, part.folder(out), anew=True, scores=part.told, **how)
-        place = part.folder(out) / "scores.json"
-        if place.is_file():
-            scores.setdefault(part.name, {}).update(scored(part, files.read_table(place), values))
+            predict(model, part.files, part.folder(out), anew=True, scores=part.is_labelled, **options)
+        path = part.folder(out) / "scores.json"
+        if path.is_file():
+            scores.setdefault(part.name, {}).update(hf_scores(part, files.read_table(path), values))
     return scores, out
 
 
-def scored(part: AskedFiles, own: Mapping[str, float], values: Values) -> dict[str, float]:
+def hf_scores(part: Part, scores: Mapping[str, float], values: Values) -> dict[str, float]:
     """Scores by their names; theirs tells shares of classes, and the loss beside all but those of questions."""
-    loss = {key: value for key, value in own.items() if key == "validation"}
-    own = {key: value for key, value in own.items() if key != "validation"}
-    if "exact" not in own:
-        own = {key: value if key == "squared_error" else value / 100 for key, value in own.items()}
+    loss = {key: value for key, value in scores.items() if key == "validation"}
+    table = {key: value for key, value in scores.items() if key != "validation"}
+    if "exact" not in table:
+        table = {key: value if key == "squared_error" else value / 100 for key, value in table.items()}
         if _glue_name(values) in COMBINED:
-            own["combined_score"] = sum(own.values()) / len(own)
-        own |= loss
-    return {f"{part.name}_{NAMES.get(key, key)}{part.end}": value for key, value in own.items()}
+            table["combined_score"] = sum(table.values()) / len(table)
+        table |= loss
+    return {f"{part.name}_{NAMES.get(key, key)}{part.end}": value for key, value in table.items()}
 
 
 def _glue_name(values: Values) -> str:
@@ -810,8 +780,8 @@ def _glue_name(values: Values) -> str:
     return GLUE_NAMES.get(name, name)
 
 
-def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles], predictions: str = "") -> None:
-    scores, out = _answered(values, call, parts)
+def _leave_classes(values: Values, call: Call, parts: Sequence[Part], predictions: str = "") -> None:
+    scores, out = _results(values, call, parts)
     for part in parts:
         if part.name == "predict":
             rows = files.lines_of(part.folder(out) / "predictions.tsv")[1:]
@@ -821,20 +791,20 @@ def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles], pr
     trainer.write_results(out, scores)
 
 
-def _left_by_questions(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
-    scores, out = _answered(values, call, parts)
+def _leave_questions(values: Values, call: Call, parts: Sequence[Part]) -> None:
+    scores, out = _results(values, call, parts)
     for part in parts:
         for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
-            if (place := part.folder(out) / name).is_file():
-                files.write_text(out / f"{part.name}_{name}", place.read_text(encoding="utf-8"))
+            if (path := part.folder(out) / name).is_file():
+                files.write_text(out / f"{part.name}_{name}", path.read_text(encoding="utf-8"))
     trainer.write_results(out, scores)
 
 
-def _left_by_words(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
-    scores, out = _answered(values, call, parts)
+def _leave_words(values: Values, call: Call, parts: Sequence[Part]) -> None:
+    scores, out = _results(values, call, parts)
     for part in parts:
-        own = scores[part.name]
-        scores[part.name] = {key: value for key, value in own.items() if not key.startswith(f"{part.name}_strict")}
+        strict = f"{part.name}_strict"
+        scores[part.name] = {key: value for key, value in scores[part.name].items() if not key.startswith(strict)}
         if part.name == "predict":
             tagged.write_predictions(out / "predictions.txt", sorted(part.folder(out).glob(Path(part.files[0]).name)))
     trainer.write_results(out, scores)
@@ -863,11 +833,13 @@ PROGRAMS = (
             also=("run_language_modeling.py", "language-modeling/run_language_modeling.py")),
     Program("run_lm_finetuning.py", "the same, as it was at first", OLDER, still_before, "pretrain", fields=True),
     Program("run_glue.py", "fine-tune on a task of GLUE or a table of texts, and predict", CLASSES, classes, "finetune",
-            fields=True, path="text-classification/run_glue.py"),
+            sets="task.kind=classify", fields=True, path="text-classification/run_glue.py"),
     Program("run_xnli.py", "fine-tune on XNLI in one of its languages, and predict", ENTAILED, entailed, "finetune",
-            fields=True, path="text-classification/run_xnli.py"),
+            sets="task.kind=classify task.name=xnli", fields=True, path="text-classification/run_xnli.py"),
     Program("run_qa.py", "fine-tune on questions about texts, and predict", QUESTIONS, questions, "finetune",
-            fields=True, path="question-answering/run_qa.py"),
+            fields=True, sets="task.kind=squad task.search=tops task.overlap=true",
+            path="question-answering/run_qa.py"),
     Program("run_ner.py", "fine-tune on tags of words, and predict", WORDS, words, "finetune", fields=True,
+            sets="task.kind=tag task.column=-1",
             path="token-classification/run_ner.py"),
 )  # fmt: skip
