@@ -15,28 +15,22 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.binary import bundle
 from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
-from ordsmed.others.translate.program import Call, Flag, Program, Values, of_table
+from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, of_table
 from ordsmed.text import read
 from ordsmed.text.vocabulary import SIGNS
 
 OPTIONS, LISTS = "options.json", ("vocab.txt", "vocab.txt.gz")
-UIO = {  # what simple_elmo_training has otherwise
-    "lstm.dim": 2048,
-    "n_epochs": 3,
-    "batch_size": 192,
-    "n_negative_samples_batch": 4096,
-}
+UIO = {"lstm.dim": 2048, "n_epochs": 3, "batch_size": 192, "n_negative_samples_batch": 4096}  # of simple_elmo_training
 GPUS, GPUS_UIO = 3, 2  # in the scripts
-LETTERS = "leave it out: letters are read, in both directions"
+CHARACTERS = "leave it out: letters are read, in both directions"
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 DICTIONARY = (
-    Flag("bidirectional", True, refused=LETTERS, within="--options"),
+    Flag("bidirectional", True, refused=CHARACTERS, within="--options"),
     *(
         Flag(name, usual, goes, joint=True, within="--options")
         for name, usual, goes in (
@@ -64,10 +58,10 @@ DICTIONARY = (
     ),
     Flag("char_cnn.n_characters", 261, nothing="letters are bytes, and five signs", within="--options"),
     Flag("n_tokens_vocab", int, nothing="the vocabulary says it", within="--options"),
-    Flag("share_embedding_softmax", False, refused=LETTERS, within="--options"),
+    Flag("share_embedding_softmax", False, refused=CHARACTERS, within="--options"),
 )
 USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # long for a table
-LACKING = {  # what an options.json means that lacks them
+ABSENT = {  # what an options.json means that lacks them
     "lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None,
     "char_cnn.n_highway": None, "n_tokens_vocab": None,
 }  # fmt: skip
@@ -76,6 +70,11 @@ PLAIN = {
     for flag in DICTIONARY
     if flag.goes and flag.name not in ("n_epochs", "n_train_tokens", "batch_size", "sample_softmax")
 }
+RECIPE_SETS = (
+    "corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 corpus:normalise=none encode:corpus=<corpus> "
+    "encode:tokenizer=<tokenizer> data=<encode> model.kind=elmo optimizer.kind=adagrad optimizer.initial=1.0 "
+    "phase.schedule=constant save=1250 keep=2 validate=0 log=100"
+)
 TEXTS = (
     Flag("--save_dir", str, "out", joint=True, required=True),
     Flag("--vocab_file", str, "tokenizer: tokenizer.file", joint=True, required=True),
@@ -106,57 +105,43 @@ def training(values: Values, call: Call) -> None:
     if not values.options:
         whose = "simple_elmo_training's" if uio else "bilm-tf's"
         call.notes.append(f"options are those of {whose} train_elmo.py; `--options FILE.json` changes them")
-    for flag, key in (
-        ("epochs", "n_epochs"),
-        ("maxchar", "char_cnn.max_characters_per_token"),
-        ("size", "n_train_tokens"),
-    ):
-        if flag in values.given:
-            options[key] = values.of[flag]
+    keys = {"epochs": "n_epochs", "maxchar": "char_cnn.max_characters_per_token", "size": "n_train_tokens"}
+    options |= {key: values.of[flag] for flag, key in keys.items() if flag in values.given}
     _recipe(values, call, options, values.save_dir, GPUS_UIO if uio else GPUS)
 
 
-def _recipe(values: Values, call: Call, options: dict[str, Any], out: str, gpus: int) -> None:
+def _recipe(values: Values, call: Call, options: Table, out: str, gpus: int) -> None:
     for key in ("batch_size", "unroll_steps", "n_epochs"):
         if (options[key] or 0) < 1:
             raise UsageError(key, f"found {options[key]}", "1 or more")
     call.put("corpus: source", {"kind": "text", "path": _pattern(values.train_prefix)})
-    for key, value in (("sentences", "lines"), ("duplicates", "keep"), ("validation", 0.0), ("normalise", "none")):
-        call.put(f"corpus: {key}", value)
     call.put("tokenizer: tokenizer", {"kind": "words", "file": values.vocab_file, "split": "spaces"})
-    call.put("encode: corpus", "<corpus>")
-    call.put("encode: tokenizer", "<tokenizer>")
-    call.put("data", "<encode>")
+    call.set(RECIPE_SETS)
     call.put("out", out)
-    call.put("model.kind", "elmo")
     call.put("objective", {"kind": "bilm", "together": False, "scale": float(options["unroll_steps"])})
     for key, place in PLAIN.items():
         call.put(place, 0 if options[key] is None else options[key])
     if not options["sample_softmax"]:
         call.put("objective.samples", 0)
-    call.put("optimizer", {"kind": "adagrad", "initial": 1.0})
-    for key, count in (("save", 1250), ("keep", 2), ("validate", 0), ("log", 100)):
-        call.put(key, count)
-    _length(values, call, options, gpus)
+    _put_steps(values, call, options, gpus)
     call.after.append(functools.partial(_write_options, Path(values.elsewhere or out), options))
 
 
-def _length(values: Values, call: Call, options: dict[str, Any], gpus: int) -> None:
+def _put_steps(values: Values, call: Call, options: Table, gpus: int) -> None:
     """Steps are counted from the number of words that is given, as theirs; else from the text."""
     batch, epochs, words = options["batch_size"] * gpus, options["n_epochs"], options["n_train_tokens"]
     call.put("phase.batch", batch)
-    call.put("phase.schedule", "constant")
     call.notes.append(f"a step is {options['batch_size']} x {gpus} GPUs = {batch} rows; `--devices N` shares them")
     if words is None:
         call.put("phase.epochs", epochs)
         return
-    each = words // (batch * options["unroll_steps"])
-    if each < 1:
+    steps = words // (batch * options["unroll_steps"])
+    if steps < 1:
         least = batch * options["unroll_steps"]
-        place = "--size" if "size" in values.given else "n_train_tokens"
+        flag = "--size" if "size" in values.given else "n_train_tokens"
         remedy = f"a smaller batch_size: `{'--options FILE.json' if 'options' in values.of else '--batch_size N'}`"
-        raise UsageError(place, f"found {words:,} words", f"{least:,}, those of a step, or more", remedy)
-    call.put("phase.steps", epochs * each)
+        raise UsageError(flag, f"found {words:,} words", f"{least:,}, those of a step, or more", remedy)
+    call.put("phase.steps", epochs * steps)
 
 
 def _pattern(prefix: str) -> str:
@@ -164,11 +149,10 @@ def _pattern(prefix: str) -> str:
     return prefix if Path(prefix).exists() or re.search(r"[*?\[]", prefix) else f"{prefix}*"
 
 
-def _write_options(out: Path, options: dict[str, Any]) -> None:
+def _write_options(out: Path, options: Table) -> None:
     """As theirs leaves them beside the checkpoints; a number of words only where one was given."""
-    listed = len(files.lines_of(out / "tokenizer/vocab.txt"))
-    table: dict[str, Any] = {}
-    for key, value in (options | {"n_tokens_vocab": listed}).items():
+    table: Table = {}
+    for key, value in (options | {"n_tokens_vocab": len(files.lines_of(out / "tokenizer/vocab.txt"))}).items():
         *tables, last = key.split(".")
         if (key, value) != ("n_train_tokens", None):
             functools.reduce(lambda inner, name: inner.setdefault(name, {}), tables, table)[last] = value
@@ -180,7 +164,7 @@ def restarting(values: Values, call: Call) -> None:
     place = _newest(values.save_dir)
     if values.n_gpus > 1 and values.place.world == 1:
         call.devices = values.n_gpus
-    if _is_broken_off(place) and _is_asked_again(values, _recipe_of(place)):
+    if _is_broken_off(place) and _goes_on(values, _recipe_of(place)):
         call.words = [str(place)]
         call.notes.append(f"{place} was broken off: it goes on with the rows that come next")
         call.after.append(functools.partial(_write_options, place, _options_of(place)))
@@ -212,7 +196,7 @@ def _number(place: Path) -> int:
     return int(last[1]) if last else 0
 
 
-def _recipe_of(place: Path) -> dict[str, Any]:
+def _recipe_of(place: Path) -> Table:
     """Of a run."""
     recipe = settings.flat(settings.read(place / RECIPE))
     if recipe["model.kind"] != "elmo":
@@ -224,10 +208,11 @@ def _is_broken_off(place: Path) -> bool:
     return kind_of_folder(place) is FolderKind.PRETRAINING and read_status(place).get("state") != "done"
 
 
-def _is_asked_again(values: Values, recipe: dict[str, Any]) -> bool:
+def _goes_on(values: Values, recipe: Table) -> bool:
     """Do the words mean what a run does: its text, its words, its rows and steps?"""
     batch, length = recipe["phase[1].batch"], recipe["phase[1].length"]
-    if _beside(recipe, "corpus").get("source.path", _pattern(values.train_prefix)) != _pattern(values.train_prefix):
+    pattern = _pattern(values.train_prefix)
+    if _recipe_next_to(recipe, "corpus").get("source.path", pattern) != pattern:
         return False
     if values.batch_size > 0 and values.batch_size * values.n_gpus != batch:
         return False
@@ -236,27 +221,27 @@ def _is_asked_again(values: Values, recipe: dict[str, Any]) -> bool:
     return values.n_train_tokens <= 0 and values.n_epochs in (0, _epochs(recipe))
 
 
-def _beside(recipe: dict[str, Any], name: str) -> dict[str, Any]:
+def _recipe_next_to(recipe: Table, name: str) -> Table:
     """What was asked for where a run was begun by `ordsmed as`: a run's own recipe tells steps in place of epochs."""
-    asked = Path(str(recipe["data"])).with_name(f"{name}.toml")
-    return settings.flat(settings.read(asked)) if asked.is_file() else {}
+    path = Path(str(recipe["data"])).with_name(f"{name}.toml")
+    return settings.flat(settings.read(path)) if path.is_file() else {}
 
 
-def _epochs(recipe: dict[str, Any]) -> int | None:
-    epochs = _beside(recipe, "pretrain").get("phase[1].epochs")
+def _epochs(recipe: Table) -> int | None:
+    epochs = _recipe_next_to(recipe, "pretrain").get("phase[1].epochs")
     return None if epochs is None else int(epochs)
 
 
-def _options_of(place: Path) -> dict[str, Any]:
+def _options_of(place: Path) -> Table:
     """Those that a model was trained with: its options.json, else what a run's recipe says."""
     if (place / OPTIONS).is_file():
         known = {name.partition(".")[0] for name in USUAL}  # other keys are of no use to theirs either
         table = {key: value for key, value in files.read_table(place / OPTIONS).items() if key in known}
-        return USUAL | LACKING | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
+        return USUAL | ABSENT | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
     if kind_of_folder(place) is not FolderKind.PRETRAINING:
         raise UsageError("--save_dir", f"{place} holds no {OPTIONS}", "a folder that train_elmo.py has written")
     recipe = _recipe_of(place)
-    options = {key: recipe[goes.replace("phase.", "phase[1].")] for key, goes in PLAIN.items()}
+    options = {key: recipe[setting.replace("phase.", "phase[1].")] for key, setting in PLAIN.items()}
     return USUAL | options | {"batch_size": recipe["phase[1].batch"], "n_epochs": _epochs(recipe)}
 
 
@@ -264,12 +249,12 @@ def _give_words(values: Values, call: Call, place: Path, words: int | None) -> N
     """Beside TensorFlow's checkpoint no list of words stands, without which its softmax could not be taken over."""
     if bundle.find(place) is None or any((place / name).is_file() for name in LISTS):
         return
-    given, to = Path(values.vocab_file), place / LISTS[0]
-    listed = list(read.lines(given))
+    source, to = Path(values.vocab_file), place / LISTS[0]
+    listed = list(read.lines(source))
     if words not in (None, len(listed)):
         wanted = f"{words:,}, as {place / OPTIONS} says: the list of its training"
-        raise UsageError("--vocab_file", f"{given} lists {len(listed):,} words", wanted)
-    call.notes.append(f"{given} is copied to {to}: the words of its softmax")
+        raise UsageError("--vocab_file", f"{source} lists {len(listed):,} words", wanted)
+    call.notes.append(f"{source} is copied to {to}: the words of its softmax")
     call.before.append(lambda: files.write_text(to, "\n".join([*listed, ""])))
 
 
