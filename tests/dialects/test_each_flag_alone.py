@@ -125,7 +125,7 @@ def outcome(program: Program, flag: Flag, least: list[str], usual: str) -> str:
         named = (flag.name.lstrip("-"), flag.key, flag.key.replace("_", "-"), WORD)
         return "refused" if any(name in str(error) for name in named) else f"other error: {error}"
     listed = [note.removesuffix(UNUSED).split(", ") for note in call.notes if note.endswith(UNUSED)]
-    if any(flag.shown in shown for shown in listed):
+    if any(flag.spelling in shown for shown in listed):
         return "unused"
     return "same" if shape(call) == usual else "changed"
 

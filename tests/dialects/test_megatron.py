@@ -478,7 +478,7 @@ def test_a_launcher_is_what_their_readme_says(folder: Path, script: str, monkeyp
     program = find(CODE, words[at])
     got, wanted = (program.read(own, Place(0, 8), {}) for own in (words[at + 1 :], LAUNCHERS[script].split()))
     assert got.of == wanted.of
-    assert got.given - wanted.given == set()
+    assert got.explicit - wanted.explicit == set()
     resolved(CODE, words[at], *words[at + 1 :], world=8)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import platform
 import re
@@ -265,7 +266,10 @@ def recipe_text(path: Path) -> str:
     if (variant := _variant(path)) is None:
         settings.read(path)  # what is no recipe is refused
         return path.read_text(encoding="utf-8")
-    head = [f"# {variant.headline}", f"# `{variant.like}` with {variant.words}"]
+    comments = itertools.takewhile(
+        lambda line: line.startswith("#"), recipe_text(path.with_name(f"{variant.like}.toml")).splitlines()
+    )
+    head = [f"# {variant.headline}", f"# `{variant.like}` with {variant.words}", *itertools.islice(comments, 1, None)]
     return "\n".join([*head, *settings.lines(read_table(path, path.parent.name)), ""])
 
 

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     perform.keep_beside(original, call)
     if args.recipe or "--recipe" in args.others or os.environ.get(SHOW) == "1":
         if values.place.rank == 0:
-            print_lines(perform.shown(original, values, call))
+            print_lines(perform.recipe_lines(original, values, call))
         return
     for part in (call, *call.then):
         words = perform.prepare(original, values, part)

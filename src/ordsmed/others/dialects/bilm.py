@@ -99,14 +99,14 @@ RESTARTING = (
 
 def training(values: Values, call: Call) -> None:
     """An ELMo from sentences a line, words between spaces."""
-    uio = bool({"size", "epochs", "maxchar"} & values.given)
-    options = USUAL | {name: values.of[name] for name in USUAL.keys() & values.given}
-    options |= {name: value for name, value in UIO.items() if uio and name not in values.given}
+    uio = bool({"size", "epochs", "maxchar"} & values.explicit)
+    options = USUAL | {name: values.of[name] for name in USUAL.keys() & values.explicit}
+    options |= {name: value for name, value in UIO.items() if uio and name not in values.explicit}
     if not values.options:
         whose = "simple_elmo_training's" if uio else "bilm-tf's"
         call.notes.append(f"options are those of {whose} train_elmo.py; `--options FILE.json` changes them")
     keys = {"epochs": "n_epochs", "maxchar": "char_cnn.max_characters_per_token", "size": "n_train_tokens"}
-    options |= {key: values.of[flag] for flag, key in keys.items() if flag in values.given}
+    options |= {key: values.of[flag] for flag, key in keys.items() if flag in values.explicit}
     _recipe(values, call, options, values.save_dir, GPUS_UIO if uio else GPUS)
 
 
@@ -138,7 +138,7 @@ def _put_steps(values: Values, call: Call, options: Table, gpus: int) -> None:
     steps = words // (batch * options["unroll_steps"])
     if steps < 1:
         least = batch * options["unroll_steps"]
-        flag = "--size" if "size" in values.given else "n_train_tokens"
+        flag = "--size" if "size" in values.explicit else "n_train_tokens"
         remedy = f"a smaller batch_size: `{'--options FILE.json' if 'options' in values.of else '--batch_size N'}`"
         raise UsageError(flag, f"found {words:,} words", f"{least:,}, those of a step, or more", remedy)
     call.put("phase.steps", epochs * steps)
@@ -164,7 +164,8 @@ def restarting(values: Values, call: Call) -> None:
     place = _newest(values.save_dir)
     if values.n_gpus > 1 and values.place.world == 1:
         call.devices = values.n_gpus
-    if _is_broken_off(place) and _goes_on(values, _recipe_of(place)):
+    is_run = kind_of_folder(place) is FolderKind.PRETRAINING
+    if is_run and read_status(place).get("state") != "done" and _goes_on(values, _recipe_of(place)):
         call.words = [str(place)]
         call.notes.append(f"{place} was broken off: it goes on with the rows that come next")
         call.after.append(functools.partial(_write_options, place, _options_of(place)))
@@ -177,8 +178,7 @@ def restarting(values: Values, call: Call) -> None:
     out = f"{Path(values.save_dir)}-restart-{_number(place) + 1}"
     _recipe(values, call, options, out, values.n_gpus)
     call.put("init", str(place))
-    run = kind_of_folder(place) is FolderKind.PRETRAINING
-    taken = "the weights and the optimizer's sums" if run else "the weights, not the optimizer's sums,"
+    taken = "the weights and the optimizer's sums" if is_run else "the weights, not the optimizer's sums,"
     call.notes.append(f"{out}: a run of its own, with {taken} of {place}")
 
 
@@ -202,10 +202,6 @@ def _recipe_of(place: Path) -> Table:
     if recipe["model.kind"] != "elmo":
         raise UsageError("--save_dir", f"{place} is a run of {recipe['model.kind']}", "one of elmo")
     return recipe
-
-
-def _is_broken_off(place: Path) -> bool:
-    return kind_of_folder(place) is FolderKind.PRETRAINING and read_status(place).get("state") != "done"
 
 
 def _goes_on(values: Values, recipe: Table) -> bool:

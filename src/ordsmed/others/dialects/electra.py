@@ -198,7 +198,7 @@ def _put_rates(values: Values, call: Call) -> None:
 
 def _quick(values: Values, name: str) -> int:
     """A number of steps or rows; those of debug where it is not said."""
-    return int(QUICK[name] if values.debug and name not in values.given else values.of[name])
+    return int(QUICK[name] if values.debug and name not in values.explicit else values.of[name])
 
 
 def _network(values: Values) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def _task_named(values: Values) -> str:
 def _task(values: Values, task: str) -> dict[str, Any]:
     """Settings of a task, those of theirs that concern it."""
     usual = 256 if task == "chunk" else 512 if task in SQUAD else 128
-    length = values.max_seq_length if "max_seq_length" in values.given else usual
+    length = values.max_seq_length if "max_seq_length" in values.explicit else usual
     if task == "chunk":
         return {"kind": "tag", "column": -1, "scheme": "IOBES", "length": length}
     if task in GLUE:
@@ -380,7 +380,7 @@ def _rates(values: Values, call: Call, task: str) -> None:
         "layerwise_lr_decay": 0.9 if large else 0.8,
         "num_train_epochs": 10.0 if task in ("rte", "sts") else 2.0 if task in SQUAD else 3.0,
     }
-    chosen = {key: values.of[key] if key in values.given else value for key, value in usual.items()}
+    chosen = {key: values.of[key] if key in values.explicit else value for key, value in usual.items()}
     call.put("rate", chosen["learning_rate"])
     call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
     call.put("epochs", chosen["num_train_epochs"])
@@ -393,7 +393,7 @@ def _vocabulary(values: Values, call: Call) -> None:
         chosen = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
         call.put("tokenizer: tokenizer", chosen)
         call.put("tokenizer", "<tokenizer>")
-    elif "do_lower_case" in values.given:
+    elif "do_lower_case" in values.explicit:
         check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
 
 

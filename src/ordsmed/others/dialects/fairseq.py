@@ -144,7 +144,7 @@ DATA = (
     Flag("--batch-size", int, "phase.batch", joint=True, also=("--max-sentences",)),
     Flag("--max-tokens", int, "phase.batch", joint=True),
     Flag("--update-freq", "1", "phase.batch", joint=True),
-    Flag("--num-workers", 1, "layout.workers", said=True),
+    Flag("--num-workers", 1, "layout.workers", explicit=True),
     Flag("--required-batch-size-multiple", 8, nothing="a step has as many rows as are asked for"),
     Flag("--required-seq-len-multiple", 1, nothing="rows are of one length"),
     Flag("--skip-invalid-size-inputs-valid-test", False, nothing="what is too long is cut"),
@@ -435,7 +435,7 @@ def _start(values: Values, call: Call) -> None:
     """A folder goes on by itself; other weights begin it."""
     restored = values.restore_file
     inside = Path(restored).parent in (Path(), Path(values.save_dir)) and Path(restored).name.startswith("checkpoint_")
-    if values.finetune_from_model and "restore_file" in values.given:
+    if values.finetune_from_model and "restore_file" in values.explicit:
         raise UsageError("--finetune-from-model", "found with --restore-file", "one of the two")
     start = values.finetune_from_model or ("" if inside else restored)
     if not start:

@@ -207,17 +207,8 @@ def causal(values: Values, call: Call) -> None:
     _leave(values, call, "clm_right")
 
 
-def before_mlm(values: Values, call: Call) -> None:
+def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt") -> None:
     """Masked words, or the next one: what run_mlm.py and run_clm.py were before they were two."""
-    _before_mlm(values, call, "eval_results_lm.txt")
-
-
-def still_before(values: Values, call: Call) -> None:
-    """The same as it was at first, with other defaults."""
-    _before_mlm(values, call, "eval_results.txt")
-
-
-def _before_mlm(values: Values, call: Call, results: str) -> None:
     _must_train(values)
     train, validation = _old_files(values)
     if values.do_eval and not validation:
@@ -230,7 +221,7 @@ def _before_mlm(values: Values, call: Call, results: str) -> None:
     length = None if values.block_size <= 0 else min(values.block_size, _signed_length(values))
     if length and length < values.block_size:
         call.notes.append(f"--block_size {values.block_size}: the tokenizer takes {length}")
-    if not values.mlm and (values.model_type or _described_type(values)) in MASKED_TYPES:
+    if not values.mlm and (values.model_type or _type_of_config(values)) in MASKED_TYPES:
         raise UsageError("--mlm", "missing", "it, for a network that sees both sides", "`--mlm`")
     _language_model(values, call, [*train, validation or ""], length, validates=values.evaluate_during_training)
     if values.mlm:
@@ -254,7 +245,7 @@ def _old_files(values: Values) -> tuple[list[str], str | None]:
     return train, values.eval_data_file
 
 
-def _described_type(values: Values) -> str:
+def _type_of_config(values: Values) -> str:
     """What the config.json of the named model calls its family."""
     path = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
     return str(files.read_table(path).get("model_type", "")) if path.is_file() else ""
@@ -831,7 +822,8 @@ PROGRAMS = (
     Program("run_language_modeling.py", "pretrain on masked words, or on the next one", OLD, before_mlm,
             "pretrain", fields=True, path="legacy/run_language_modeling.py",
             also=("run_language_modeling.py", "language-modeling/run_language_modeling.py")),
-    Program("run_lm_finetuning.py", "the same, as it was at first", OLDER, still_before, "pretrain", fields=True),
+    Program("run_lm_finetuning.py", "the same, as it was at first", OLDER,
+            functools.partial(before_mlm, results="eval_results.txt"), "pretrain", fields=True),
     Program("run_glue.py", "fine-tune on a task of GLUE or a table of texts, and predict", CLASSES, classes, "finetune",
             sets="task.kind=classify", fields=True, path="text-classification/run_glue.py"),
     Program("run_xnli.py", "fine-tune on XNLI in one of its languages, and predict", ENTAILED, entailed, "finetune",

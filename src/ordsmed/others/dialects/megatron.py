@@ -83,8 +83,8 @@ TRAINING = (
     Flag("--reset-position-ids", False, "objective.separate", joint=True),
     Flag("--reset-attention-mask", False, "objective.separate", joint=True),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
-    Flag("USE_TORCH_DDP", False, "layout.overlap", said=True),
-    Flag("--DDP-impl", "local", "layout.overlap", by={"torch": True, "local": False}, said=True,
+    Flag("USE_TORCH_DDP", False, "layout.overlap", explicit=True),
+    Flag("--DDP-impl", "local", "layout.overlap", by={"torch": True, "local": False}, explicit=True,
          one_of=("local", "torch")),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
     Flag("--model-parallel-size", 1, "layout.tensor"),
@@ -653,7 +653,7 @@ def generation(values: Values, call: Call) -> None:
     if values.greedy and (values.top_k or values.top_p):
         raise UsageError("--greedy", "found with --top_k or --top_p", "one of them")
     greedy = values.greedy
-    if {"top_k", "top_p"} <= values.given and not (values.top_k or values.top_p):
+    if {"top_k", "top_p"} <= values.explicit and not (values.top_k or values.top_p):
         greedy = True
         call.notes.append(
             "--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "

@@ -255,12 +255,6 @@ def _restored(path: str) -> str:
     return folder
 
 
-def _note_head(values: Values, call: Call) -> None:
-    """Theirs takes any word behind --joint_head for true, `False` too."""
-    if values.says("--joint_head") and not values.joint_head:
-        call.notes.append("--joint_head False: the head is independent; theirs takes the word False for true")
-
-
 SQUAD = (
     Flag("--electra_model", "google/electra-base-discriminator", "init", joint=True),
     Flag("--init_checkpoint", str, "init", joint=True),
@@ -320,7 +314,8 @@ def squad(values: Values, call: Call) -> None:
         _predictions(values, call, version)
         return
     values.require("--output_dir")
-    _note_head(values, call)
+    if values.says("--joint_head") and not values.joint_head:  # theirs takes any word behind it for true
+        call.notes.append("--joint_head False: the head is independent; theirs takes the word False for true")
     call.put("init", values.electra_model)
     if values.init_checkpoint not in NONE:
         call.notes.append(
@@ -663,7 +658,7 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
     case = f"lower_case_{values.do_lower_case}"
     out = home / f"tfrecord_{case}_seq_len_{values.max_seq_length}_random_seed_{values.random_seed}" / values.dataset
     shards, vocabulary = _sharded(values, home), values.vocab_file or str(home / "vocab.txt")
-    lowercase = bool(values.do_lower_case) if "do_lower_case" in values.given else None
+    lowercase = bool(values.do_lower_case) if "do_lower_case" in values.explicit else None
     for side, parts in (("train", values.n_training_shards), ("test", values.n_test_shards)):
         part = call if side == "train" else Call("encode records")
         part.verb, part.writes = "encode records", str(out / side)

@@ -75,7 +75,7 @@ def spoken(step: str, data: Mapping[str, Any], stamp: float) -> str:
 
 def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
     """The file anew, and sums on the screen; `ended`: the time of the last, from which those of the others follow."""
-    last, lines = max(each.seconds for each in logged), []
+    last, lines = max(entry.seconds for entry in logged), []
     for step, data, seconds in logged:
         stamp = ended - last + seconds
         line = {"timestamp": str(stamp), "datetime": str(datetime.fromtimestamp(stamp)), "elapsedtime": str(seconds),

@@ -44,7 +44,7 @@ def _sentences(text: str) -> Iterator[str]:
     """Blocks of lines, each with the blank lines behind it."""
     block: list[str] = []
     for line in io.StringIO(text, newline=""):
-        if line.strip() and len(block) > 1 and not block[-1].strip() and any(one.strip() for one in block):
+        if line.strip() and len(block) > 1 and not block[-1].strip() and any(map(str.strip, block)):
             yield "".join(block)
             block = []
         block.append(line)

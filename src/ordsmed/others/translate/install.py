@@ -44,9 +44,9 @@ def install(code: str, folder: str) -> list[str]:
         for program in known.values()
         for path in (program.path or program.name, *program.also)
     }
-    own = menu.folder_of(MENU) / "scripts" / code
-    for path in sorted(path for path in own.rglob("*") if path.is_file()):
-        written[place / path.relative_to(own)] = path.read_text(encoding="utf-8")
+    scripts = menu.folder_of(MENU) / "scripts" / code
+    for path in sorted(path for path in scripts.rglob("*") if path.is_file()):
+        written[place / path.relative_to(scripts)] = path.read_text(encoding="utf-8")
     for path, text in written.items():
         if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
             raise DataError(path, "stands there, and is another", "a folder without them", "name another folder")

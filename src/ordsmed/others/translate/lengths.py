@@ -13,7 +13,7 @@ def check_length(patterns: Sequence[str], length: int, flag: str, remedy: str) -
     from ordsmed.text import read
 
     for path in read.files(list(patterns))[:1]:
-        own = next((block.ids.shape[1] for block in records.read(path)), length)
-        if own != length:
-            asked = f"found {length}; the records of {path} have {own} tokens"
-            raise UsageError(flag, asked, str(own), f"write others: {remedy}")
+        actual = next((block.ids.shape[1] for block in records.read(path)), length)
+        if actual != length:
+            problem = f"found {length}; the records of {path} have {actual} tokens"
+            raise UsageError(flag, problem, str(actual), f"write others: {remedy}")

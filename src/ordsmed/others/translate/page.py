@@ -30,12 +30,12 @@ def find(word: str, among: Sequence[str]) -> list[str]:
 
     As it is written is as good: --lr=1e-4, and optimization.lr=[1e-4] of fairseq's YAML.
     """
-    asked, rows = _plain(word.partition("=")[0].rpartition(".")[2]), dict[tuple[str, ...], list[str]]()
+    part, rows = _plain(word.partition("=")[0].rpartition(".")[2]), dict[tuple[str, ...], list[str]]()
     every = [
         (code, program, flag) for code in among for program in programs_of(code).values() for flag in program.flags
     ]
     for code, program, flag in every:
-        if any(asked in _plain(name) for name in (flag.name, *flag.also)):
+        if any(part in _plain(name) for name in (flag.name, *flag.also)):
             rows.setdefault((code, flag.name, _usual(flag), _becomes(flag)), []).append(program.name)
     if not rows:
         near = nearest(
@@ -52,7 +52,7 @@ def _plain(name: str) -> str:
 
 def flags(program: Program) -> list[str]:
     """Every flag of a program, in lines."""
-    rows = [[flag.shown, _usual(flag), _becomes(flag)] for flag in program.flags]
+    rows = [[flag.spelling, _usual(flag), _becomes(flag)] for flag in program.flags]
     return [f"{program.name}: {program.doc}", *table([["flag", "theirs, unsaid", "here"], *rows])]
 
 
@@ -61,7 +61,7 @@ def markdown(code: str) -> list[str]:
     lines = []
     for program in programs_of(code).values():
         lines += [f"### `{program.name}`", "", f"{program.doc[0].upper()}{program.doc[1:]}.", ""]
-        rows = [[f"`{flag.shown}`", _usual(flag), _becomes(flag, "`")] for flag in program.flags]
+        rows = [[f"`{flag.spelling}`", _usual(flag), _becomes(flag, "`")] for flag in program.flags]
         lines += [*rows_of(["flag", "theirs, unsaid", "here"], rows), ""]
     return lines
 

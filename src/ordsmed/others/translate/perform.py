@@ -65,9 +65,12 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
         if name == call.verb:
             table = settings.override(table, overrides)
         for key, value in table.items():
-            if value in [f"<{one}>" for one in MADE]:
+            if value in [f"<{verb}>" for verb in MADE]:
                 table[key] = str(recipe_at(program, call, value[1:-1]))
-        table = {key: _kind_first(value) for key, value in table.items()}
+        table = {  # kinds come first
+            key: dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
+            for key, value in table.items()
+        }
         head = f"# {program.name}, as `ordsmed {name}` reads it"
         written[recipe_at(program, call, name)] = "\n".join([head, *settings.lines(table), ""])
     return written
@@ -104,8 +107,8 @@ def keep_beside(program: Program, call: Call) -> None:
 def _other(name: str, text: str, *, inputs: bool) -> str | None:
     """What a recipe is, where another one's work stands in its place; inputs may be yet to make."""
     table = tomllib.loads(text)
-    own = run.Run(Path(table["out"]))
-    if own.status.get("state") != "done":
+    made_run = run.Run(Path(table["out"]))
+    if made_run.status.get("state") != "done":
         return None
     from ordsmed.corpus.pipeline import Corpus
     from ordsmed.data.encode import Encoding
@@ -114,34 +117,30 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
     kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding}
     try:
         recipe = settings.decode(kinds[name], table, name)
-        if run.essence(run.read_recipe(kinds[name], own.path)) != run.essence(recipe):
+        if run.essence(run.read_recipe(kinds[name], made_run.path)) != run.essence(recipe):
             return value_key(run.essence(recipe), 16)
-        return run.fingerprint(recipe) if inputs and not run.fits(own, recipe) else None
+        return run.fingerprint(recipe) if inputs and not run.fits(made_run, recipe) else None
     except OrdsmedError:
         return None  # what is wrong with it is told when it is made
 
 
-def put_processes(call: Call, flag: str, asked: int, *places: str) -> None:
+def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:
     """As many as are asked for, at most one a core of this machine: each has its memory, and more of them wait."""
     most = host.cores()
-    if asked > most:
-        call.notes.append(f"{flag} {asked}: {many(most, 'process')}, for so many cores are here")
-    for place in places:
-        call.put(place, min(asked, most))
+    if count > most:
+        call.notes.append(f"{flag} {count}: {many(most, 'process')}, for so many cores are here")
+    for key in keys:
+        call.put(key, min(count, most))
 
 
-def _kind_first(value: object) -> object:
-    return dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
-
-
-def shown(program: Program, values: Values, call: Call) -> list[str]:
+def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
     """The recipes and the command that performs them, in lines."""
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
         lines += [f"# --- {path}", *text.splitlines(), ""]
     if call.verb:
         lines.append(f"# {command(*words(program, call))}")
-    return [*lines, *(line for one in call.then for line in shown(program, values, one))]
+    return [*lines, *(line for later in call.then for line in recipe_lines(program, values, later))]
 
 
 def words(program: Program, call: Call) -> list[str]:
@@ -196,7 +195,7 @@ def prepare(program: Program, values: Values, call: Call) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
     os.environ |= call.environment
-    own = words(program, call)
-    for line in (*call.notes, *([command(*own)] if own else [])) if values.place.rank == 0 else ():
+    command_words = words(program, call)
+    for line in (*call.notes, *([command(*command_words)] if command_words else [])) if values.place.rank == 0 else ():
         say(line)
-    return own
+    return command_words

@@ -54,7 +54,7 @@ class Flag:
     usual: object = None  # what theirs takes where it is not said; False: a switch; a type: none
     goes: str = ""  # what it becomes: a setting (`corpus: source.path`), a word (`--tokens`), a variable (in capitals)
     by: Callable[[Any], object] | Mapping[Any, object] | None = None  # what a value becomes; None: nothing is set
-    said: bool = False  # it is set only where the words say it
+    explicit: bool = False  # it is set only where the words say it
     needs: str = ""  # the flag without which it does nothing, as in theirs
     joint: bool = False  # the program's function sets it, from several
     nothing: str = ""  # why it does nothing here
@@ -77,7 +77,7 @@ class Flag:
         return key_of(self.name)
 
     @property
-    def shown(self) -> str:
+    def spelling(self) -> str:
         """As it is written."""
         return f"{self.within} {self.name}" if self.within else self.name
 
@@ -138,10 +138,10 @@ class Recorded(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Values:
-    """What the words say, by flag; `given`: those that were said."""
+    """What the words say, by flag; `explicit`: those that were said."""
 
     of: Recorded
-    given: frozenset[str]
+    explicit: frozenset[str]
     place: Place  # which process of how many this is
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class Values:
 
     def says(self, flag: str) -> bool:
         """Do the words say this flag?"""
-        return key_of(flag) in self.given
+        return key_of(flag) in self.explicit
 
     def require(self, *flags: str) -> None:
         """Refuse words without one of these flags."""
@@ -257,8 +257,8 @@ class Program:
         """The call that these values mean."""
         call, reasons = Call(self.verb, devices=values.devices), dict[str, list[str]]()
         for flag in self.flags:
-            if flag.key in values.given and flag.nothing:
-                reasons.setdefault(flag.nothing, []).append(flag.shown)
+            if flag.key in values.explicit and flag.nothing:
+                reasons.setdefault(flag.nothing, []).append(flag.spelling)
         call.notes += [f"{', '.join(names)}: not needed here: {reason}" for reason, names in reasons.items()]
         try:
             for flag in self.flags:
@@ -266,7 +266,11 @@ class Program:
             call.set(self.sets)
             self.call(values, call)
         except ZeroDivisionError:
-            zeros = [flag.shown for flag in self.flags if flag.key in values.given and _is_zero(values.of[flag.key])]
+            zeros = [
+                flag.spelling
+                for flag in self.flags
+                if flag.key in values.explicit and str(values.of[flag.key]) in ("0", "0.0")
+            ]
             wanted = "more than 0 of what is divided by: steps, rows, lengths, rates, devices"
             raise UsageError(", ".join(zeros) or self.name, "found 0", wanted) from None
         if unused := self.unused(values, call):
@@ -286,14 +290,14 @@ class Program:
 
     def _take(self, flag: Flag, values: Values, call: Call) -> None:
         """Do what the row of a flag says; a look at its value does not count as reading it."""
-        value, is_said = dict.__getitem__(values.of, flag.key), flag.key in values.given
+        value, is_said = dict.__getitem__(values.of, flag.key), flag.key in values.explicit
         if is_said and flag.refused and value != flag.default:
-            raise UsageError(flag.shown, "has no meaning here", "", flag.refused)
+            raise UsageError(flag.spelling, "has no meaning here", "", flag.refused)
         if flag.needs and not dict.__getitem__(values.of, key_of(flag.needs)):
             if is_said:
-                call.notes.append(f"{flag.shown}: does nothing without {flag.needs}")
+                call.notes.append(f"{flag.spelling}: does nothing without {flag.needs}")
             return
-        if not flag.goes or flag.joint or (flag.said and not is_said) or (value is None and not is_said):
+        if not flag.goes or flag.joint or (flag.explicit and not is_said) or (value is None and not is_said):
             return
         if (setting := flag.setting(value)) is not None:
             call.carry(flag.goes, copy.deepcopy(setting))
@@ -303,11 +307,11 @@ class Program:
         plain, calls = dict(values.of), [call, *call.then]
         known = {flag.within for flag in self.flags}  # their keys are flags of their own
         known |= {name for note in call.notes for name in note.partition(": ")[0].split(", ")}
-        unread = [flag for flag in self.flags if flag.goes and flag.key in values.given - values.of.read]
+        unread = [flag for flag in self.flags if flag.goes and flag.key in values.explicit - values.of.read]
         return [
-            flag.shown
+            flag.spelling
             for flag in unread
-            if not {flag.name, flag.shown} & known
+            if not {flag.name, flag.spelling} & known
             and (flag.joint or not any(part.holds(flag.goes, flag.setting(plain[flag.key])) for part in calls))
         ]
 
@@ -433,10 +437,6 @@ def _in_a_file(path: str) -> list[str]:
         elif value is not None:
             words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
     return words
-
-
-def _is_zero(value: object) -> bool:
-    return str(value) in ("0", "0.0")
 
 
 def _value(flag: Flag, text: str) -> object:

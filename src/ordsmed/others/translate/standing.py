@@ -33,12 +33,12 @@ def run_of(path: str, call: Call) -> tuple[str, int | None]:
     done = (run / "weights").is_dir()  # of a training's end
     last = int(read_status(run).get("step") or 0) if done else max(stored, default=0)
     digits = place.name.rpartition("-")[2]
-    asked = int(digits) if digits.isdigit() else last
-    nearest = min({*stored, last}, key=lambda step: abs(step - asked))
-    if nearest not in (asked, last):
+    wanted = int(digits) if digits.isdigit() else last
+    nearest = min({*stored, last}, key=lambda step: abs(step - wanted))
+    if nearest not in (wanted, last):
         kept = ", ".join(map(str, sorted({*stored, last})))
         raise UsageError(path, "no such checkpoint", f"{named[1]}-N with N one of {kept}", f"{run} keeps these")
-    if asked != last and nearest == last:
+    if wanted != last and nearest == last:
         call.notes.append(f"{path}: the last weights of {run}, of step {last:,}")
     return str(run), None if nearest == last else nearest
 
@@ -84,5 +84,5 @@ def asked_by(task: Table, *learned: str) -> list[str]:
     `learned`: what it cannot change, to be refused where it learned otherwise.
     """
     changeable = {*menu.load("tasks", task["kind"]).LATER, *learned}
-    own = {key: value for key, value in task.items() if key in changeable and key not in OF_TRAINING}
-    return [f"task.{key}={settings.literal(value)}" for key, value in own.items()]
+    kept = {key: value for key, value in task.items() if key in changeable and key not in OF_TRAINING}
+    return [f"task.{key}={settings.literal(value)}" for key, value in kept.items()]

@@ -20,10 +20,10 @@ def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
     """Write a file of theirs as CoNLL, if it is not there already."""
     lines = []
     for place, example in _examples(source):
-        own, labels = (_listed(example, name, place) for name in (words, tags))
-        if len(own) != len(labels):
-            raise DataError(place, f"{len(own)} in `{words}` and {len(labels)} in `{tags}`", "a tag for each word")
-        lines += [f"{word}\t{label}" for word, label in zip(own, labels, strict=True)] + [""] * bool(own)
+        tokens, labels = (_listed(example, name, place) for name in (words, tags))
+        if len(tokens) != len(labels):
+            raise DataError(place, f"{len(tokens)} in `{words}` and {len(labels)} in `{tags}`", "a tag for each word")
+        lines += [f"{word}\t{label}" for word, label in zip(tokens, labels, strict=True)] + [""] * bool(tokens)
     text = "\n".join([*lines, ""])
     if not target.is_file() or target.read_text(encoding="utf-8") != text:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
             listed = files.loads(text)
         except ValueError as error:
             raise DataError(path, f"is no JSON ({error})", "a list of objects, or an object a line") from None
-        yield from ((f"{path}: example {number}", one) for number, one in enumerate(listed, 1))
+        yield from ((f"{path}: example {number}", example) for number, example in enumerate(listed, 1))
         return
     for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold other ends of lines
         if line.strip():
@@ -57,9 +57,9 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
 def _listed(example: Table, name: str, place: str) -> list[str]:
     """Words or tags of an example."""
     values = example.get(name) if isinstance(example, dict) else None
-    if not isinstance(values, list) or any(isinstance(one, list | dict) for one in values):
+    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
         raise DataError(place, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
-    written = [str(one) for one in values]
-    if odd := [one for one in written if not one.strip() or any(sign in one for sign in "\t\r\n")]:
+    written = [str(value) for value in values]
+    if odd := [text for text in written if not text.strip() or any(character in text for character in "\t\r\n")]:
         raise DataError(place, f"`{name}` holds {odd[0]!r}", "words and tags of signs, without tabs and line breaks")
     return written

@@ -142,7 +142,7 @@ MACHINES = (
         "the launcher's variables and the devices that there are say it",
         "--local_rank=-1 --ddp_backend:str --xpu_backend:str --tpu_num_cores:int",
     ),
-    Flag("--ddp_timeout", 1800, "layout.patience", by=float, said=True),
+    Flag("--ddp_timeout", 1800, "layout.patience", by=float, explicit=True),
     *idle(
         "copies of a network are kept alike without it",
         "--ddp_find_unused_parameters:bool --ddp_bucket_cap_mb:int --ddp_broadcast_buffers:bool "
@@ -157,7 +157,7 @@ MACHINES = (
     *refused(SPLIT, "--deepspeed:str --parallelism_config:str --accelerator_config:str"),
     Flag("--sharded_ddp", "", refused=SPLIT, several=True),
     Flag("--split_batches", bool, refused="leave it out: a batch is of one device"),
-    Flag("--dataloader_num_workers", 0, "layout.workers", said=True),
+    Flag("--dataloader_num_workers", 0, "layout.workers", explicit=True),
     Flag("--dataloader_drop_last", False, nothing="every step is full: rows go on over the end of the data"),
     *idle(
         "workers look after that themselves",
