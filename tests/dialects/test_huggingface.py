@@ -554,7 +554,7 @@ def test_tasks_of_glue_and_numbers(folder: Path) -> None:
 def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
     def told(own: dict[str, float], *words: str) -> dict[str, float]:
         values = find(CODE, GLUE).read(words, Place(), {})
-        return huggingface.hf_scores(huggingface.Part("eval", (), is_labelled=True, end="_mm"), own, values)
+        return huggingface.hf_scores(huggingface.EvaluatedFiles("eval", (), is_labelled=True, end="_mm"), own, values)
 
     assert told({"matthews": 50.0, "squared_error": 3.0}) == {
         "eval_matthews_correlation_mm": 0.5, "eval_mse_mm": 3.0}  # fmt: skip

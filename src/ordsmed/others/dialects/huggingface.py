@@ -479,7 +479,7 @@ def _power(loss: float) -> float:
 
 
 @dataclass(frozen=True)
-class Part:
+class EvaluatedFiles:
     """Files that a fine-tuned model is asked about, and what their results begin with: eval, predict."""
 
     name: str
@@ -501,13 +501,13 @@ def classes(values: Values, call: Call) -> None:
         for key, value in _of_a_table(values.train_file).items():
             call.put(f"task.{key}", value)
         call.put("task.train", values.train_file)
-        parts = [Part("eval", (values.validation_file,), is_labelled=True)] if values.do_eval else []
+        parts = [EvaluatedFiles("eval", (values.validation_file,), is_labelled=True)] if values.do_eval else []
         parts += _tested(values, is_labelled=False)
     _learning(values, call, parts)
     call.after.append(lambda: _leave_classes(values, call, parts))
 
 
-def _of_glue(values: Values, call: Call, name: str) -> list[Part]:
+def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
     """Its files are those of `ordsmed fetch glue`."""
     task = glue.named(name)
     if values.train_file or values.validation_file or values.test_file:
@@ -522,7 +522,7 @@ def _of_glue(values: Values, call: Call, name: str) -> list[Part]:
         for end in ("", "_mismatched") if name == "mnli" else ("",):
             if wanted:
                 path = str(place / task.files[split + end][0])
-                parts.append(Part(part, (path,), is_labelled=split == "dev", end=end and "_mm"))
+                parts.append(EvaluatedFiles(part, (path,), is_labelled=split == "dev", end=end and "_mm"))
     return parts
 
 
@@ -535,7 +535,7 @@ def entailed(values: Values, call: Call) -> None:
     place, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
     call.put("task.train", str(place / task.files["train"][0].format(learned)))
     parts = [
-        Part(name, (str(place / task.files[split][0]),), is_labelled=True)
+        EvaluatedFiles(name, (str(place / task.files[split][0]),), is_labelled=True)
         for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
         if wanted
     ]
@@ -576,7 +576,7 @@ def questions(values: Values, call: Call) -> None:
             wanted = "a .json file: SQuAD's, or `data` with an object a question"
             raise UsageError(f"--{flag}_file", f"found {path}", wanted)
     call.put("task.longest_question", values.max_seq_length)  # theirs cuts none
-    parts = [Part("eval", (validation,), is_labelled=True)] if values.do_eval and validation else []
+    parts = [EvaluatedFiles("eval", (validation,), is_labelled=True)] if values.do_eval and validation else []
     parts += _tested(values, is_labelled=True)
     if values.do_train:
         if not train:
@@ -598,7 +598,7 @@ def words(values: Values, call: Call) -> None:
             raise UsageError(flags[name], "missing", f"it, with --do_{name}", f"`{flags[name]} FILE`")
     paths = {name: _as_conll(str(path), values, call) for name, path in named.items() if wanted[name]}
     call.put("task.length", values.max_seq_length or LONGEST_OF_WORDS)
-    parts = [Part(name, (paths[name],), is_labelled=True) for name in ("eval", "predict") if name in paths]
+    parts = [EvaluatedFiles(name, (paths[name],), is_labelled=True) for name in ("eval", "predict") if name in paths]
     if values.do_train:
         call.put("task.train", paths["train"])
     _learning(values, call, parts)
@@ -628,10 +628,10 @@ def _as_conll(path: str, values: Values, call: Call) -> str:
     return str(target)
 
 
-def _tested(values: Values, *, is_labelled: bool) -> list[Part]:
+def _tested(values: Values, *, is_labelled: bool) -> list[EvaluatedFiles]:
     if values.do_predict and not values.test_file:
         raise UsageError("--test_file", "missing", "it, with --do_predict")
-    return [Part("predict", (values.test_file,), is_labelled=is_labelled)] if values.do_predict else []
+    return [EvaluatedFiles("predict", (values.test_file,), is_labelled=is_labelled)] if values.do_predict else []
 
 
 def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
@@ -645,7 +645,7 @@ def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
     return str(target)
 
 
-def _learning(values: Values, call: Call, parts: list[Part]) -> None:
+def _learning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
     """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
@@ -700,7 +700,7 @@ def _learning(values: Values, call: Call, parts: list[Part]) -> None:
         call.put("best", {hf_name: our_name for our_name, hf_name in NAMES.items()}.get(name, name))
 
 
-def _ask(values: Values, call: Call, parts: Sequence[Part]) -> None:
+def _ask(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
     """A fine-tuned model about the first of the files; about others once that is done."""
     if not parts:
         raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
@@ -724,7 +724,7 @@ def _check_tokenizer(model: str, folder: str) -> None:
         raise UsageError("--tokenizer_name", f"found {folder}, which is another than that of {model}", "", remedy)
 
 
-def _results(values: Values, call: Call, parts: Sequence[Part]) -> tuple[dict[str, Table], Path]:
+def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tuple[dict[str, Table], Path]:
     """Results of the training, and of every part that is asked about."""
     from ordsmed.base import run
     from ordsmed.train.finetune.recipe import Finetuning
@@ -754,7 +754,7 @@ def _results(values: Values, call: Call, parts: Sequence[Part]) -> tuple[dict[st
     return scores, out
 
 
-def hf_scores(part: Part, scores: Mapping[str, float], values: Values) -> dict[str, float]:
+def hf_scores(part: EvaluatedFiles, scores: Mapping[str, float], values: Values) -> dict[str, float]:
     """Scores by their names; theirs tells shares of classes, and the loss beside all but those of questions."""
     loss = {key: value for key, value in scores.items() if key == "validation"}
     table = {key: value for key, value in scores.items() if key != "validation"}
@@ -771,7 +771,7 @@ def _glue_name(values: Values) -> str:
     return GLUE_NAMES.get(name, name)
 
 
-def _leave_classes(values: Values, call: Call, parts: Sequence[Part], predictions: str = "") -> None:
+def _leave_classes(values: Values, call: Call, parts: Sequence[EvaluatedFiles], predictions: str = "") -> None:
     scores, out = _results(values, call, parts)
     for part in parts:
         if part.name == "predict":
@@ -782,7 +782,7 @@ def _leave_classes(values: Values, call: Call, parts: Sequence[Part], prediction
     trainer.write_results(out, scores)
 
 
-def _leave_questions(values: Values, call: Call, parts: Sequence[Part]) -> None:
+def _leave_questions(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
     scores, out = _results(values, call, parts)
     for part in parts:
         for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
@@ -791,7 +791,7 @@ def _leave_questions(values: Values, call: Call, parts: Sequence[Part]) -> None:
     trainer.write_results(out, scores)
 
 
-def _leave_words(values: Values, call: Call, parts: Sequence[Part]) -> None:
+def _leave_words(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
     scores, out = _results(values, call, parts)
     for part in parts:
         strict = f"{part.name}_strict"
