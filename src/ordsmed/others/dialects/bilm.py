@@ -61,7 +61,7 @@ DICTIONARY = (
     Flag("share_embedding_softmax", False, refused=CHARACTERS, within="--options"),
 )
 USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # long for a table
-ABSENT = {  # what an options.json means that lacks them
+LACKING = {  # what an options.json means that lacks them
     "lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None,
     "char_cnn.n_highway": None, "n_tokens_vocab": None,
 }  # fmt: skip
@@ -233,7 +233,7 @@ def _options_of(place: Path) -> Table:
     if (place / OPTIONS).is_file():
         known = {name.partition(".")[0] for name in USUAL}  # other keys are of no use to theirs either
         table = {key: value for key, value in files.read_table(place / OPTIONS).items() if key in known}
-        return USUAL | ABSENT | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
+        return USUAL | LACKING | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
     if kind_of_folder(place) is not FolderKind.PRETRAINING:
         raise UsageError("--save_dir", f"{place} holds no {OPTIONS}", "a folder that train_elmo.py has written")
     recipe = _recipe_of(place)
