@@ -297,8 +297,8 @@ def test_absurd_sizes_are_refused_before_anything_is_made(words: list[str], said
 
 
 def test_numbers_are_told_with_their_names() -> None:
-    assert benches._shown(3.5) == "3.5"
-    assert benches._shown({"a": 1, "b": {"c": 2, "d": 3}}) == "a 1, b (c 2, d 3)"
+    assert benches._figure(3.5) == "3.5"
+    assert benches._figure({"a": 1, "b": {"c": 2, "d": 3}}) == "a 1, b (c 2, d 3)"
 
 
 def test_dropout_everywhere_or_the_network_s_own() -> None:

@@ -19,7 +19,7 @@ from ordsmed.cli import main
 from ordsmed.learn.score.paired import clustered, sign_test
 from ordsmed.measure.evaluation import compared
 from ordsmed.measure.evaluation.evaluate import Means, check, evaluate
-from ordsmed.measure.likelihood.probe import Judged
+from ordsmed.measure.likelihood.probe import PairedExample
 from ordsmed.measure.probes import bits, cloze, minimal_pairs, perplexity
 
 CPU = Means(device="cpu", threads=1)
@@ -132,9 +132,10 @@ def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: l
 
 def test_each_paradigm_and_all_of_them() -> None:
     """Six that the second alone has right: 2 / 2^6; of two such tests it is twice as much."""
-    pairs = [(Judged(str(n), "a", {"x": 0.0}), Judged(str(n), "a", {"x": 100.0})) for n in range(6)]
+    pairs = [(PairedExample(str(n), "a", {"x": 0.0}), PairedExample(str(n), "a", {"x": 100.0})) for n in range(6)]
     pairs += [
-        (Judged(str(n), "b", {"x": 100.0 * (n > 6)}), Judged(str(n), "b", {"x": 100.0 * (n < 7)})) for n in (6, 7)
+        (PairedExample(str(n), "b", {"x": 100.0 * (n > 6)}), PairedExample(str(n), "b", {"x": 100.0 * (n < 7)}))
+        for n in (6, 7)
     ]
     one, other = compared._paradigms(pairs, "x")
     assert (one.name, one.more, one.less, one.p, one.p_of_all) == ("a", 6, 0, 2 / 64, 4 / 64)

@@ -23,7 +23,7 @@ KNOWN = {  # these may only become fewer
     "use/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "api/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},
-    "measure/bench/bench.py": {"adamw": USUAL, "electra": STYLE},
+    "measure/bench/recipe.py": {"adamw": USUAL, "electra": STYLE},
     "data/pair_examples.py": {"electra": STYLE},
     "data/pairs.py": {"electra": STYLE},
     "train/finetune/recipe.py": {"adamw": USUAL},

@@ -11,7 +11,7 @@ from ordsmed.base.say import say
 from ordsmed.cli import flags
 
 PLACE = ("judge", 3)
-RECIPE = "ordsmed.measure.bench.bench:Bench"
+RECIPE = "ordsmed.measure.bench.recipe:Bench"
 STOPPED = GOES_ON  # of a table; a measurement alone begins again
 
 

@@ -8,9 +8,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,115 +18,20 @@ from ordsmed.base import measurements, run, settings
 from ordsmed.base.errors import RunError
 from ordsmed.base.launch.local import start
 from ordsmed.base.machine.memory import afford, is_out_of_memory
-from ordsmed.base.measurements import PLACE, Measurement
-from ordsmed.base.menu import Menu
+from ordsmed.base.measurements import Measurement
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import synthetic as made_up
 from ordsmed.measure.bench import tasks as bench_tasks
 from ordsmed.measure.bench.measured import WARM, now
-from ordsmed.measure.bench.table import Axes, measured_table
+from ordsmed.measure.bench.recipe import Bench
+from ordsmed.measure.bench.table import measured_table
 from ordsmed.train.guard import Guard
-from ordsmed.train.mesh.layout import Layout
 
 if TYPE_CHECKING:
     from ordsmed.data.batch import Batch
     from ordsmed.train.job import Job
     from ordsmed.train.pretrain.plan import PretrainingPlan
-
-LEAST = {"length": 1, "batch": 1, "steps": 1, "rounds": 1, "profile": 0, "devices": 1, "sentences": 1, "tokens": 0}
-STEPS = ("training", "finetune")  # what several processes do together; torch's profile is of the first alone
-
-
-@dataclass(frozen=True)
-class Bench:
-    """One measurement."""
-
-    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs", "plain", "finetune", "predict"]
-    """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
-    the index map of a large store; an epoch's pairs of segments from a large store; ELMo's steps beside those
-    of a plain script; a task's steps, and asking it, packed beside padded"""
-    model: Annotated[Any, Menu("models")] = None
-    """training, overhead, finetune, predict: the network"""
-    objective: Annotated[Any, Menu("objectives")] = None
-    """training, overhead, loader: what is learned"""
-    optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
-    """training, overhead, finetune: left out: adamw"""
-    dropout: float | None = None
-    """of hidden states and of attention; left out: the model's own"""
-    length: int = 128
-    """tokens a row"""
-    batch: int = 16
-    """rows a step; finetune: examples"""
-    steps: int = 10
-    """that are measured, in all rounds together"""
-    rounds: int = 5
-    """training: blocks that the steps are cut into; the clock is read between them alone, the median is told"""
-    profile: int = 0
-    """training: steps more, of which is told what they spend their time on; 0: none"""
-    beside: Literal["none", "transformers"] = "none"
-    """training: whose step of the same sizes is measured in turn with ours"""
-    devices: int = 1
-    """training, finetune: processes, one a GPU (or share of the CPU)"""
-    keep: str = str(PLACE)
-    """training, finetune, predict: the file that measurements are added to; "": none"""
-    table: Axes | None = None
-    """training, finetune, predict: lengths, batches, precisions, ... whose every combination is measured"""
-    vocabulary: int = 30_522
-    """ids of the made-up text"""
-    tokens: int = 2_000_000
-    """training, overhead, loader: tokens of the made-up text; encode: characters at most, 0: the whole corpus"""
-    lengths: tuple[int, ...] = (128, 512)
-    """loader: row lengths"""
-    sentences: int = 10_000_000
-    """windows, pairs: sentences of the made-up store"""
-    style: Literal["next", "order", "electra"] = "next"
-    """pairs: whose"""
-    corpus: str = "stdlib"
-    """encode: folder or recipe"""
-    tokenizer: str = "stdlib-wordpiece"
-    """encode, and finetune and predict with real files: folder, file or recipe"""
-    task: Annotated[Any, Menu("tasks")] = None
-    """finetune, predict: what is learned or asked; with `train`: from these files, else from made-up examples"""
-    init: str | None = None
-    """finetune, predict: a pretrained network with its tokenizer, in place of [model], dropout and tokenizer"""
-    sizes: tuple[tuple[int, int], ...] = ()
-    """finetune, predict: tokens of made-up examples, as pairs: so many per cent of them have at most so many"""
-    batches: tuple[tuple[int, int], ...] = ((1, 100), (256, 5), (512, 5))
-    """predict: pairs: examples asked at once, and how often"""
-    layout: Layout = field(default_factory=Layout)
-    """what belongs to the machine"""
-
-    verb: ClassVar[str] = "bench"
-    out: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        both, task = ("model", "objective"), ("task",) if self.init else ("task", "model")
-        needed = {"training": both, "plain": both, "overhead": both, "loader": ("objective",)}
-        for name in (needed | {"finetune": task, "predict": task}).get(self.measure, ()):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
-        for name, nothing, those in (("profile", 0, STEPS[:1]), ("beside", "none", STEPS[:1]), ("devices", 1, STEPS)):
-            if self.measure not in those and getattr(self, name) != nothing:
-                problem = f"found {getattr(self, name)} with measure {self.measure}"
-                raise ValueError(f"{name}: {problem}; wanted {' or '.join(those)}")
-        if self.measure == "predict" and self.layout.compile:
-            raise ValueError("layout.compile: found true with measure predict; wanted false: models in use are not")
-        if self.table and self.measure not in KEPT:
-            raise ValueError(f"table: found one with measure {self.measure}; wanted {', '.join(KEPT)}")
-        if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):
-            raise ValueError("sizes: missing; wanted lengths of made-up examples, or files in task.train")
-        if not self.batches or min(map(min, self.batches)) < 1:
-            raise ValueError(f"batches: found {self.batches}; wanted pairs of 1 or more")
-        shares, tokens = zip(*self.sizes or ((0, 1), (100, 1)), strict=True)
-        if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
-            raise ValueError(f"sizes: found {self.sizes}; wanted pairs from 0 to 100 per cent that rise")
-
-    def stamp(self) -> object:
-        """Nothing: a measurement is never reused."""
 
 
 def bench(
@@ -149,7 +54,7 @@ def bench(
     facts = {"bench": name, "measure": recipe.measure, **_measured(name, recipe)}
     if os.environ.get("RANK", "0") != "0":
         return []
-    return [json.dumps(facts)] if json_line else [f"{k}: {_shown(v)}" for k, v in facts.items()]
+    return [json.dumps(facts)] if json_line else [f"{k}: {_figure(v)}" for k, v in facts.items()]
 
 
 def _measured(name: str, recipe: Bench) -> dict[str, Any]:
@@ -170,11 +75,11 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
     return dict(facts)
 
 
-def _shown(value: Any) -> str:
+def _figure(value: object) -> str:
     """A number, or several with their names."""
     if not isinstance(value, dict):
         return str(value)
-    return ", ".join(f"{name} ({_shown(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
+    return ", ".join(f"{name} ({_figure(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
 
 
 def measure_overhead(recipe: Bench) -> dict[str, Any]:

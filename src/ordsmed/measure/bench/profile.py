@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 KINDS = ("products", "attention", "head", "optimizer", "other", "waiting", "between")
@@ -73,7 +74,7 @@ class Profile:
         return {kind: round(self.seconds[kind] / whole, 4) for kind in KINDS}
 
 
-def sorted_out(events: Iterable[Any], wide: Wide, *, cuda: bool, attends: bool) -> dict[str, float]:
+def sorted_out(events: Iterable[FunctionEvent], wide: Wide, *, cuda: bool, attends: bool) -> dict[str, float]:
     """Seconds of operations by kinds: on a GPU of the kernels that each started, on a CPU its own.
 
     Kernels that no operation started are the optimizer's, where it has some of ours.
@@ -91,7 +92,7 @@ def sorted_out(events: Iterable[Any], wide: Wide, *, cuda: bool, attends: bool) 
     return seconds
 
 
-def kind_of(event: Any, wide: Wide, *, attends: bool) -> str:
+def kind_of(event: FunctionEvent, wide: Wide, *, attends: bool) -> str:
     """Of one operation."""
     names = [event.name, *(caller.name for caller in _callers(event))]
     if any(word in name for name in names for word in OPTIMIZER):
@@ -106,9 +107,11 @@ def kind_of(event: Any, wide: Wide, *, attends: bool) -> str:
     return "products" if any(word in event.name for word in PRODUCTS) else "other"
 
 
-def _callers(event: Any) -> Iterator[Any]:
-    while (event := event.cpu_parent) is not None:
-        yield event
+def _callers(event: FunctionEvent) -> Iterator[FunctionEvent]:
+    caller = event.cpu_parent
+    while caller is not None:
+        yield caller
+        caller = caller.cpu_parent
 
 
 def _sizes(shape: Any) -> Iterator[int]:

@@ -57,7 +57,7 @@ def _same_device(published: str, measured: str) -> bool:
 SHOWN = ("sequences_per_second", "latency_ms")
 
 
-def shown(figure: dict[str, Any]) -> str:
+def cell_of(figure: dict[str, Any]) -> str:
     """One of them in a cell."""
     latency = f", {' / '.join(map(str, figure['latency_ms']))} ms" if "latency_ms" in figure else ""
     note = " (other hardware)" if figure["other_hardware"] else ""

@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,16 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.run import Run
 
+if TYPE_CHECKING:
+    from ordsmed.text.tokenizer import Tokenizer
+
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 EXAMPLES = 4_096
 
 Ints = NDArray[np.int64]
 
 
-def tokenizer(vocabulary: int) -> Any:
+def tokenizer(vocabulary: int) -> Tokenizer:
     """Pieces w0, w1, ... behind the signs."""
     from ordsmed.text.tokenizer import Tokenizer
 

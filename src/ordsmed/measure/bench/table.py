@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ordsmed
 from ordsmed.base import files, measurements, run, settings
@@ -31,6 +31,7 @@ from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.say import say
 from ordsmed.measure.bench import published
+from ordsmed.measure.bench.recipe import Axes, Bench
 
 WHOLE = ("fp32", "tf32")  # precisions that a speed-up is told beside
 SECONDS = 3600.0  # of an hour
@@ -40,48 +41,6 @@ WORK = ("measure", "software", "family", "task", "optimizer", "width", "layers",
         "compile", "recompute", "device")  # fmt: skip
 COLUMNS = ("length=", "task.length=", "batch=", "layout.micro=", "layout.precision=", "layout.compile=", "devices=",
            "layout.replicate=", "layout.shard=", "layout.tensor=")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Axes:
-    """What is measured in every combination; what is left out is as the recipe has it."""
-
-    cells: tuple[tuple[str, ...], ...] = ((),)
-    """settings that belong together, as the command line's words: [["length=128", "batch=176"], ...]"""
-    lengths: tuple[int, ...] = ()
-    """tokens a row"""
-    batches: tuple[int, ...] = ()
-    """rows a step"""
-    precisions: tuple[str, ...] = ()
-    """fp32, tf32, bf16, fp16"""
-    compile: tuple[bool, ...] = ()
-    """blocks compiled, or not"""
-    layouts: tuple[str, ...] = ()
-    """replicate x shard x tensor, as 1x2x1"""
-    devices: tuple[int, ...] = ()
-    """processes, one a GPU (or share of the CPU)"""
-    scaling: Literal["weak", "strong"] = "weak"
-    """weak: n devices have n times the rows a step of one; strong: the same rows on any number"""
-    train: tuple[tuple[int, int], ...] = ()
-    """pairs: of this length so many rows are to be learned; how long that takes is told"""
-    published: str = ""
-    """whose figures stand beside ours: one of those that `measure/bench/published.toml` holds"""
-
-    def __post_init__(self) -> None:
-        if not self.cells:
-            raise ValueError("cells: found none; wanted one or more")
-        if self.devices and min(self.devices) < 1:
-            raise ValueError(f"devices: found {min(self.devices)}; wanted 1 or more")
-        if self.published and self.published not in published.names():
-            raise ValueError(f"published: found {self.published}; wanted one of {', '.join(published.names())}")
-        if any(min(pair) < 1 for pair in self.train):
-            raise ValueError(f"train: found {self.train}; wanted pairs of a length and rows, 1 or more each")
-        for mesh in self.layouts:
-            if not all(part.isdigit() and int(part) for part in mesh.split("x")) or mesh.count("x") != 2:
-                raise ValueError(f"layouts: found {mesh}; wanted replicate x shard x tensor as in 1x2x1")
-            processes = math.prod(map(int, mesh.split("x")))
-            if self.devices and processes not in self.devices:
-                raise ValueError(f"layouts: found {mesh} with devices {self.devices}; wanted {processes} among them")
 
 
 @dataclass(frozen=True)
@@ -95,11 +54,12 @@ class CellResult:
 
 
 def measured_table(
-    name: str, overrides: Sequence[str], recipe: Any, *, json_line: bool, left: Callable[[Path], None] | None = None
+    name: str, overrides: Sequence[str], recipe: Bench, *, json_line: bool, left: Callable[[Path], None] | None = None
 ) -> list[str]:
     """All cells of a recipe, as Markdown or as one line of JSON; their measurements and the table are kept."""
     results: list[CellResult] = []
-    cells, place = [*cells_of(name, overrides, recipe)], place_of(name)
+    axes, place = recipe.table or Axes(), place_of(name)
+    cells = [*cells_of(name, overrides, recipe)]
     part = TablePart(place.with_suffix(".part"), recipe)
     for number, words in enumerate(cells, 1):
         stands = part.cells.get(words)
@@ -114,9 +74,9 @@ def measured_table(
         elif recipe.keep:
             measurements.add(Path(recipe.keep), result.measured)
         if recipe.keep:
-            _leave(place, summary(name, recipe.table, results))
+            _leave(place, summary(name, axes, results))
             part.add(result)
-    table = summary(name, recipe.table, results)
+    table = summary(name, axes, results)
     if recipe.keep:
         part.path.unlink(missing_ok=True)
     if not table["rows"]:
@@ -129,7 +89,7 @@ def measured_table(
 class TablePart:
     """What a table that was broken off has measured, beside it: the same command on the same machine goes on there."""
 
-    def __init__(self, path: Path, recipe: Any) -> None:
+    def __init__(self, path: Path, recipe: Bench) -> None:
         self.path, self.cells = path, dict[tuple[str, ...], CellResult]()
         self.of = [settings.plain(recipe), ordsmed.__version__, platform.node()]
         with contextlib.suppress(OrdsmedError):  # there is none, or a damaged one: all is measured
@@ -167,9 +127,9 @@ def _leave(place: Path, table: dict[str, Any]) -> None:
     files.write_text(place.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
 
 
-def cells_of(name: str, overrides: Sequence[str], recipe: Any) -> Iterator[tuple[str, ...]]:
+def cells_of(name: str, overrides: Sequence[str], recipe: Bench) -> Iterator[tuple[str, ...]]:
     """The words of every combination; one that cannot be is refused before anything is measured."""
-    axes, task = recipe.table, recipe.measure != "training"
+    axes, task = recipe.table or Axes(), recipe.measure != "training"
     choices = [
         [[*cell] for cell in axes.cells],
         [[f"{'task.' if task else ''}length={length}"] for length in axes.lengths] or [[]],
@@ -251,14 +211,11 @@ def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iter
                 measurement.batch,
             ):
                 line[reference.software] = rounded(reference.sequences_per_second)
-                facts = result.facts.get(
-                    f"batch_{measurement.batch}", result.facts
-                )  # the median of pairs, not a ratio of medians
-                pairs = facts.get("median_ratio", facts.get("ratio"))
+                facts = result.facts.get(f"batch_{measurement.batch}", result.facts)
+                pairs = facts.get("median_ratio", facts.get("ratio"))  # the median of pairs, no ratio of medians
                 line["ratio"] = round(reference.step_seconds / measurement.step_seconds, 3) if pairs is None else pairs
-        line |= _latencies(
-            result.facts.get(f"batch_{measurement.batch}"), result.facts.get(f"batch_{measurement.batch}_padded")
-        )
+        batch = f"batch_{measurement.batch}"
+        line |= _latencies(result.facts.get(batch, {}), result.facts.get(f"{batch}_padded", {}))
         line["speed_up"] = speed_up(measurement, all_of)
         if any(line.processes > 1 for line in all_of):
             line[axes.scaling] = scaling(measurement, all_of, axes.scaling)
@@ -286,7 +243,7 @@ def row_of(timing: Measurement) -> dict[str, Any]:
     return row
 
 
-def _latencies(packed: Any, padded: Any) -> dict[str, Any]:
+def _latencies(packed: dict[str, Any], padded: dict[str, Any]) -> dict[str, Any]:
     """Of a batch that was asked: real percentiles, and what NVIDIA's scripts call so of rows as theirs."""
     if not packed:
         return {}
@@ -402,7 +359,7 @@ def grid(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -410,5 +367,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
     if isinstance(value, list):
-        return "; ".join(map(published.shown, value))
+        return "; ".join(map(published.cell_of, value))
     return digits(value) if isinstance(value, int | float) else str(value)

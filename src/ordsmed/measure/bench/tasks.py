@@ -26,6 +26,7 @@ from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.measure.bench import synthetic as made_up
 from ordsmed.measure.bench.measured import WARM, here, now, of_all, with_dropout
+from ordsmed.measure.bench.recipe import Bench
 
 if TYPE_CHECKING:
     from ordsmed.data.features import Features, Packing
@@ -40,13 +41,13 @@ Seconds = Sequence[float]
 Ints = NDArray[np.int64]
 
 
-def measure_finetune(recipe: Any) -> tuple[dict[str, Any], list[Measurement]]:
+def measure_finetune(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
     """A step of the loop on packed rows, then the same examples each in a row of the greatest length, in turn."""
     with _job(recipe) as job:
         return _learned(recipe, job)
 
 
-def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
+def _learned(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.data.loader import load
     from ordsmed.train import loop
@@ -92,13 +93,13 @@ def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     }, kept if job.ranks.first else []  # fmt: skip
 
 
-def measure_predict(recipe: Any) -> tuple[dict[str, Any], list[Measurement]]:
+def measure_predict(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
     """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
     with _job(recipe) as job:
         return _asked(recipe, job)
 
 
-def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
+def _asked(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.learn.inference import predict_all
     from ordsmed.learn.task import Task
@@ -148,7 +149,7 @@ def _in_use(job: Job) -> Trained:
     return Trained(task, job.tokenizer, network, Path(), ranks=job.ranks, precision=layout.precision)
 
 
-def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
+def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
     """What estimates are made from; asking takes a third of a step's arithmetic."""
     ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
     learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
@@ -225,7 +226,7 @@ def part(features: Features, chosen: Ints) -> Features:
 
 
 @contextlib.contextmanager
-def _job(recipe: Any) -> Iterator[Job]:
+def _job(recipe: Bench) -> Iterator[Job]:
     """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
     from ordsmed.measure.bench.processes import met
     from ordsmed.train.finetune.plan import FinetuningPlan
@@ -234,10 +235,11 @@ def _job(recipe: Any) -> Iterator[Job]:
         yield plan.build()
 
 
-def _finetuning(recipe: Any) -> Finetuning:
+def _finetuning(recipe: Bench) -> Finetuning:
     from ordsmed.train.finetune.recipe import Finetuning
 
-    task, source = recipe.task, {"init": recipe.init, "model": None, "tokenizer": None}
+    task = recipe.task
+    source: dict[str, Any] = {"init": recipe.init, "model": None, "tokenizer": None}
     if recipe.init is None:
         source |= {"model": with_dropout(recipe.model, recipe.dropout), "tokenizer": recipe.tokenizer}
     if not task.paths("train"):
@@ -263,7 +265,7 @@ def _padded(packing: Packing, job: Job) -> Packing:
     return dataclasses.replace(packing, alone=True, length=job.phases[0].length)
 
 
-def _said(recipe: Any, job: Job) -> dict[str, Any]:
+def _said(recipe: Bench, job: Job) -> dict[str, Any]:
     """What is measured, and where."""
     model = job.recipe.model
     return {

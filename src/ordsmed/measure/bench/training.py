@@ -24,6 +24,7 @@ from ordsmed.measure.bench import energy, synthetic
 from ordsmed.measure.bench.measured import WARM, here, of_all, with_dropout
 from ordsmed.measure.bench.processes import met
 from ordsmed.measure.bench.profile import Profile, Wide
+from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
 from ordsmed.train import loop
 from ordsmed.train.callbacks import AfterStep, LoopState
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 
-def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
+def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
     """Steps through THE loop, from a store, full rows."""
     with planned(recipe, log=recipe.steps + recipe.profile + WARM) as plan:
         job = plan.build()
@@ -69,7 +70,7 @@ def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
 
 
 @contextlib.contextmanager
-def planned(recipe: Any, **changes: Any) -> Iterator[PretrainingPlan]:
+def planned(recipe: Bench, **changes: Any) -> Iterator[PretrainingPlan]:
     """The training that is measured: one phase on made-up text, nothing saved or judged; other processes have met."""
     model = with_dropout(recipe.model, recipe.dropout)
     steps = recipe.steps + recipe.profile + WARM
@@ -84,7 +85,7 @@ def planned(recipe: Any, **changes: Any) -> Iterator[PretrainingPlan]:
         yield plan
 
 
-def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[Rounds, Profile | None, float]:
+def _steps(recipe: Bench, job: Job, joules: energy.Joules, peak: float) -> tuple[Rounds, Profile | None, float]:
     """Rounds, a profile of the steps after them, and the share of the rounds that rows were waited for."""
     ranks, waits = job.ranks, list[float]()
     reference = None
@@ -121,7 +122,7 @@ def wide(job: Job) -> Wide:
     return Wide({job.tokenizer.vocabulary})
 
 
-def _measurement(recipe: Any, job: Job, seconds: Spread, *, peak: float, memory: int) -> Measurement:
+def _measurement(recipe: Bench, job: Job, seconds: Spread, *, peak: float, memory: int) -> Measurement:
     ranks, layout = job.ranks, job.recipe.layout
     flops = job.objective.flops(recipe.batch, recipe.length) / seconds.median
     model: Any = job.recipe.model
@@ -167,7 +168,7 @@ def _compared(rounds: Rounds, reference: Measurement) -> Facts:
             "most_ratio": round(float(np.max(pairs)), 3)}  # fmt: skip
 
 
-def _facts(recipe: Any, job: Job, timing: Measurement, waited: float) -> Facts:
+def _facts(recipe: Bench, job: Job, timing: Measurement, waited: float) -> Facts:
     """What a person is told."""
     energy_told = {"joules_a_step": round(timing.energy, 2), "energy_of": timing.energy_of} if timing.energy else {}
     return {

@@ -20,7 +20,7 @@ from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
 from ordsmed.learn.score.paired import Clustered, clustered, holm, sign_test
 from ordsmed.measure.evaluation.results import AWAY, Result, asked_of, finite
-from ordsmed.measure.likelihood.probe import Judged
+from ordsmed.measure.likelihood.probe import PairedExample
 from ordsmed.weights.probed import said, who
 
 CHANCE = 0.05  # of a difference that is taken for one
@@ -114,7 +114,7 @@ def _compared(first: Result, second: Result) -> Iterator[Compared]:
                        _paradigms(pairs, score))  # fmt: skip
 
 
-def _paradigms(pairs: Sequence[tuple[Judged, Judged]], score: str) -> list[Paradigm]:
+def _paradigms(pairs: Sequence[tuple[PairedExample, PairedExample]], score: str) -> list[Paradigm]:
     """Of each group of examples that are right or wrong."""
     by: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for example, counterpart in pairs:

@@ -20,7 +20,7 @@ from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
 from ordsmed.measure.likelihood import drawn, ways
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.probe import Example, Finding, Record, paths_of
+from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
 from ordsmed.train.mesh.layout import Layout, parse
 from ordsmed.train.mesh.parallel import split_layers
 from ordsmed.weights.origin import Origin
@@ -43,7 +43,7 @@ class Means:
 
 
 def evaluate(
-    models: Sequence[str], probes: Sequence[Any], *, step: int | str | None = None, out: str | None = None,
+    models: Sequence[str], probes: Sequence[Probe], *, step: int | str | None = None, out: str | None = None,
     means: Means | None = None, each: str | None = None,
 ) -> list[Result]:  # fmt: skip
     """What every probe finds of every model, in this order; on all processes but the first an empty list."""
@@ -87,7 +87,7 @@ def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
 
 def check(
     models: Sequence[str],
-    probes: Sequence[Any],
+    probes: Sequence[Probe],
     each: str | None,
     step: int | str | None = None,
     out: str | None = None,
@@ -120,7 +120,13 @@ def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
 
 
 def _asked(
-    origin: Origin, step: int | None, probes: Sequence[Any], ranks: Ranks, layout: Layout, means: Means, out: str | None
+    origin: Origin,
+    step: int | None,
+    probes: Sequence[Probe],
+    ranks: Ranks,
+    layout: Layout,
+    means: Means,
+    out: str | None,
 ) -> Iterator[Result]:
     """Every probe, of one model."""
     try:
@@ -133,7 +139,7 @@ def _asked(
     yield from _findings(trained, origin.name, probes, ranks, layout, means, out)
 
 
-def ask(trained: Trained, probe: Any, *, out: str | None = None, anew: bool = False) -> Result:
+def ask(trained: Trained, probe: Probe, *, out: str | None = None, anew: bool = False) -> Result:
     """What a probe finds of a model that is open, on its device; kept as that of the verb."""
     check([str(trained.folder)], [probe], None)
     trained.check_heads()
@@ -145,7 +151,7 @@ def ask(trained: Trained, probe: Any, *, out: str | None = None, anew: bool = Fa
 
 
 def _findings(
-    trained: Trained, name: str, probes: Sequence[Any], ranks: Ranks, layout: Layout, means: Means, out: str | None
+    trained: Trained, name: str, probes: Sequence[Probe], ranks: Ranks, layout: Layout, means: Means, out: str | None
 ) -> Iterator[Result]:
     """Of one model, opened."""
     scorers = [
@@ -188,7 +194,7 @@ def _findings(
 class Asking:
     """One probe asked of one model."""
 
-    probe: Any
+    probe: Probe
     scorer: Scorer
     ranks: Ranks
     kept: Kept

@@ -12,14 +12,14 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
-from ordsmed.measure.likelihood.probe import Record
+from ordsmed.measure.likelihood.probe import Probe, Record
 from ordsmed.nn.model import own_tensors
 from ordsmed.weights import weights
+from ordsmed.weights.trained import Trained
 
 VERSION = 2  # of how scores are computed and kept
 
@@ -30,7 +30,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def model_key(trained: Any) -> dict[str, str]:
+def model_key(trained: Trained) -> dict[str, str]:
     """What a model's scores depend on."""
     return {
         "weights": weights.digest(own_tensors(trained.objective)),
@@ -40,7 +40,7 @@ def model_key(trained: Any) -> dict[str, str]:
     }
 
 
-def key_of(model: dict[str, str], probe: Any, paths: list[Path], way: str, precision: str = "fp32") -> str:
+def key_of(model: dict[str, str], probe: Probe, paths: list[Path], way: str, precision: str = "fp32") -> str:
     """16 hexadecimal digits: equal where every score is."""
     how = {k: v for k, v in settings.plain(probe, essence=True).items() if k not in ("files", "way")}
     table = [VERSION, model, how, way, precision, [[str(path), digest(path)] for path in paths]]

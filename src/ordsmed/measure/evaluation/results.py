@@ -21,7 +21,7 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
-from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.measure.likelihood.probe import Finding, Probe, Record
 from ordsmed.weights.probed import HEAD, SCORES, question, read, read_one, rows, said, who
 
 AWAY = Path("work/evaluate")
@@ -33,7 +33,7 @@ class Result:
 
     model: str
     step: int | None
-    probe: Any
+    probe: Probe
     way: str
     files: list[str]
     name: str

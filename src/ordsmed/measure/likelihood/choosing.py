@@ -14,7 +14,17 @@ from typing import Any, ClassVar
 from ordsmed.base.say import many
 from ordsmed.learn.score.paired import clustered
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, Judged, Record, fits, room_of, share, valid
+from ordsmed.measure.likelihood.probe import (
+    TOGETHER,
+    Example,
+    Finding,
+    PairedExample,
+    Record,
+    fits,
+    room_of,
+    share,
+    valid,
+)
 
 
 @dataclass(frozen=True)
@@ -98,11 +108,13 @@ class ChoiceProbe:
             tables = [(f"by {group}", ["", unit, first, "error"], rows)]
         return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.how(records))
 
-    def compared(self, records: list[Record]) -> list[Judged]:
+    def compared(self, records: list[Record]) -> list[PairedExample]:
         """What two models are compared by."""
         several = len({record[0] for record in records}) > 1  # of one group each example is by itself
         return [
-            Judged(record[1], record[0] if several else "", {k: 100.0 * v for k, v in self.marks(record).items()})
+            PairedExample(
+                record[1], record[0] if several else "", {k: 100.0 * v for k, v in self.marks(record).items()}
+            )
             for record in records
         ]
 

@@ -15,8 +15,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
-from ordsmed.measure.likelihood.probe import Example, Judged, Record
-from ordsmed.measure.likelihood.windows import judged_windows
+from ordsmed.measure.likelihood.probe import Example, PairedExample, Record
+from ordsmed.measure.likelihood.windows import paired_windows
 
 LONGEST = 128  # tokens of a window where none is asked for
 
@@ -61,9 +61,9 @@ class FillingProbe:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 
-    def compared(self, records: list[Record]) -> list[Judged]:
+    def compared(self, records: list[Record]) -> list[PairedExample]:
         """What two models of one tokenizer are compared by: windows of the same tokens."""
-        return judged_windows(records)
+        return paired_windows(records)
 
     def _size(self, scorer: Scorer) -> int:
         return self.window or min(scorer.room, LONGEST)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class Scorer(Protocol):
         """Of each item, in their order; `best`: also which tokens are the likeliest."""
 
 
-def split(logs: Any, best: Any, sizes: list[int]) -> list[Scores]:
+def split(logs: NDArray[np.float64], best: NDArray[np.bool_], sizes: list[int]) -> list[Scores]:
     """Scores of many items, end to end, as those of each."""
     ends = np.cumsum(sizes)[:-1]
     return [Scores(*parts) for parts in zip(np.split(logs, ends), np.split(best, ends), strict=True)]

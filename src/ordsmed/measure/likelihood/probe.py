@@ -36,7 +36,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PairedExample:
     """An example as two models are compared by it."""
 
     key: str  # the same of every model
@@ -83,7 +83,7 @@ class Probe(Protocol):
     def as_line(self, record: Record) -> dict[str, Any]:
         """A record as --each writes it."""
 
-    def compared(self, records: list[Record]) -> list[Judged]:
+    def compared(self, records: list[Record]) -> list[PairedExample]:
         """What two models are compared by, example by example."""
 
 
@@ -198,16 +198,16 @@ def share(right: int, count: int) -> tuple[float, float]:
     return 100 * p, 100 * math.sqrt(p * (1 - p) / count)
 
 
-def ratio_error(sums: Any, counts: Any, seed: int = 0) -> float:
+def ratio_error(sums: Sequence[float], counts: Sequence[float], seed: int = 0) -> float:
     """The standard error of sum / count over all records, from records drawn again and again, with a seed."""
-    sums, counts = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
+    numerators, denominators = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
     if len(sums) < 2:
         return math.nan
     chance = np.random.default_rng(seed)
     drawn: NDArray[np.float64] = np.empty(DRAWS)
     for n in range(DRAWS):
         which = chance.integers(len(sums), size=len(sums))
-        drawn[n] = sums[which].sum() / counts[which].sum()
+        drawn[n] = numerators[which].sum() / denominators[which].sum()
     return float(drawn.std(ddof=1))
 
 

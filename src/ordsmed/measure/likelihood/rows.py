@@ -30,8 +30,8 @@ class AskedRows:
 
     starts: Ints  # [R + 1]
     ids: Ints
-    asked: Ints  # [R + 1]  where each row's places begin among all
-    places: Ints  # [P]  in their row
+    asked_starts: Ints  # [R + 1]  where each row's places begin among all
+    positions: Ints  # [P]  in their row
     targets: Ints  # [P]  what stands there
     read: Ints | None = None  # [P]  equal where their states have read the same; None: all are different
 
@@ -62,19 +62,19 @@ def answered(
     first, which = (
         np.unique(rows.read, return_index=True, return_inverse=True)[1:]
         if rows.read is not None
-        else (np.arange(len(rows.places)), np.arange(len(rows.places)))
+        else (np.arange(len(rows.positions)), np.arange(len(rows.positions)))
     )
-    wanted = np.full(len(rows.places), -1)
+    wanted = np.full(len(rows.positions), -1)
     wanted[first] = np.arange(len(first))
     kept: Tensor | None = None
     for chosen in alike(features.sizes, TOKENS.get(device.type, TOKENS["cpu"])):
-        counts = rows.asked[chosen + 1] - rows.asked[chosen]
-        entries = np.repeat(rows.asked[chosen], counts) + run(counts)
+        counts = rows.asked_starts[chosen + 1] - rows.asked_starts[chosen]
+        entries = np.repeat(rows.asked_starts[chosen], counts) + run(counts)
         first_reads = wanted[entries] >= 0
         even = len(set(features.sizes[chosen].tolist())) == 1
         batch = Packing(pad, alone=even).batch(features, chosen, chosen)
         assert batch.spans is not None
-        at = (np.repeat(batch.spans[:, 0].numpy(), counts) + rows.places[entries])[first_reads]
+        at = (np.repeat(batch.spans[:, 0].numpy(), counts) + rows.positions[entries])[first_reads]
         if not len(at):
             continue
         result = states(batch.to(device), torch.from_numpy(at).to(device))

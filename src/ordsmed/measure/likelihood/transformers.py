@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.data.batch import Batch
 from ordsmed.measure.likelihood.items import Ints, Item, Scores, split
 from ordsmed.measure.likelihood.rows import AskedRows, answered
 from ordsmed.nn.loss import token_logs
+from ordsmed.nn.model import TokenHead
 from ordsmed.weights.trained import Trained
 
 
@@ -32,7 +34,9 @@ class TransformerScorer:
     lead: Ints | None = None
     by_line = False
 
-    def __init__(self, trained: Trained, network: Any, head: Any, before: list[int], after: list[int]) -> None:
+    def __init__(
+        self, trained: Trained, network: nn.Module, head: TokenHead, before: list[int], after: list[int]
+    ) -> None:
         self.tokenizer, self.network, self.head = trained.tokenizer, network, head
         self.before, self.after = np.asarray(before, np.int64), np.asarray(after, np.int64)
         self.room = trained.settings.longest() - len(before) - len(after)
@@ -90,7 +94,9 @@ class Causal(TransformerScorer):
     way = "causal"
     chained = True
 
-    def __init__(self, trained: Trained, network: Any, head: Any, before: list[int], after: list[int]) -> None:
+    def __init__(
+        self, trained: Trained, network: nn.Module, head: TokenHead, before: list[int], after: list[int]
+    ) -> None:
         super().__init__(trained, network, head, before, after)
         self.room += 1  # the last token is not read
         self.first = 0 if before else 1
@@ -132,9 +138,9 @@ class Masked(TransformerScorer):
             counts += [len(scored) // len(shown)] * len(shown)
             positions.append(scored + len(self.before) - self.both)  # a hybrid fills a gap from the place before it
             targets.append(item.pieces[scored])
-        return replace(AskedRows.joined(ids, positions, targets), asked=np.cumsum([0, *counts]))
+        return replace(AskedRows.joined(ids, positions, targets), asked_starts=np.cumsum([0, *counts]))
 
-    def hidden(self, pieces: Ints) -> Any:
+    def hidden(self, pieces: Ints) -> NDArray[np.bool_]:
         """[N, N]: which tokens are hidden when one is asked about."""
         return np.eye(len(pieces), dtype=bool)
 
@@ -147,7 +153,7 @@ class WordAware(Masked):
 
     way = "word"
 
-    def hidden(self, pieces: Ints) -> Any:
+    def hidden(self, pieces: Ints) -> NDArray[np.bool_]:
         word = np.cumsum(~self.tokenizer.continues(pieces, blanks=True))
         return (word[:, None] == word) & np.triu(np.ones((len(pieces), len(pieces)), bool))
 

@@ -17,7 +17,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, Judged, Record, perplexity, ratio_error
+from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, perplexity, ratio_error
 
 LONGEST = 1_024  # tokens of a window where none is asked for, as GPT-2's
 
@@ -106,15 +106,16 @@ class WindowedProbe:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 
-    def compared(self, records: list[Record]) -> list[Judged]:
+    def compared(self, records: list[Record]) -> list[PairedExample]:
         """What two models of one tokenizer are compared by: windows of the same tokens."""
-        return judged_windows(records)
+        return paired_windows(records)
 
 
-def judged_windows(records: Sequence[Record]) -> list[Judged]:
+def paired_windows(records: Sequence[Record]) -> list[PairedExample]:
     """Windows by their numbers and how many tokens are scored in each."""
     return [
-        Judged(f"{number}:{row[-1]}", "", {"nats_per_token": row[-2]}, row[-1]) for number, row in enumerate(records)
+        PairedExample(f"{number}:{row[-1]}", "", {"nats_per_token": row[-2]}, row[-1])
+        for number, row in enumerate(records)
     ]
 
 

@@ -21,7 +21,7 @@ from ordsmed.measure.likelihood.probe import (
     TOGETHER,
     Example,
     Finding,
-    Judged,
+    PairedExample,
     Record,
     fits,
     paths_of,
@@ -106,9 +106,9 @@ class Cloze(Choice):
         errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * error}
         return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([sum(row[4:]) for row in records]))
 
-    def compared(self, records: list[Record]) -> list[Judged]:
+    def compared(self, records: list[Record]) -> list[PairedExample]:
         """What two models are compared by."""
-        return [Judged(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
+        return [PairedExample(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
 
     def as_line(self, record: Record) -> dict[str, Any]:
         file, _, line = record[0].rpartition(":")

@@ -385,6 +385,6 @@ def _note_scores(facts: dict[str, Any]) -> None:
         facts["notes"].append(f"no better than guessing: {worse}")
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """JSON as every reader takes it: what is no number is null."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

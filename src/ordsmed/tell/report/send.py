@@ -151,9 +151,10 @@ def _tagged(line: Mapping[str, Any]) -> dict[str, float]:
     return {tag: value for tag, raw in named if (value := _finite(raw)) is not None}
 
 
-def _finite(value: Any) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None
+def _finite(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _scores(run: Mapping[str, Any]) -> dict[str, float]:

@@ -220,7 +220,7 @@ def _paths(row: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield (name,)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return table.digits(value) if isinstance(value, int | float) else cut(str(value))

@@ -48,7 +48,7 @@ class Cells:
 
     def at(self, path: Path, show: Callable[[Any], str]) -> ReportCell:
         """The value at a path, shown; empty where there is none."""
-        value: Any = self.report
+        value: object = self.report
         for part in path:
             if isinstance(value, Mapping):
                 value = value.get(part)
@@ -110,7 +110,7 @@ def few(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def words(value: Any) -> str:
+def words(value: object) -> str:
     """A setting."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return cut(text)

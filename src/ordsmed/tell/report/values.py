@@ -16,7 +16,7 @@ from ordsmed.base.say import say
 LARGEST = 1e300  # of numbers that are taken for some
 
 
-def clean(value: Any) -> Any:
+def clean(value: object) -> Any:
     """As it is, but for what no JSON holds: numbers that are none or endless are null, half characters are `?`."""
     if isinstance(value, Mapping):
         return {written(str(key)): clean(inner) for key, inner in value.items()}

@@ -22,7 +22,7 @@ from ordsmed.base.screen import table
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, built
 from ordsmed.learn.task import packing
-from ordsmed.nn.model import TASK_CLASSES
+from ordsmed.nn.model import TASK_CLASSES, ModelSettings
 from ordsmed.train.mesh.layout import Layout
 
 WIDE = 120  # columns of a page
@@ -156,11 +156,11 @@ def _listed(names: Sequence[str]) -> Cell:
     return Cell(bool(names), detail=", ".join(names))
 
 
-def _small(family: str, **changes: Any) -> Any:
+def _small(family: str, **changes: bool) -> ModelSettings:
     return dataclasses.replace(menu.load("models", family)().smaller(WIDTH, LAYERS), **changes)
 
 
-def _both(family: str) -> Iterator[tuple[str, Any]]:
+def _both(family: str) -> Iterator[tuple[str, ModelSettings]]:
     """A family's settings as they are, then with the other choice of what a token sees, if it has one."""
     usual = _small(family)
     yield "", usual
@@ -168,7 +168,7 @@ def _both(family: str) -> Iterator[tuple[str, Any]]:
         yield f"causal = {str(not seen).lower()}", _small(family, causal=not seen)
 
 
-def _tried(family: str, attempt: Callable[[Any], object]) -> Cell:
+def _tried(family: str, attempt: Callable[[ModelSettings], object]) -> Cell:
     """What is refused is told as the usual settings are refused."""
     reason = ""
     for needs, network in _both(family):
@@ -189,7 +189,7 @@ def _task(kind: str, family: str) -> Cell:
     return _tried(family, lambda network: _built("tasks", kind, network))
 
 
-def _built(name: str, kind: str, network: Any) -> Objective:
+def _built(name: str, kind: str, network: ModelSettings) -> Objective:
     settings = menu.load(name, kind)()
     if hasattr(settings, "labels"):  # which data tell otherwise
         settings = dataclasses.replace(settings, labels=("one", "other"))
@@ -200,7 +200,7 @@ def _built(name: str, kind: str, network: Any) -> Objective:
 def _optimizer(kind: str, family: str) -> Cell:
     """Over the parameters of the network."""
 
-    def attempt(network: Any) -> None:
+    def attempt(network: ModelSettings) -> None:
         menu.load("optimizers", kind)().build(groups(network.build(WIDTH)))
 
     return _tried(family, attempt)

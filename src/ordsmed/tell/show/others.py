@@ -7,7 +7,7 @@ google/electra-base-discriminator -> where the table of names leads -> the same
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, taken_over, weights
 from ordsmed.weights.foreign import Format
@@ -87,17 +88,17 @@ def _hugging_face(form: Any, place: Path) -> list[str]:
     return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]
 
 
-def _network(model: Any, learned: Any) -> list[str]:
+def _network(model: ModelSettings, learned: object) -> list[str]:
     """The settings of a network as an import writes them, and what it learned."""
     written = settings.lines({"model": settings.plain(model)})
     return [*filter(None, written), f"learned: {kind_of(learned)}" if learned else "a network without heads"]
 
 
-def _sizes(shapes: Any, tokenizer: Any) -> list[str]:
+def _sizes(shapes: Iterable[Sequence[int]], tokenizer: object) -> list[str]:
     return [many(sum(map(math.prod, shapes)), "number"), _pieces(tokenizer)]
 
 
-def _pieces(tokenizer: Any) -> str:
+def _pieces(tokenizer: object) -> str:
     if not isinstance(tokenizer, Tokenizer):
         return f"tokenizer: {type(tokenizer).__name__}"
     return f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}"

@@ -22,7 +22,7 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.learn.phases import Stretch, locate, total
-from ordsmed.measure.bench.bench import Bench
+from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
 from ordsmed.tell.show import others, state
 from ordsmed.train import request
@@ -98,7 +98,7 @@ def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequ
     return [f"{name}: {recipe.verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
-def _settings(recipe: Any, words: Sequence[str], defaults: bool) -> list[str]:
+def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]:
     """What the recipe says, and how the rest of its settings is seen."""
     if defaults:
         return _indent(settings.lines(settings.plain(recipe)))
@@ -231,7 +231,7 @@ def _trials(recipe: Finetuning, name: str) -> list[str]:
     return trials.describe(grid.plan(recipe, request.folder_of(recipe, name), name))
 
 
-def _origin(encoded: Any, document: int) -> str:
+def _origin(encoded: Encoded, document: int) -> str:
     """Where a document of a store stands in the corpus it was encoded from, if that still stands."""
     try:
         with run.at_home(encoded.folder) as home:
@@ -241,7 +241,7 @@ def _origin(encoded: Any, document: int) -> str:
         return ""
 
 
-def _said(value: Any) -> str:
+def _said(value: object) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -217,7 +217,7 @@ def _times(status: Mapping[str, Any]) -> Sequence[str]:
     return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{spent}"]
 
 
-def _facts(key: str, value: Any) -> list[str]:
+def _facts(key: str, value: object) -> list[str]:
     """A key of a status with what it holds; of a list of tables a line each; nothing of what is empty."""
     if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
         return [line for entry in value for line in _facts(key, entry)]
@@ -225,7 +225,7 @@ def _facts(key: str, value: Any) -> list[str]:
     return [f"  {key.replace('_', ' ')}: {words}"] if words else []
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     if isinstance(value, Mapping):
         parts = ((key, _in_words(inner)) for key, inner in value.items() if key not in INNER)
         return ", ".join(f"{key.replace('_', ' ')} {words}" for key, words in parts if words)
