@@ -37,9 +37,9 @@ class Stored:
 
 def write(path: Path, tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -> None:
     """Write this rank's boxes."""
-    told = {name: [list(boxes[name].shape), list(boxes[name].start)] for name in tensors}
+    header = {name: [list(boxes[name].shape), list(boxes[name].start)] for name in tensors}
     spread = any(boxes[name].shape != tuple(tensor.shape) for name, tensor in tensors.items())
-    weights.write(path, tensors, **({"boxes": json.dumps(told)} if spread else {}))
+    weights.write(path, tensors, **({"boxes": json.dumps(header)} if spread else {}))
 
 
 class Boxes:
@@ -50,10 +50,10 @@ class Boxes:
         self.opened = {path: _opened(path) for path in sorted(folder.glob(f"{kind}*.safetensors"))}
         self.stored: dict[str, list[Stored]] = {}
         for path, file in self.opened.items():
-            told = _header(path, file)
+            header = _header(path, file)
             for name in file.keys():  # noqa: SIM118 (safetensors' file is no mapping)
                 size = tuple(file.get_slice(name).get_shape())
-                shape, start = (tuple(x) for x in told.get(name, [size, (0,) * len(size)]))
+                shape, start = (tuple(x) for x in header.get(name, [size, (0,) * len(size)]))
                 self.stored.setdefault(name, []).append(Stored(path, Box(shape, start, size)))
         if not self.opened:  # of moments there may be none yet
             raise DataError(folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
@@ -74,9 +74,9 @@ class Boxes:
         out = torch.zeros(wanted.size, dtype=dtype) if over is None else over.detach().to("cpu", dtype, copy=True)
         for stored in self.stored[name]:
             if overlap := _overlap(stored.box, wanted):
-                theirs, ours = overlap
-                out[ours] = self.opened[stored.file].get_slice(name)[theirs]
-                filled += out[ours].numel()
+                source, target = overlap
+                out[target] = self.opened[stored.file].get_slice(name)[source]
+                filled += out[target].numel()
         if filled != _inside(wanted, shape):
             raise DataError(self.folder, f"{name} is not whole: {filled} numbers of {_inside(wanted, shape)}")
         return out
@@ -99,8 +99,8 @@ def read_whole(folder: Path, kind: str = snapshots.KINDS[0]) -> dict[str, Tensor
 def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
     """Where the boxes of a file lie, by its header."""
     try:
-        told = json.loads((file.metadata() or {}).get("boxes", "{}"))
-        return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in told.items()}
+        header = json.loads((file.metadata() or {}).get("boxes", "{}"))
+        return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in header.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(path, f"boxes: {error}", "of each tensor the whole's shape and where the box lies") from None
 
@@ -116,14 +116,14 @@ def _opened(path: Path) -> Any:
 
 def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
     """What two boxes share, as seen from each; None: nothing."""
-    theirs, ours = [], []
+    source, target = [], []
     for a, n, b, m in zip(stored.start, stored.size, wanted.start, wanted.size, strict=True):
         low, high = max(a, b), min(a + n, b + m)
         if low >= high:
             return None
-        theirs.append(slice(low - a, high - a))
-        ours.append(slice(low - b, high - b))
-    return tuple(theirs), tuple(ours)
+        source.append(slice(low - a, high - a))
+        target.append(slice(low - b, high - b))
+    return tuple(source), tuple(target)
 
 
 def _inside(wanted: Box, shape: tuple[int, ...]) -> int:

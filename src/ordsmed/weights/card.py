@@ -73,9 +73,9 @@ def _front(trained: Trained, pipeline: str, data: list[Table], licence: str | No
 
 def _what(trained: Trained, does: str) -> str:
     count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
-    others = [name for name in trained.objective.networks() if name]
-    if others:
-        does += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
+    extra = [name for name in trained.objective.networks() if name]
+    if extra:
+        does += f"; next to it the {extra[0]} that it learned with, in the folder `{extra[0]}`"
     tokenizer, longest = trained.tokenizer, getattr(trained.learned, "length", trained.settings.longest())
     takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
     if trained.settings.capabilities.state:
@@ -103,8 +103,8 @@ def _data_section(data: list[Table]) -> str:
 
 
 def _settings_section(trained: Trained) -> str:
-    own = settings.plain(trained.settings)
-    text = "## Settings\n\n" + _table(["network", ""], [[k, v] for k, v in own.items()])
+    table = settings.plain(trained.settings)
+    text = "## Settings\n\n" + _table(["network", ""], [[k, v] for k, v in table.items()])
     if _fine_tuned(trained):
         learned = settings.plain(trained.learned)
         chosen = {k: v for k, v in learned.items() if k not in ("kind", "train", "dev", "top", "labels") and v != ""}
@@ -141,8 +141,8 @@ def _training(trained: Trained) -> str:
 
 def _probed(trained: Trained) -> str:
     """What probes found of it, and of no other step."""
-    results = [one for one in probed.read(trained.folder / probed.SCORES) if one.get("step") == trained.step]
-    cells = [row[1:] for one in results for row in probed.rows(one)]
+    results = [result for result in probed.read(trained.folder / probed.SCORES) if result.get("step") == trained.step]
+    cells = [row[1:] for result in results for row in probed.rows(result)]
     return "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
 
 
@@ -171,8 +171,8 @@ def _scores(trained: Trained) -> str:
     return "## Scores\n\n" + _table(head, rows)
 
 
-def _called(name: str, what: str, terms: list[str]) -> str:
-    return what if terms == [name] else f"{name}: {what}"
+def _called(name: str, unit: str, terms: list[str]) -> str:
+    return unit if terms == [name] else f"{name}: {unit}"
 
 
 def _measure(trained: Trained, name: str, value: Any) -> str:
@@ -189,8 +189,8 @@ def _guessed(trained: Trained, facts: Table) -> Table:
     if "unigram" not in noted:
         return {}
     right = noted.get("guessing", {}).get(f"{guesses}_right", noted.get("guessing", {}).get("forward_right"))
-    found = trained.objective.guessing(facts, noted["unigram"], math.nan if right is None else right)
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    guess = trained.objective.guessing(facts, noted["unigram"], math.nan if right is None else right)
+    return {name: value for name, value in guess.items() if not math.isnan(value)}
 
 
 def _score_table(trained: Trained) -> Table:
@@ -245,9 +245,9 @@ def _data(trained: Trained) -> list[Table]:
 def _splits(trained: Trained) -> list[Table]:
     """The files that a task was learned from and judged by."""
     kept = trained.folder / "data.json"
-    found = files.read_table(kept) if kept.exists() else {}
+    table = files.read_table(kept) if kept.exists() else {}
     return [
-        {**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))} for paths, facts in found.items()
+        {**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))} for paths, facts in table.items()
     ]
 
 

@@ -93,9 +93,9 @@ def _card(trained: Trained, name: str, licence: str | None) -> str:
     try:
         return card.write(trained, name, licence)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        found = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
+        problem = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
         remedy = "put them away: the model card does without them"
-        raise DataError(trained.folder, found, "what a run leaves", remedy) from error
+        raise DataError(trained.folder, problem, "what a run leaves", remedy) from error
 
 
 def _say_left(trained: Trained) -> None:
@@ -110,20 +110,20 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
     usual = "last" if trained.causal else "first"
     heads = " ".join(role for role in task.networks()[""].modules if role not in ("model", "top"))
     if trained.settings.capabilities.state:
-        found = "is an ELMo with the head of a task: its files have no place for one"
+        problem = "is an ELMo with the head of a task: its files have no place for one"
     elif task.top is not None:
-        found = "has a mix of layers or an LSTM under its head (task.top): no class of transformers has"
+        problem = "has a mix of layers or an LSTM under its head (task.top): no class of transformers has"
     elif trained.settings.model_type and not trained.settings.architectures:
-        found = f"is a {trained.kind} whose tokens see both sides: no class of transformers is"
+        problem = f"is a {trained.kind} whose tokens see both sides: no class of transformers is"
     elif heads not in trained.settings.architectures:
-        found = f"has a {heads} head: no class of transformers has"
+        problem = f"has a {heads} head: no class of transformers has"
     elif getattr(task, "pool", usual) != usual:
-        found = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
+        problem = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
     else:
         return
     verbs = "`ordsmed predict` and `evaluate`"
     verbs += "".join(f", and `{verb}`," for verb in getattr(trained.learned, "VERBS", ()))
-    raise RecipeError(path, found, "", f"{verbs} open it as it is")
+    raise RecipeError(path, problem, "", f"{verbs} open it as it is")
 
 
 def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
@@ -148,11 +148,11 @@ def format_of(trained: Trained) -> Format:
     if kind == FORMAT:
         heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
     if kind not in entries("formats") or (heads and heads not in trained.settings.architectures):
-        found = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"
+        problem = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"
         remedy = (
             f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it; docs/add-a.md: `architectures`"
         )
-        raise RecipeError(trained.folder, found, "", remedy)
+        raise RecipeError(trained.folder, problem, "", remedy)
     form: Format = load("formats", kind)()
     return form
 

@@ -116,7 +116,7 @@ def settings(folder: Path) -> Any:
     config, place = read_config(folder), folder / "config.json"
     kind = config.get("model_type", "")
     choices = {name: menu.load("models", name) for name in menu.entries("models")}
-    families = {called: name for name, own in choices.items() for called in (own.model_type, *own.other_types)}
+    families = {called: name for name, choice in choices.items() for called in (choice.model_type, *choice.other_types)}
     if not isinstance(kind, str) or kind not in families:
         raise DataError(place, f"model_type: found {short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
     settings = meant(families[kind], config, place)
@@ -143,7 +143,7 @@ def meant(family: str, config: dict[str, Any], place: Path) -> Any:
 def _affordable(family: Any, folder: Path, place: Path) -> None:
     """Refuse sizes that the weights beside them cannot have, before anything of such a size is made."""
     try:
-        held = sum(path.stat().st_size for path in weights.foreign_files(folder))
+        size_in_bytes = sum(path.stat().st_size for path in weights.foreign_files(folder))
     except DataError:  # said by who reads them
         return
     layers, width, positions = family.layers, family.width, getattr(family, "positions", None)
@@ -152,12 +152,12 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
     names = getattr(family.smaller(64, 1), "names", None)  # a family of somebody's own may have none elsewhere
     if positions and names and "model.places.weight" in names().table:
         rows += positions
-    if layers * width * max(width, inner) + rows * embedded > held:
+    if layers * width * max(width, inner) + rows * embedded > size_in_bytes:
         weights.foreign_names(folder)  # files that were cut off are told as such
         places = f", and {positions} positions" if positions else ""
         problem = f"tells of {layers} layers of width {width}, {inner} inside{places}"
         remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
-        raise DataError(place, problem, f"a network that fits {held:,} bytes of weights", remedy)
+        raise DataError(place, problem, f"a network that fits {size_in_bytes:,} bytes of weights", remedy)
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> bool:
@@ -192,11 +192,11 @@ def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
 
     Returns the names of what keeps its fresh weights.
     """
-    own, begins = network.tensors(), network.settings.begins
+    tensors, begins = network.tensors(), network.settings.begins
     if is_imported(folder):
-        return weights.adopt(own, weights.read(folder / WEIGHTS), begins, folder)
-    wanted = weights.beginnings(own, begins).values()
-    return weights.adopt(own, _read(wanted, network.settings, folder, tokenizer, heads=False), begins, folder)
+        return weights.adopt(tensors, weights.read(folder / WEIGHTS), begins, folder)
+    wanted = weights.beginnings(tensors, begins).values()
+    return weights.adopt(tensors, _read(wanted, network.settings, folder, tokenizer, heads=False), begins, folder)
 
 
 def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
@@ -216,8 +216,8 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
 
 def task_with(role: str, labels: tuple[str, ...], number: bool, longest: int) -> tuple[str, dict[str, Any]]:
     """The task whose head it is, by its name, and its settings as far as they are told or its network asks for them."""
-    asked = ((kind, menu.load("tasks", kind).of_others(role, labels, number)) for kind in menu.entries("tasks"))
-    kind, table = next((kind, table) for kind, table in asked if table is not None)
+    tasks = ((kind, menu.load("tasks", kind).of_others(role, labels, number)) for kind in menu.entries("tasks"))
+    kind, table = next((kind, table) for kind, table in tasks if table is not None)
     return kind, {"length": min(menu.load("tasks", kind).length, longest), **table}
 
 
@@ -247,20 +247,20 @@ def beside(folder: Path, name: str) -> Path:
 
 def _lacks_heads(network: Any, folder: Path) -> bool:
     """Does a Hugging Face folder hold nothing of one of a network's heads? As AutoModel saves it, and other classes."""
-    table, held = network.settings.names().table, weights.foreign_names(folder)
+    table, stored = network.settings.names().table, weights.foreign_names(folder)
     heads: dict[str, set[str]] = {}
     for name in network.tensors():
         heads.setdefault(name.partition(".")[0], set()).add(str(table[name]))
-    return any(held.isdisjoint(theirs) for head, theirs in heads.items() if head != "model")
+    return any(stored.isdisjoint(hf_names) for head, hf_names in heads.items() if head != "model")
 
 
 def _fill_own(objective: Any, folder: Path) -> None:
     """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
-    own, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
-    roles, held = ({name.partition(".")[0] for name in names} for names in (own, stored))
-    lacks, more = roles - held - {"model"}, held - roles - {"model"}
-    asked = {k: v for k, v in own.items() if k.partition(".")[0] not in lacks}
-    weights.fill(asked, {k: v for k, v in stored.items() if k.partition(".")[0] not in more}, folder)
+    tensors, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
+    roles, stored_roles = ({name.partition(".")[0] for name in names} for names in (tensors, stored))
+    lacks, more = roles - stored_roles - {"model"}, stored_roles - roles - {"model"}
+    wanted = {k: v for k, v in tensors.items() if k.partition(".")[0] not in lacks}
+    weights.fill(wanted, {k: v for k, v in stored.items() if k.partition(".")[0] not in more}, folder)
     if more:
         say(f"{folder}: left out, being of heads that are not asked for: {', '.join(sorted(more))}")
     for role in sorted(lacks):
@@ -279,25 +279,25 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
         )
     if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
         family = dataclasses.replace(family, causal=settings(folder).causal)
-    ours = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
+    tensors = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
     for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows behind the vocabulary are padding
-        if name in ours:
-            ours[name] = ours[name][: tokenizer.vocabulary].contiguous()
+        if name in tensors:
+            tensors[name] = tensors[name][: tokenizer.vocabulary].contiguous()
     if rows != tokenizer.vocabulary:
         say(f"{folder}: {rows - tokenizer.vocabulary} rows behind the vocabulary are padding, and left out")
-    return ours
+    return tensors
 
 
 def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *, heads: bool) -> None:
-    own = network.tensors()
-    ours = _read(own, network.settings, folder, tokenizer, heads=heads)
-    weights.compare(ours, own, folder)
-    apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
+    tensors = network.tensors()
+    from_file = _read(tensors, network.settings, folder, tokenizer, heads=heads)
+    weights.compare(from_file, tensors, folder)
+    apart = [name for name, tensor in tensors.items() if id(tensor) in filled and not tensor.equal(from_file[name])]
     if apart:
         problem = f"its {apart[0]} is not that of the network it shares it with"
         raise DataError(folder, problem, "two networks that learned together", 'or `share = "none"` in [objective]')
-    weights.fill(own, ours, folder)
-    filled.update((id(tensor), name) for name, tensor in own.items())
+    weights.fill(tensors, from_file, folder)
+    filled.update((id(tensor), name) for name, tensor in tensors.items())
 
 
 def _holds(rows: int, vocabulary: int) -> bool:

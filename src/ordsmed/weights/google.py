@@ -57,17 +57,17 @@ BESIDE = (
 OWN_POOLER = "next_sentence..pooler_dense/"  # which learned; that of the encoder did not
 
 
-def of_scopes(held: Held) -> Held:
+def of_scopes(tensors: Held) -> Held:
     """A BERT of TensorFlow 2's code under TensorFlow 1's names; what else an object graph has is left out."""
-    if not any(name.endswith(VALUE) for name in held):
-        return held
-    learned = any(name.startswith(OWN_POOLER) for name in held)
-    named = {name: new for name in held if (new := _scope(name, learned=learned))}
-    held = held.renamed(named.get)
-    shapes = {name: _whole(name, shape) for name, shape in held.shapes.items()}
+    if not any(name.endswith(VALUE) for name in tensors):
+        return tensors
+    learned = any(name.startswith(OWN_POOLER) for name in tensors)
+    named = {name: new for name in tensors if (new := _scope(name, learned=learned))}
+    tensors = tensors.renamed(named.get)
+    shapes = {name: _whole(name, shape) for name, shape in tensors.shapes.items()}
 
     def read(name: str) -> Tensor:
-        tensor = held[name]
+        tensor = tensors[name]
         return tensor.T if _is_turned(name) else tensor.reshape(shapes[name])
 
     return Held(shapes, read)
@@ -112,9 +112,9 @@ def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def without_slots(held: Held) -> Held:
+def without_slots(tensors: Held) -> Held:
     """Without what an optimizer keeps, and the step."""
-    return held.renamed(lambda name: None if SLOTS.search(name) else name)
+    return tensors.renamed(lambda name: None if SLOTS.search(name) else name)
 
 
 def spelled(_: str, name: str) -> tuple[str, Lies]:

@@ -24,9 +24,9 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
             raise RecipeError(f"`{word}`", "changes no setting of the model, nor of what it learned", wanted)
     check(target, place, anew=anew)
     form = taken_over.recognised(place)
-    found = form.read(place, overrides)
-    taken_over.write(found, target, place, form)
+    imported = form.read(place, overrides)
+    taken_over.write(imported, target, place, form)
     size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
-    kind = kind_of(found.networks.model)
+    kind = kind_of(imported.networks.model)
     line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
     return [line, f"next: {command('embed', target)} in.txt out.npz"]

@@ -90,8 +90,8 @@ class Origin:
     @contextlib.contextmanager
     def at_home(self) -> Iterator[Origin]:
         """Itself by its name from where it was made, standing there: the paths in it lead where they did."""
-        with run.at_home(self.folder) as own:
-            yield replace(self, folder=Path(own))
+        with run.at_home(self.folder) as folder:
+            yield replace(self, folder=Path(folder))
 
     def recipe(self) -> dict[str, Any]:
         """That of a run, as a table."""
@@ -162,9 +162,9 @@ class Origin:
             return WeightsSource(self.folder / "weights", last)
         stored = snapshots.steps(place)
         if step is not None and step not in stored:
-            held = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
+            steps_text = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
             lacks = f"found {step}, which {self.folder} does not keep"
-            raise RecipeError("--step", lacks, f"one of {held}" if held else "")
+            raise RecipeError("--step", lacks, f"one of {steps_text}" if steps_text else "")
         if step is not None:
             path = snapshots.path_of(place, step)
             wrong = snapshots.damage(path, (KIND,))
@@ -185,9 +185,9 @@ class Origin:
         with self.at_home() as here:
             recipe = here.recipe()
         states = {"stopped": "it was stopped", "failed": "it failed"}
-        why = states.get(str(self.status.get("state")), "it is still at work, or was killed")
+        reason = states.get(str(self.status.get("state")), "it is still at work, or was killed")
         again = command(self.status["verb"], self.folder)
-        return f"{self.folder}: step {stored[-1]:,} of {planned(recipe):,}: {why}; `{again}` goes on to its end"
+        return f"{self.folder}: step {stored[-1]:,} of {planned(recipe):,}: {reason}; `{again}` goes on to its end"
 
     def load_into(self, objective: Any, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
         """Put its weights into networks that go on with what they learned; the checkpoint they stood in, if any did.
@@ -203,9 +203,9 @@ class Origin:
         newest = snapshots.latest(self.folder / "checkpoints", place=self.folder)
         if newest is None:
             raise RecipeError("init", f"{self.name} has no checkpoint", "a run that saved one")
-        theirs = newest[1]["tokenizer"]
-        if theirs != tokenizer.fingerprint:
-            raise RecipeError("init", f"{self.name} was trained with tokenizer {theirs}", tokenizer.fingerprint,
+        fingerprint = newest[1]["tokenizer"]
+        if fingerprint != tokenizer.fingerprint:
+            raise RecipeError("init", f"{self.name} was trained with tokenizer {fingerprint}", tokenizer.fingerprint,
                               f"use data encoded with its tokenizer, or {MOVE}")  # fmt: skip
         weights.load_into(objective, boxes.read_weights(newest[0]), newest[0])
         return newest
@@ -239,23 +239,25 @@ def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> Recip
     """A name that leads to no model."""
     if kind is FolderKind.FOREIGN:
         taken_over.refuse_unknown(place)
-        what, remedy = "neither a run nor a model of a known format", ""
+        problem, remedy = "neither a run nor a model of a known format", ""
     elif kind.made:
-        what, remedy = f"the folder of a `{read_status(place).get('verb')}`", ""
+        problem, remedy = f"the folder of a `{read_status(place).get('verb')}`", ""
     else:
-        what, remedy = kind.value, hub.remedy(name)
+        problem, remedy = kind.value, hub.remedy(name)
     if key:
-        return RecipeError(key, f"found {name}, {what}", f"{WANTED}, or a name that leads to one", remedy)
-    return RecipeError(name, what if kind is FolderKind.ABSENT else f"is {what}", WANTED, remedy)
+        return RecipeError(key, f"found {name}, {problem}", f"{WANTED}, or a name that leads to one", remedy)
+    return RecipeError(name, problem if kind is FolderKind.ABSENT else f"is {problem}", WANTED, remedy)
 
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
     """Refuse a folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
     if not any((folder / name).exists() for name in NUMBERED):
         return
-    theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
-    ours = tokenizer.pipeline.get_vocab(with_added_tokens=True)
-    other = sorted(piece for piece in ours.keys() | theirs.keys() if ours.get(piece) != theirs.get(piece))
-    if other:
-        found = f"{folder} numbers {len(other)} pieces otherwise than the data, `{other[0]}` among them"
-        raise RecipeError("init", found, "the same vocabulary", f'encode with `tokenizer = "{folder}"`, or {MOVE}')
+    stored_pieces = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
+    pieces = tokenizer.pipeline.get_vocab(with_added_tokens=True)
+    differing = sorted(
+        piece for piece in pieces.keys() | stored_pieces.keys() if pieces.get(piece) != stored_pieces.get(piece)
+    )
+    if differing:
+        problem = f"{folder} numbers {len(differing)} pieces otherwise than the data, `{differing[0]}` among them"
+        raise RecipeError("init", problem, "the same vocabulary", f'encode with `tokenizer = "{folder}"`, or {MOVE}')

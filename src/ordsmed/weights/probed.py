@@ -79,7 +79,7 @@ def rows(result: dict[str, Any]) -> list[list[str]]:
 def lines(folder: Path) -> list[str]:
     """A line a probe, files and step: its scores beside their errors and guessing."""
     written = []
-    for result in sorted(read(folder / SCORES), key=lambda one: (one["probe"], one["files"], one["step"] or 0)):
+    for result in sorted(read(folder / SCORES), key=lambda row: (row["probe"], row["files"], row["step"] or 0)):
         cells = rows(result)
         scores = ", ".join(
             f"{name} {value}" + (f" ± {error}" if error else "") + (f" (guessing {guess})" if guess else "")

@@ -56,7 +56,9 @@ class Held(Mapping[str, Tensor]):
 
     def also(self, new: str, name: str) -> Held:
         """One of them under a second name."""
-        return Held({**self.shapes, new: self.shapes[name]}, lambda one: self.read(name if one == new else one))
+        return Held(
+            {**self.shapes, new: self.shapes[name]}, lambda wanted: self.read(name if wanted == new else wanted)
+        )
 
 
 @dataclass(frozen=True)
@@ -88,19 +90,19 @@ def places(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Co
     known: dict[int, Counterpart] = {}
     for inner, network in objective.networks().items():
         names = network.settings.names()
-        for own, tensor in network.tensors().items():
+        for key, tensor in network.tensors().items():
             if alike:
-                known.setdefault(id(tensor), Counterpart((spell(inner, own)[0],), "alike", own, None))
+                known.setdefault(id(tensor), Counterpart((spell(inner, key)[0],), "alike", key, None))
                 continue
-            parts = names.table[own]
+            parts = names.table[key]
             spelled = [spell(inner, part) for part in ((parts,) if isinstance(parts, str) else parts)]
-            place = Counterpart(tuple(name for name, _ in spelled), spelled[0][1], own, names)
+            place = Counterpart(tuple(name for name, _ in spelled), spelled[0][1], key, names)
             known.setdefault(id(tensor), place)
     return {name: known[id(tensor)] for name, tensor in own_tensors(objective).items()}
 
 
 def taken(
-    networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object, *, alike: bool = False, only: str = ""
+    networks: Any, tokenizer: Any, stored: Held, spell: Spell, place: object, *, alike: bool = False, only: str = ""
 ) -> Held:
     """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read.
 
@@ -108,45 +110,47 @@ def taken(
     """
     with torch.device("meta"):
         objective = networks.learned.build(networks.model, tokenizer)
-    own = {name: tensor for name, tensor in own_tensors(objective).items() if re.match(only, name)}
+    tensors = {name: tensor for name, tensor in own_tensors(objective).items() if re.match(only, name)}
     at, rows = places(objective, spell, alike=alike), tokenizer.vocabulary
-    at = {name: one for name, one in at.items() if name in own}
-    wanted = {name: shape for ours, one in at.items() for name, shape in _shapes(one, own[ours]).items()}
-    padded = {name for one in at.values() if one.own in ROWS for name in one.theirs}
-    fitting(held, wanted, padded, place)
+    at = {name: counterpart for name, counterpart in at.items() if name in tensors}
+    wanted = {
+        name: shape for key, counterpart in at.items() for name, shape in _shapes(counterpart, tensors[key]).items()
+    }
+    padded = {name for counterpart in at.values() if counterpart.own in ROWS for name in counterpart.theirs}
+    fitting(stored, wanted, padded, place)
 
-    def read(ours: str) -> Tensor:
-        one = at[ours]
-        parts = [held[name][:rows] if name in padded else held[name] for name in one.theirs]
-        weights.check_numbers(dict(zip(one.theirs, parts, strict=True)), place)
-        return one.take(parts).to(torch.float32).contiguous()
+    def read(key: str) -> Tensor:
+        counterpart = at[key]
+        parts = [stored[name][:rows] if name in padded else stored[name] for name in counterpart.theirs]
+        weights.check_numbers(dict(zip(counterpart.theirs, parts, strict=True)), place)
+        return counterpart.take(parts).to(torch.float32).contiguous()
 
-    return Held({name: tuple(tensor.shape) for name, tensor in own.items()}, read)
+    return Held({name: tuple(tensor.shape) for name, tensor in tensors.items()}, read)
 
 
 def given(
     objective: Any, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors of ours as theirs, one after the other; `instead`: what stands for some, by our names."""
-    own, names = {**own_tensors(objective), **instead}, set[str]()
-    for ours, one in places(objective, spell, alike=alike).items():
-        for name, part in one.give(own[ours].detach().to(torch.float32)).items():
+    tensors, names = {**own_tensors(objective), **instead}, set[str]()
+    for key, counterpart in places(objective, spell, alike=alike).items():
+        for name, part in counterpart.give(tensors[key].detach().to(torch.float32)).items():
             assert name not in names, name
             names.add(name)
             yield name, part.contiguous()
 
 
-def fitting(held: Held, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
+def fitting(stored: Held, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
     """Refuse tensors that are not those of a network: what was recognized, what is missing, what is left over."""
     padded = set(padded)
-    missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in held]
-    left = [f"{name} {list(held.shapes[name])}" for name in held if name not in wanted]
-    both = {name: (held.shapes[name], shape) for name, shape in wanted.items() if name in held}
+    missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in stored]
+    left = [f"{name} {list(stored.shapes[name])}" for name in stored if name not in wanted]
+    both = {name: (stored.shapes[name], shape) for name, shape in wanted.items() if name in stored}
     unlike = [name for name, shapes in both.items() if not _fits(*shapes, name in padded)]
-    other = [f"{name} {list(both[name][0])}, not {list(both[name][1])}" for name in unlike]
-    if missing or left or other:
-        parts = {"missing": missing, "left over": left, "of another shape": other}
-        lines = "; ".join(f"{what} {weights.some(names)}" for what, names in parts.items() if names)
+    unlike_shapes = [f"{name} {list(both[name][0])}, not {list(both[name][1])}" for name in unlike]
+    if missing or left or unlike_shapes:
+        parts = {"missing": missing, "left over": left, "of another shape": unlike_shapes}
+        lines = "; ".join(f"{problem} {weights.some(names)}" for problem, names in parts.items() if names)
         wrong = f"holds {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
         remedy = "`model.KEY=VALUE` behind the folder of an import mends a size"
         if not missing and not left and padded.issuperset(unlike):
@@ -154,29 +158,29 @@ def fitting(held: Held, wanted: Mapping[str, Shape], padded: Iterable[str], plac
         raise DataError(place, wrong, "all of them and no others", remedy)
 
 
-def rows_behind(held: Held, name: str, tokenizer: Any, place: object) -> list[str]:
+def rows_behind(stored: Held, name: str, tokenizer: Any, place: object) -> list[str]:
     """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
-    rows = held.shapes[name][0] - tokenizer.vocabulary if name in held else 0
+    rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
     if rows > 0:
         return [f"{place}: {rows:,} rows behind the vocabulary are padding, and left out"]
     return []
 
 
-def layers(held: Iterable[str], pattern: str) -> int:
+def layers(names: Iterable[str], pattern: str) -> int:
     """How many layers there are, by names that count them: the highest number in this place, and one more."""
     before, _, after = pattern.partition("N")
-    own = (name[len(before) :].partition(after)[0] for name in held if name.startswith(before))
-    return max((int(number) + 1 for number in own if number.isdecimal()), default=0)
+    numbers = (name[len(before) :].partition(after)[0] for name in names if name.startswith(before))
+    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
 
 
-def _shapes(one: Counterpart, tensor: Tensor) -> dict[str, Shape]:
-    return {name: tuple(part.shape) for name, part in one.give(tensor).items()}
+def _shapes(counterpart: Counterpart, tensor: Tensor) -> dict[str, Shape]:
+    return {name: tuple(part.shape) for name, part in counterpart.give(tensor).items()}
 
 
-def _fits(found: Shape, shape: Shape, padded: bool) -> bool:
-    if found == shape:
+def _fits(stored: Shape, shape: Shape, padded: bool) -> bool:
+    if stored == shape:
         return True
-    return padded and found[1:] == shape[1:] and shape[0] < found[0] < shape[0] + PADDING and found[0] % 8 == 0
+    return padded and stored[1:] == shape[1:] and shape[0] < stored[0] < shape[0] + PADDING and stored[0] % 8 == 0
 
 
 def _laid(tensor: Tensor, lies: Lies, *, back: bool = False) -> Tensor:

@@ -21,7 +21,7 @@ def seen(trained: Trained) -> dict[str, int]:
     if not pretrained or not (trained.folder / "metrics.jsonl").exists():
         return {}
     tokens = sum(line.get("tokens", 0) for line in metrics(trained))
-    splits = [(one["share"], one.get("train", {})) for one in data_of(trained)]
+    splits = [(source["share"], source.get("train", {})) for source in data_of(trained)]
     if not all(split.get("words") and split.get("tokens") for _, split in splits):
         return {"tokens": tokens}
     words = tokens * sum(share * split["words"] / split["tokens"] for share, split in splits)

@@ -38,31 +38,31 @@ def once(place: Path, name: str | Path) -> Path | None:
     with run.locked(target):
         if not kind_of_folder(target).model:
             try:
-                found = form.read(place)
+                imported = form.read(place)
             except RecipeError as error:
                 if "model." not in error.remedy:
                     raise
                 by_hand = f"`{command('import', place, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
                 raise RecipeError(error.place, error.found, error.wanted, by_hand) from None
-            write(found, target, place, form)
+            write(imported, target, place, form)
             say(f"{name}: {kind_of(form)}, taken over into {target}")
     return target
 
 
-def write(found: Imported, target: Path, place: Path, form: Format) -> None:
+def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
     """A folder of ours, whole or not at all."""
     with files.making(target) as folder:
-        if found.bare:
-            load("formats", foreign.FORMAT)().write_bare(found, folder)
+        if imported.bare:
+            load("formats", foreign.FORMAT)().write_bare(imported, folder)
         else:
-            if isinstance(found.tensors, Held):
-                weights.write_each(folder / WEIGHTS, found.tensors.shapes, found.tensors)
+            if isinstance(imported.tensors, Held):
+                weights.write_each(folder / WEIGHTS, imported.tensors.shapes, imported.tensors)
             else:
-                weights.write(folder / WEIGHTS, found.tensors)
-            files.write_text(folder / SETTINGS, settings.write(found.networks))
-            found.tokenizer.save(folder / TOKENIZER)
-        files.write_text(folder / "README.md", _describe(found, target.name, place, kind_of(form)))
-    for note in found.notes:
+                weights.write(folder / WEIGHTS, imported.tensors)
+            files.write_text(folder / SETTINGS, settings.write(imported.networks))
+            imported.tokenizer.save(folder / TOKENIZER)
+        files.write_text(folder / "README.md", _describe(imported, target.name, place, kind_of(form)))
+    for note in imported.notes:
         say(note)
 
 
@@ -98,12 +98,12 @@ def refuse_unknown(place: Path) -> None:
 def _key(place: Path) -> str:
     """Of the files that stand there, by their names, sizes and times: another one where any is changed."""
     around = place if place.is_dir() else place.parent
-    own = [path for path in sorted(around.rglob("*")) if path.is_file()]
-    facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in own]
+    paths = [path for path in sorted(around.rglob("*")) if path.is_file()]
+    facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return hashlib.sha256(repr((LAYOUT, str(place.resolve()), facts)).encode()).hexdigest()[:12]
 
 
-def _describe(found: Imported, name: str, place: Path, form: str) -> str:
+def _describe(imported: Imported, name: str, place: Path, form: str) -> str:
     """What the folder says of itself to a person."""
     lines = [f"# {name}", f"Taken over by ordsmed {ordsmed.__version__} from `{place.name}` ({form})."]
-    return "\n\n".join([*lines, *found.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"
+    return "\n\n".join([*lines, *imported.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

@@ -137,17 +137,17 @@ def can_multiply(trained: Trained, precision: str, device: torch.device, tensor:
         return
     count, remedy = len(layers_of(trained.objective.model, "int8")), "use fp32 or bf16"
     if lacks := lacks_int8(device):
-        why, remedy = f"int8, which {lacks}", "use bf16" if device.type == "cuda" else remedy
+        problem, remedy = f"int8, which {lacks}", "use bf16" if device.type == "cuda" else remedy
     elif tensor > 1:
-        why = f"int8 with layers split over {tensor} processes"
+        problem = f"int8 with layers split over {tensor} processes"
     elif trained.settings.capabilities.state or not count:
-        why = f"int8, but {trained.folder} ({trained.kind}) is not made of blocks of linear layers"
+        problem = f"int8, but {trained.folder} ({trained.kind}) is not made of blocks of linear layers"
     else:
         tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-        beside = "; this CPU has AMX: bf16 is about as fast and nearer to fp32" if tiles else ""
-        say(f"--precision: {count} layers of the blocks multiply in 8 bits, all else in fp32{beside}")
+        hint = "; this CPU has AMX: bf16 is about as fast and nearer to fp32" if tiles else ""
+        say(f"--precision: {count} layers of the blocks multiply in 8 bits, all else in fp32{hint}")
         return
-    raise RecipeError("--precision", f"found {why}", "", remedy)
+    raise RecipeError("--precision", f"found {problem}", "", remedy)
 
 
 def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bool = False) -> Trained:
@@ -192,11 +192,11 @@ def _before_the_first_step(origin: Origin) -> Trained:
             begin(objective, start, networks.learned, networks.model, tokenizer, vocabulary, int(recipe.get("seed", 0)))
         except RecipeError as error:  # gone, or another one since: no recipe is at fault now
             raise DataError(f"{folder}: {error.place}", error.found, error.wanted, error.remedy) from None
-    found = weights.digest(own_tensors(objective))
-    if status.get("began_with") != found:
+    digest = weights.digest(own_tensors(objective))
+    if status.get("began_with") != digest:
         raise DataError(
             f"{folder}: step 0",
-            f"weights {found}",
+            f"weights {digest}",
             f"{status.get('began_with', 'none noted')}, with which it began",
             "they come again only with the same version of torch, the same seed and the same `init`",
         )
@@ -224,10 +224,10 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     return Trained(objective.eval(), tokenizer, model, folder, learned=learned, bare=not whole)
 
 
-def _task_as_left(folder: Path, found: WeightsSource, networks: Networks) -> Any:
+def _task_as_left(folder: Path, source: WeightsSource, networks: Networks) -> Any:
     """What it learned; of a finished fine-tuning with what was chosen on the dev set."""
     left = folder / "weights"
-    if networks.task is not None and found.folder == left:
+    if networks.task is not None and source.folder == left:
         return foreign.networks(left).learned
     return networks.learned
 

@@ -52,17 +52,17 @@ def begin(
     with torch.random.fork_rng(devices=[]):
         source = built(learned, network, _sized(tokenizer, old.vocabulary))
     origin.load_into(source, old)
-    held, own = own_tensors(source), own_tensors(objective)
+    stored, tensors = own_tensors(source), own_tensors(objective)
     tables = tables_of(learned, network, tokenizer)
-    fresh = {name: own[name].detach().clone() for name in tables}
+    fresh = {name: tensors[name].detach().clone() for name in tables}
     sizes = f"vocabulary: {old.vocabulary:,} pieces became {tokenizer.vocabulary:,}"
     if vocabulary == "fresh":
-        weights.fill(own, {**held, **fresh}, origin.folder)
+        weights.fill(tensors, {**stored, **fresh}, origin.folder)
         say(f"{sizes}: all begin anew")
         return Beginning(None, Descent({}, {}, list(range(tokenizer.vocabulary))))
     moved = descent(old, tokenizer)
-    rows = {name: _table(held[name].detach(), moved, chance.key("vocabulary", name, seed)) for name in tables}
-    weights.fill(own, {**held, **rows}, origin.folder)
+    rows = {name: _table(stored[name].detach(), moved, chance.key("vocabulary", name, seed)) for name in tables}
+    weights.fill(tensors, {**stored, **rows}, origin.folder)
     say(f"{sizes}: {moved.describe()}")
     return Beginning(None, moved, fresh)
 
@@ -70,10 +70,12 @@ def begin(
 def tables_of(learned: Any, network: Any, tokenizer: Tokenizer) -> list[str]:
     """The tensors with a row for each piece: those that are larger with one piece more."""
     with torch.device("meta"):
-        one, more = (own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1))
-    names = [name for name, tensor in one.items() if tensor.shape != more[name].shape]
+        plain, more = (
+            own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
+        )
+    names = [name for name, tensor in plain.items() if tensor.shape != more[name].shape]
     for name in names:
-        if more[name].shape != (len(one[name]) + 1, *one[name].shape[1:]):
+        if more[name].shape != (len(plain[name]) + 1, *plain[name].shape[1:]):
             raise RecipeError("vocabulary", f"{name} has no row for each piece", "one along its first dimension",
                               "such a network cannot be moved to another vocabulary")  # fmt: skip
     return names

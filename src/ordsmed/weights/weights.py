@@ -106,20 +106,20 @@ def foreign_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     known: dict[str, tuple[int, ...]] = {}
     for path in foreign_files(folder):
         packed = path.suffix == ".safetensors"
-        known |= shapes(path) if packed else {name: tuple(one.shape) for name, one in _unpickled(path).items()}
+        known |= shapes(path) if packed else {name: tuple(tensor.shape) for name, tensor in _unpickled(path).items()}
     return known
 
 
 def _parts(index: Path) -> list[Path]:
     """The files that an index tells of: beside it, nowhere else."""
     listed = files.read_json(index)
-    told = listed.get("weight_map") if isinstance(listed, dict) else None
-    if not isinstance(told, dict) or not told:
+    mapping = listed.get("weight_map") if isinstance(listed, dict) else None
+    if not isinstance(mapping, dict) or not mapping:
         raise DataError(index, "has no weight_map", "which tensor is in which file")
-    for name, part in told.items():
+    for name, part in mapping.items():
         if not isinstance(part, str) or Path(part).name != part:
             raise DataError(index, f"weight_map.{name}: found {part!r}", "the name of a file beside it")
-    parts = [index.parent / part for part in sorted(set(told.values()))]
+    parts = [index.parent / part for part in sorted(set(mapping.values()))]
     if absent := [part for part in parts if not part.is_file()]:
         raise DataError(absent[0], "no such file", f"it, as {index.name} says", "fetch the folder again")
     return parts
@@ -129,10 +129,10 @@ def _unpickled(path: Path) -> Tensors:
     """Plain tensors of a file of torch's, as they lie in it; one that is damaged or holds anything else is refused."""
     try:
         file = Pickled(path)
-        held = file.value if isinstance(file.value, dict) else {"": file.value}
-        if other := [(name, value) for name, value in held.items() if not isinstance(value, Strided)]:
-            raise DataError(path, f"cannot be read: {_odd(*other[0])}")
-        return {f"{name}": file.tensor(piece) for name, piece in held.items()}
+        table = file.value if isinstance(file.value, dict) else {"": file.value}
+        if unreadable := [(name, value) for name, value in table.items() if not isinstance(value, Strided)]:
+            raise DataError(path, f"cannot be read: {_odd(*unreadable[0])}")
+        return {f"{name}": file.tensor(piece) for name, piece in table.items()}
     except DataError as error:
         remedy = "take a copy saved as safetensors, or have it saved so where it was made"
         raise DataError(error.place, error.found, "plain tensors", remedy) from None
@@ -146,15 +146,15 @@ def _odd(name: object, value: object) -> str:
     return f"{name} is sparse, or without numbers" if lacking else f"it asks to run `{value.name}`"
 
 
-def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
+def to_foreign(named: Mapping[str, Tensor], names: Names) -> Tensors:
     """Our tensors under their names."""
     tensors: Tensors = {}
-    for name, tensor in ours.items():
-        theirs = names.table[name]
-        for part, own in zip(
-            (theirs,) if isinstance(theirs, str) else theirs, theirs_of(name, tensor, names), strict=True
+    for name, tensor in named.items():
+        hf_name = names.table[name]
+        for part, hf_part in zip(
+            (hf_name,) if isinstance(hf_name, str) else hf_name, theirs_of(name, tensor, names), strict=True
         ):
-            tensors[part] = own.contiguous()
+            tensors[part] = hf_part.contiguous()
     tensors |= {name: tensors[like].clone() for name, like in names.copies.items() if like in tensors}
     return tensors | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
@@ -171,70 +171,72 @@ def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
 
 
 def from_foreign(
-    theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
+    stored: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
 ) -> Tensors:
     """Their tensors under our names; what is missing, left over or no number is refused, by name.
 
     `heads` False: of the tensors of heads some may be missing, and others stand there. What is left out, being of heads
     that this network does not have, is told.
     """
-    theirs = dict(_modern(theirs, names))
+    stored = dict(_modern(stored, names))
     wanted = list(wanted)
-    known = {name for name in names.zeros if name in theirs and not theirs[name].any()}
+    known = {name for name in names.zeros if name in stored and not stored[name].any()}
     if any(name.startswith("head.") for name in wanted) or not heads:
-        _untie(theirs, names, place, heads=heads)
-    ours: Tensors = {}
+        _untie(stored, names, place, heads=heads)
+    tensors: Tensors = {}
     missing: list[str] = []
     wrong: list[str] = []
     for name in wanted:
         parts = names.table[name]
         parts = parts if isinstance(parts, tuple) else (parts,)
         known |= set(parts)
-        absent = [part for part in parts if part not in theirs]
+        absent = [part for part in parts if part not in stored]
         missing += absent if heads or name.startswith("model.") else []
         if absent:
             continue
         try:
-            ours[name] = ours_of(name, [theirs[part] for part in parts], names)
+            tensors[name] = ours_of(name, [stored[part] for part in parts], names)
         except RuntimeError:  # heads or halves that cannot be taken apart
-            wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
-    left = _beyond(theirs, known, names)
-    of_heads = {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
-    others = {n for n in left if n in of_heads or not n.startswith(names.prefix)} if not heads else set()
-    spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
+            wrong += [f"{part} {list(stored[part].shape)}" for part in parts]
+    left = _beyond(stored, known, names)
+    of_heads = {
+        part for tensors, part in names.table.items() if isinstance(part, str) and not tensors.startswith("model.")
+    }
+    of_others = {n for n in left if n in of_heads or not n.startswith(names.prefix)} if not heads else set()
+    spared = [n for n in left if n in of_others or n.endswith(names.others or ("\0",))]
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
         problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
         raise DataError(place, problem, "the tensors of this network and no others")
-    check_numbers({part: theirs[part] for part in theirs if part in known}, place)
+    check_numbers({part: stored[part] for part in stored if part in known}, place)
     if spared:
         say(f"{place}: left out, being of heads that are not asked for: {', '.join(_layers(spared))}")
-    return {k: v.contiguous() for k, v in ours.items()}
+    return {k: v.contiguous() for k, v in tensors.items()}
 
 
-def left_out(held: Iterable[str], wanted: Iterable[str], names: Names) -> list[str]:
+def left_out(stored: Iterable[str], wanted: Iterable[str], names: Names) -> list[str]:
     """The layers of which a network has none, by the names of tensors in a Hugging Face folder."""
     parts = (names.table[name] for name in wanted)
     known = {name for part in parts for name in (part if isinstance(part, tuple) else (part,))}
-    return _layers(_beyond(_modern(dict.fromkeys(held, torch.empty(0)), names), known.union(names.zeros), names))
+    return _layers(_beyond(_modern(dict.fromkeys(stored, torch.empty(0)), names), known.union(names.zeros), names))
 
 
-def _beyond(theirs: Iterable[str], known: set[str], names: Names) -> list[str]:
+def _beyond(stored: Iterable[str], known: set[str], names: Names) -> list[str]:
     """Of their tensors those that are neither known nor repeated nor made anew."""
     idle = {*names.tied, *names.copies}
-    return [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
+    return [n for n in stored if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
 
 
 def _layers(tensors: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] for name in tensors))
 
 
-def _untie(theirs: Tensors, names: Names, place: object, *, heads: bool) -> None:
+def _untie(stored: Tensors, names: Names, place: object, *, heads: bool) -> None:
     """Tensors that repeat others stand for those that are not there; where both are, they must be the same."""
     for name, source in {**names.tied, **names.copies}.items():
-        if name in theirs and source not in theirs:
-            theirs[source] = theirs[name]
-        elif heads and name in names.tied and name in theirs and not theirs[name].equal(theirs[source]):
+        if name in stored and source not in stored:
+            stored[source] = stored[name]
+        elif heads and name in names.tied and name in stored and not stored[name].equal(stored[source]):
             problem = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
             raise DataError(place, problem, "the same numbers", 'or "tie_word_embeddings": false in config.json')
 
@@ -272,9 +274,9 @@ def join_heads(parts: list[Tensor], heads: int) -> Tensor:
     return torch.stack([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 2)
 
 
-def beginnings(own: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
+def beginnings(names: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
     """Tensors under and in a task's head -> the pretrained ones that they begin as; what begins fresh is left out."""
-    layers = {name: name.rpartition(".") for name in own}
+    layers = {name: name.rpartition(".") for name in names}
     return {
         name: f"{begins.get(layer, layer)}.{end}"
         for name, (layer, _, end) in layers.items()
@@ -282,16 +284,18 @@ def beginnings(own: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def adopt(own: Mapping[str, Tensor], held: Mapping[str, Tensor], begins: Mapping[str, str], place: object) -> list[str]:
+def adopt(
+    tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor], begins: Mapping[str, str], place: object
+) -> list[str]:
     """Fill the network under a task's head from pretrained tensors, and of the head what begins as one of them.
 
     Returns the names of what keeps its fresh weights.
     """
-    sources = beginnings(own, begins)
-    pairs = {name: source if source in held else name for name, source in sources.items()}  # the same task's, learned
-    begun = {name: held[source] for name, source in pairs.items() if source in held}
-    fill({name: own[name] for name in own if name in begun or name.startswith("model.")}, begun, place)
-    return [name for name in own if name not in begun]
+    sources = beginnings(tensors, begins)
+    pairs = {name: source if source in stored else name for name, source in sources.items()}  # the same task's, learned
+    begun = {name: stored[source] for name, source in pairs.items() if source in stored}
+    fill({name: tensors[name] for name in tensors if name in begun or name.startswith("model.")}, begun, place)
+    return [name for name in tensors if name not in begun]
 
 
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
@@ -299,28 +303,30 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: obj
     fill(own_tensors(module), tensors, place)
 
 
-def fill(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
+def fill(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
     """Copy tensors into those of a network; a name or shape that does not fit is refused, and what is no number."""
-    compare(tensors, own, place)
+    compare(tensors, targets, place)
     check_numbers(tensors, place)
     with torch.no_grad():
         for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+            targets[name].copy_(tensor)
 
 
 def compare(
-    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], place: object, *, padded: Collection[str] = ()
+    tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor], place: object, *, padded: Collection[str] = ()
 ) -> None:
     """Refuse tensors that are not those of a network, by name and shape; some have rows of padding at their end."""
 
     def fits(name: str, tensor: Tensor) -> bool:
-        wanted = own[name].shape
+        wanted = targets[name].shape
         return tensor.shape == wanted or (name in padded and tensor.shape[1:] == wanted[1:] and len(tensor) < wanted[0])
 
     wrong = [
-        f"{k} {list(v.shape)}, not {list(own[k].shape)}" for k, v in tensors.items() if k in own and not fits(k, v)
+        f"{k} {list(v.shape)}, not {list(targets[k].shape)}"
+        for k, v in tensors.items()
+        if k in targets and not fits(k, v)
     ]
-    missing, left = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    missing, left = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
     if wrong or missing or left:
         problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
         raise DataError(place, problem, "weights of a network with the same settings")
@@ -335,11 +341,11 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return f"{crc:08x}"
 
 
-def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
+def _modern(stored: Mapping[str, Tensor], names: Names) -> Tensors:
     """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
     renamed = {
         k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
-        for k, v in theirs.items()
+        for k, v in stored.items()
     }
     if any(k.startswith(names.prefix) for k in renamed):
         return renamed

@@ -84,25 +84,27 @@ class ElmoFormat(Choice):
         if _is_checkpoint(path):
             return True
         folder = path if path.is_dir() else path.parent
-        held = any(any(folder.glob(f"*{ending}")) for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
-        return path.exists() and held and any(folder.glob(f"*{OPTIONS}"))
+        found_files = (
+            any(any(folder.glob(f"*{ending}")) for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
+        )
+        return path.exists() and found_files and any(folder.glob(f"*{OPTIONS}"))
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         options, stored = _trained(path) if _is_checkpoint(path) else _files(path)
         table, notes = _table(options)
         networks = decoded(tables.override(table, overrides), options)
-        theirs, kinds = _checkpoint(path) if _is_checkpoint(path) else _read(stored)
-        head = {name: theirs.pop(name) for name in SOFTMAX if name in theirs}
+        stored_tensors, kinds = _checkpoint(path) if _is_checkpoint(path) else _read(stored)
+        head = {name: stored_tensors.pop(name) for name in SOFTMAX if name in stored_tensors}
         notes += [f"{stored}: {kind} is read as float32" for kind in sorted(kinds - {"float32"})]
-        _compare(theirs, networks.model, stored, options)
-        weights.check_numbers(theirs, stored)
+        _compare(stored_tensors, networks.model, stored, options)
+        weights.check_numbers(stored_tensors, stored)
         tokenizer = _tokenizer(stored.parent)
-        ours = _ours(theirs, networks.model)
+        tensors = _ours(stored_tensors, networks.model)
         if head:
             networks, more = _scored(table, overrides, options, head, tokenizer)
-            ours |= more
+            tensors |= more
             notes += [] if more else [f"{stored}: the softmax over words is left out: no list of its words beside it"]
-        return Imported(networks, tokenizer, ours, tuple(notes))
+        return Imported(networks, tokenizer, tensors, tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
         network = trained.objective.networks()[""]
@@ -120,56 +122,58 @@ class ElmoFormat(Choice):
 
 def unread(model: Any) -> list[str]:
     """Why a reader of others does not take such a network, or reads it otherwise."""
-    found = []
+    ignored = []
     if not model.residual:
-        found.append("AllenNLP's Elmo takes residual layers only")
+        ignored.append("AllenNLP's Elmo takes residual layers only")
     if sum(count for _, count in model.filters) <= model.width or model.cells <= model.width:
-        found.append("AllenNLP and simple_elmo want more filters, and more cells, than the width: both are projected")
+        ignored.append("AllenNLP and simple_elmo want more filters, and more cells, than the width: both are projected")
     if model.longest_word != 50:
-        found.append(f"AllenNLP reads 50 letters a word, this network {model.longest_word}")
-    return found
+        ignored.append(f"AllenNLP reads 50 letters a word, this network {model.longest_word}")
+    return ignored
 
 
 def _files(path: Path) -> tuple[Path, Path]:
     """Where options and weights stand; a folder may hold other HDF5 files as well."""
     folder = path if path.is_dir() else path.parent
-    found = [path] if path.is_file() else [p for p in sorted(folder.iterdir()) if p.suffix in ENDINGS]
-    if len(found) > 1 and folder / WEIGHTS in found:
-        found = [folder / WEIGHTS]
-    if len(found) > 1:
-        found = [p for p in found if _holds_letters(p)] or found
-    if len(found) > 1:
-        raise RecipeError(path, f"holds {' and '.join(p.name for p in found)}", "one file of weights", "name that one")
-    beside = sorted(folder.glob(f"*{OPTIONS}"), key=lambda p: len(p.name))  # published as NAME_options.json too
-    fitting = [p for p in beside if found[0].name.startswith(p.name.removesuffix(OPTIONS))]
-    if len(beside) > 1 and (not fitting or fitting[-1].name == OPTIONS):
-        names = " and ".join(p.name for p in beside)
-        wanted = f"one, or one that begins as {found[0].name} does"
+    paths = [path] if path.is_file() else [p for p in sorted(folder.iterdir()) if p.suffix in ENDINGS]
+    if len(paths) > 1 and folder / WEIGHTS in paths:
+        paths = [folder / WEIGHTS]
+    if len(paths) > 1:
+        paths = [p for p in paths if _holds_letters(p)] or paths
+    if len(paths) > 1:
+        raise RecipeError(path, f"holds {' and '.join(p.name for p in paths)}", "one file of weights", "name that one")
+    options = sorted(folder.glob(f"*{OPTIONS}"), key=lambda p: len(p.name))  # published as NAME_options.json too
+    fitting = [p for p in options if paths[0].name.startswith(p.name.removesuffix(OPTIONS))]
+    if len(options) > 1 and (not fitting or fitting[-1].name == OPTIONS):
+        names = " and ".join(p.name for p in options)
+        wanted = f"one, or one that begins as {paths[0].name} does"
         raise RecipeError(path, f"holds {names}", wanted, "leave the right one beside the weights")
-    return (fitting or beside)[-1], found[0]
+    return (fitting or options)[-1], paths[0]
 
 
 def _is_checkpoint(path: Path) -> bool:
     """Does bilm-tf's checkpoint stand there, of a training or to go on with one?"""
-    held = bundle.find(path) if path.exists() and path.suffix not in ENDINGS else None
-    return held is not None and LETTERS_THERE in bundle.names(held)
+    prefix = bundle.find(path) if path.exists() and path.suffix not in ENDINGS else None
+    return prefix is not None and LETTERS_THERE in bundle.names(prefix)
 
 
 def _trained(path: Path) -> tuple[Path, Path]:
     """Where the options of a checkpoint stand, and its index."""
-    held = bundle.opened(path)
-    options = held.prefix.with_name(OPTIONS)
+    checkpoint = bundle.opened(path)
+    options = checkpoint.prefix.with_name(OPTIONS)
     if not options.is_file():
         raise DataError(options, "no such file", "the options that it was trained with", "put them there")
-    return options, held.index
+    return options, checkpoint.index
 
 
 def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
     """Its variables under the names of the HDF5 files, without what the optimizer keeps; their number types."""
-    held = bundle.opened(path)
-    names = {name: _dumped(name) for name in held.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)}
-    theirs = {new: held.read(name) for name, new in names.items()}
-    return {k: v.float() for k, v in theirs.items()}, {str(v.dtype).removeprefix("torch.") for v in theirs.values()}
+    source = bundle.opened(path)
+    names = {
+        name: _dumped(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)
+    }
+    tensors = {new: source.read(name) for name, new in names.items()}
+    return {k: v.float() for k, v in tensors.items()}, {str(v.dtype).removeprefix("torch.") for v in tensors.values()}
 
 
 def _dumped(name: str) -> str:
@@ -188,7 +192,7 @@ def _scored(
     learned = {"kind": "bilm", "samples": min(8192, rows // 2)} if with_head else table["objective"]
     networks = decoded(tables.override(table | {"objective": learned}, overrides), options)
     named = zip(("head.table.weight", "head.bias"), SOFTMAX, strict=True)
-    return networks, {ours: head[name].contiguous() for ours, name in named} if with_head else {}
+    return networks, {key: head[name].contiguous() for key, name in named} if with_head else {}
 
 
 def _holds_letters(path: Path) -> bool:
@@ -201,41 +205,41 @@ def _holds_letters(path: Path) -> bool:
 
 def _table(path: Path) -> tuple[tables.Table, list[str]]:
     """What options.json says, as our recipe would; and what a person should know."""
-    found = files.read_json(path)
+    options = files.read_json(path)
     wrong: list[str] = []
     model: tables.Table = {"kind": "elmo"}
     for name, known in (("lstm", LSTM), ("char_cnn", LETTERS)):
-        part = found.get(name) if isinstance(found, dict) else None
+        part = options.get(name) if isinstance(options, dict) else None
         if not isinstance(part, dict):
             wrong.append(f"no table `{name}`")
             continue
         wrong += [f"`{name}.{key}`, which is not known" for key in sorted(part.keys() - known)]
         wrong += [f"no `{name}.{key}`" for key, (_, usual) in known.items() if usual is NEEDED and key not in part]
-        model |= {ours: part.get(key, usual) for key, (ours, usual) in known.items()}
-    wrong = wrong or _odd(found)
+        model |= {setting: part.get(key, usual) for key, (setting, usual) in known.items()}
+    wrong = wrong or _odd(options)
     if wrong:
         raise DataError(path, f"found {'; '.join(wrong)}", "the options of an ELMo with letters, in both directions")
     del model["symbols"]
     model |= {key: model[key] or 0 for key in ("cell_clip", "projection_clip", "highways")}
     model |= {"residual": bool(model["residual"]), "letter": model["letter"]["dim"]}
-    model |= {"dropout": found["dropout"]} if "dropout" in found else {}
-    ignored = sorted(found.keys() - USUAL)
+    model |= {"dropout": options["dropout"]} if "dropout" in options else {}
+    ignored = sorted(options.keys() - USUAL)
     notes = [f"{path}: {', '.join(ignored)}: not known, and left out"] if ignored else []
-    if "use_skip_connections" not in found["lstm"]:
+    if "use_skip_connections" not in options["lstm"]:
         notes.append(f"{path}: no use_skip_connections: none, as the reference reads it; else `model.residual=true`")
     objective = {"kind": "bilm", "head": False, "samples": 0}
     return {"model": model, "objective": objective}, notes
 
 
-def _odd(found: tables.Table) -> list[str]:
+def _odd(options: tables.Table) -> list[str]:
     """Options that fit no network of ours."""
-    letters = found["char_cnn"]
+    letters = options["char_cnn"]
     wrong = []
     if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
         wrong.append(f"`char_cnn.n_characters` {letters['n_characters']}, not {SYMBOLS} or {SYMBOLS + 1}")
     if not isinstance(letters["embedding"], dict) or "dim" not in letters["embedding"]:
         wrong.append("no `char_cnn.embedding.dim`")
-    if found.get("bidirectional") is False:
+    if options.get("bidirectional") is False:
         wrong.append("`bidirectional` false")
     return wrong
 
@@ -259,82 +263,84 @@ def _options(model: Any, words: int) -> tables.Table:
     }  # fmt: skip
 
 
-def _theirs(ours: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
     """Our tensors as their datasets."""
-    found = {"char_embed": ours["model.letters.table.weight"]}
+    files_tensors = {"char_embed": tensors["model.letters.table.weight"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
-        found[f"CNN/W_cnn_{n}"] = ours[f"{name}.weight"].permute(2, 1, 0)[None]
-        found[f"CNN/b_cnn_{n}"] = ours[f"{name}.bias"]
+        files_tensors[f"CNN/W_cnn_{n}"] = tensors[f"{name}.weight"].permute(2, 1, 0)[None]
+        files_tensors[f"CNN/b_cnn_{n}"] = tensors[f"{name}.bias"]
     for n in range(model.highways):
         for kind, name in (("W", "weight"), ("b", "bias")):
-            gate, change = ours[f"model.letters.highways.{n}.both.{name}"].chunk(2)
-            found |= {f"CNN_high_{n}/{kind}_carry": gate.t(), f"CNN_high_{n}/{kind}_transform": change.t()}
-    if "model.letters.project.weight" in ours:
-        found["CNN_proj/W_proj"] = ours["model.letters.project.weight"].T
-        found["CNN_proj/b_proj"] = ours["model.letters.project.bias"]
+            gate, change = tensors[f"model.letters.highways.{n}.both.{name}"].chunk(2)
+            files_tensors |= {f"CNN_high_{n}/{kind}_carry": gate.t(), f"CNN_high_{n}/{kind}_transform": change.t()}
+    if "model.letters.project.weight" in tensors:
+        files_tensors["CNN_proj/W_proj"] = tensors["model.letters.project.weight"].T
+        files_tensors["CNN_proj/b_proj"] = tensors["model.letters.project.bias"]
     for cell, name in _cells(model):
-        rows = torch.cat([ours[f"{name}.enter"], ours[f"{name}.carry"]], 1)
-        found |= {f"{cell}/W_0": _swapped(rows).T, f"{cell}/B": _swapped(ours[f"{name}.bias"])}
-        if f"{name}.project" in ours:
-            found[f"{cell}/W_P_0"] = ours[f"{name}.project"].T
-    return {name: tensor.contiguous() for name, tensor in found.items()}
+        rows = torch.cat([tensors[f"{name}.enter"], tensors[f"{name}.carry"]], 1)
+        files_tensors |= {f"{cell}/W_0": _swapped(rows).T, f"{cell}/B": _swapped(tensors[f"{name}.bias"])}
+        if f"{name}.project" in tensors:
+            files_tensors[f"{cell}/W_P_0"] = tensors[f"{name}.project"].T
+    return {name: tensor.contiguous() for name, tensor in files_tensors.items()}
 
 
-def _ours(theirs: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
     """Their datasets as our tensors."""
-    found = {"model.letters.table.weight": theirs["char_embed"]}
+    tensors = {"model.letters.table.weight": stored["char_embed"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
-        found[f"{name}.weight"] = theirs[f"CNN/W_cnn_{n}"][0].permute(2, 1, 0)
-        found[f"{name}.bias"] = theirs[f"CNN/b_cnn_{n}"]
+        tensors[f"{name}.weight"] = stored[f"CNN/W_cnn_{n}"][0].permute(2, 1, 0)
+        tensors[f"{name}.bias"] = stored[f"CNN/b_cnn_{n}"]
     for n in range(model.highways):
         for kind, name in (("W", "weight"), ("b", "bias")):
-            both = [theirs[f"CNN_high_{n}/{kind}_{part}"] for part in ("carry", "transform")]
-            found[f"model.letters.highways.{n}.both.{name}"] = torch.cat([part.t() for part in both])
-    if "CNN_proj/W_proj" in theirs:
-        found["model.letters.project.weight"] = theirs["CNN_proj/W_proj"].T
-        found["model.letters.project.bias"] = theirs["CNN_proj/b_proj"]
+            both = [stored[f"CNN_high_{n}/{kind}_{part}"] for part in ("carry", "transform")]
+            tensors[f"model.letters.highways.{n}.both.{name}"] = torch.cat([part.t() for part in both])
+    if "CNN_proj/W_proj" in stored:
+        tensors["model.letters.project.weight"] = stored["CNN_proj/W_proj"].T
+        tensors["model.letters.project.bias"] = stored["CNN_proj/b_proj"]
     for cell, name in _cells(model):
-        rows = _swapped(theirs[f"{cell}/W_0"].T)
-        found[f"{name}.enter"], found[f"{name}.carry"] = rows.chunk(2, 1)
-        found[f"{name}.bias"] = _swapped(theirs[f"{cell}/B"])
-        if f"{cell}/W_P_0" in theirs:
-            found[f"{name}.project"] = theirs[f"{cell}/W_P_0"].T
-    return {name: tensor.contiguous() for name, tensor in found.items()}
+        rows = _swapped(stored[f"{cell}/W_0"].T)
+        tensors[f"{name}.enter"], tensors[f"{name}.carry"] = rows.chunk(2, 1)
+        tensors[f"{name}.bias"] = _swapped(stored[f"{cell}/B"])
+        if f"{cell}/W_P_0" in stored:
+            tensors[f"{name}.project"] = stored[f"{cell}/W_P_0"].T
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 def _cells(model: Any) -> list[tuple[str, str]]:
     """Where each layer's cell stands in each direction, theirs and ours."""
     return [
-        (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{ours}")
-        for way, ours in enumerate(("ahead", "back"))
+        (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{direction}")
+        for way, direction in enumerate(("ahead", "back"))
         for layer in range(model.layers)
     ]
 
 
 def _swapped(rows: Tensor) -> Tensor:
     """Gates i g f o <-> i f g o."""
-    i, one, other, o = rows.chunk(4)
-    return torch.cat([i, other, one, o])
+    i, f_gate, o_gate, o = rows.chunk(4)
+    return torch.cat([i, o_gate, f_gate, o])
 
 
-def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path) -> None:
+def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path) -> None:
     """Refuse datasets that are not those of a network with these options."""
-    held = path.stat().st_size  # sizes that these weights cannot have are refused before anything of the kind is made
+    file_size = (
+        path.stat().st_size
+    )  # sizes that these weights cannot have are refused before anything of the kind is made
     sizes = {"n_layers": model.layers, "dim": model.cells, "projection_dim": model.width, "n_highway": model.highways,
              "filters": sum(sum(pair) for pair in model.filters), "embedding.dim": model.letter}  # fmt: skip
     for name, size in sizes.items():
-        if size > held:
-            raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {held:,} bytes")
+        if size > file_size:
+            raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {file_size:,} bytes")
     with torch.device("meta"):
         network = model.build(0)
     wanted = _theirs({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
-    wrong = [f"lacks {name} {list(wanted[name].shape)}" for name in wanted if name not in theirs]
-    wrong += [f"{name} is left over" for name in theirs if name not in wanted]
+    wrong = [f"lacks {name} {list(wanted[name].shape)}" for name in wanted if name not in stored]
+    wrong += [f"{name} is left over" for name in stored if name not in wanted]
     wrong += [
         f"{name} is {list(tensor.shape)}, not {list(wanted[name].shape)}"
-        for name, tensor in theirs.items()
+        for name, tensor in stored.items()
         if name in wanted and tensor.shape != wanted[name].shape
     ]
     if wrong:
@@ -345,17 +351,17 @@ def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path
 def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
     """All datasets, and in which number types they were."""
     h5py = hdf5.h5py(path)
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     try:
         with h5py.File(path) as file:
-            file.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+            file.visititems(lambda name, item: data.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
     except (OSError, RuntimeError) as error:
         raise DataError(path, f"cannot be read: {error}", "a whole HDF5 file") from None
-    odd = [name for name, array in found.items() if getattr(array, "dtype", None) is None or array.dtype.kind != "f"]
+    odd = [name for name, array in data.items() if getattr(array, "dtype", None) is None or array.dtype.kind != "f"]
     if odd:
         raise DataError(path, f"{odd[0]} holds no fractions", "weights")
-    kinds = {str(array.dtype) for array in found.values()}
-    return {name: torch.from_numpy(array.astype("float32", copy=False)) for name, array in found.items()}, kinds
+    kinds = {str(array.dtype) for array in data.values()}
+    return {name: torch.from_numpy(array.astype("float32", copy=False)) for name, array in data.items()}, kinds
 
 
 def _write(path: Path, tensors: weights.Tensors) -> None:

@@ -87,35 +87,35 @@ class FairseqRoberta(Choice):
         table = pickled.attributes(source.value)
         if not isinstance(table.get("model"), dict):
             raise DataError(file, "holds no table `model`", "a checkpoint of fairseq's RoBERTa")
-        theirs, notes = _modern(source, table["model"], file)
-        described = _described(theirs, table, file)
+        stored, notes = _modern(source, table["model"], file)
+        described = _described(stored, table, file)
         if "num_attention_heads" not in described:
             if not any(word.startswith("model.heads=") for word in overrides):
                 raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
-        asked = tables.override({}, overrides).get("objective")  # of both heads the one for masked words
-        head, learned = _learned(theirs, _arguments(table), network.longest(), notes, words=asked is not None)
+        objective_kind = tables.override({}, overrides).get("objective")  # of both heads the one for masked words
+        head, learned = _learned(stored, _arguments(table), network.longest(), notes, words=objective_kind is not None)
         idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
-        theirs = theirs.renamed(lambda name: None if idle.match(name) else name)
+        stored = stored.renamed(lambda name: None if idle.match(name) else name)
         recipe = {"model": tables.plain(network) | {"types": 0}, **learned}
         networks = foreign.decoded(tables.override(recipe, overrides), file)
         tokenizer = _tokenizer(file.parent)
-        padding = renaming.rows_behind(theirs, WORDS, tokenizer, file)
-        tensors = renaming.taken(networks, tokenizer, theirs, speller(head), file)
+        padding = renaming.rows_behind(stored, WORDS, tokenizer, file)
+        tensors = renaming.taken(networks, tokenizer, stored, speller(head), file)
         return Imported(networks, tokenizer, tensors, (*padding, *(f"{file}: {note}" for note in notes)))
 
     def write(self, trained: Any, folder: Path) -> None:
         network, tokenizer = trained.objective.networks()[""], trained.tokenizer
-        own = network.settings
+        model = network.settings
         roles = (tokenizer.start, tokenizer.pad, tokenizer.stop, tokenizer.unknown, tokenizer.mask)
         heads = [role for role in network.modules if role != "model"]
         if heads not in (["head"], ["classify"]):
             wrong = f"has the heads {', '.join(heads) or 'none'}"
             raise RecipeError(trained.folder, wrong, "that of masked words (mlm), or one of classes")
-        tied = own.tied or heads == ["classify"]
-        if (max(own.types, 1), own.epsilon, tied) != (1, 1e-5, True) or own.activation not in ("gelu", "relu"):
-            wrong = f"has types {own.types}, epsilon {own.epsilon}, tied {own.tied}, {own.activation}"
+        tied = model.tied or heads == ["classify"]
+        if (max(model.types, 1), model.epsilon, tied) != (1, 1e-5, True) or model.activation not in ("gelu", "relu"):
+            wrong = f"has types {model.types}, epsilon {model.epsilon}, tied {model.tied}, {model.activation}"
             raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0 or 1, 1e-5, true, gelu")
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
             remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
@@ -125,13 +125,13 @@ class FairseqRoberta(Choice):
         tensors = dict(renaming.given(trained.objective, speller(self.name), instead=instead))
         tensors.pop(TYPES, None)
         if heads == ["classify"]:
-            tensors |= {name: torch.zeros(shape) for name, shape in _idle(own.width, tokenizer.vocabulary).items()}
+            tensors |= {name: torch.zeros(shape) for name, shape in _idle(model.width, tokenizer.vocabulary).items()}
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
-            arch="roberta_base", encoder_layers=own.layers, encoder_embed_dim=own.width,
-            encoder_ffn_embed_dim=own.inner, encoder_attention_heads=own.heads, activation_fn=own.activation,
-            dropout=own.dropout, attention_dropout=own.attention_dropout, max_positions=own.positions,
-            tokens_per_sample=own.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
+            arch="roberta_base", encoder_layers=model.layers, encoder_embed_dim=model.width,
+            encoder_ffn_embed_dim=model.inner, encoder_attention_heads=model.heads, activation_fn=model.activation,
+            dropout=model.dropout, attention_dropout=model.attention_dropout, max_positions=model.positions,
+            tokens_per_sample=model.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
             **_learning(network, heads, self.name),
         )  # fmt: skip
         pickled.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
@@ -153,12 +153,12 @@ class FairseqRoberta(Choice):
 
 def _without_types(trained: Any) -> dict[str, torch.Tensor]:
     """The table of positions with the one row of types in it, which every token gets beside its position."""
-    own = own_tensors(trained.objective)
-    row = own.get("model.types.weight")
+    tensors = own_tensors(trained.objective)
+    row = tensors.get("model.types.weight")
     if row is None or not row.any():
         return {}
     say("its one row of token types is written into the table of positions: fairseq has no types")
-    return {"model.places.weight": own["model.places.weight"] + row[0]}
+    return {"model.places.weight": tensors["model.places.weight"] + row[0]}
 
 
 def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
@@ -196,32 +196,32 @@ def _file(path: Path) -> Path | None:
     """The file of weights that a folder or file means."""
     if path.is_file():
         return path if path.suffix == ".pt" and pickled.is_pickled(path) else None
-    own = [path / MODEL] if (path / MODEL).is_file() else sorted(path.glob("*.pt"))
-    return own[0] if len(own) == 1 and pickled.is_pickled(own[0]) else None
+    paths = [path / MODEL] if (path / MODEL).is_file() else sorted(path.glob("*.pt"))
+    return paths[0] if len(paths) == 1 and pickled.is_pickled(paths[0]) else None
 
 
 def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, list[str]]:
     """Tensors under the names of today: query, key and value apart, nothing idle."""
     pieces = source.flat(table)
-    held = Held({name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name]))
+    tensors = Held({name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name]))
 
     def rename(name: str) -> str:
         for pattern, new in OLD:
             name = re.sub(pattern, new, name)
         return name
 
-    held = held.renamed(rename)
-    if f"{SCORES}weight" in held and WORDS in held and not held[f"{SCORES}weight"].equal(held[WORDS]):
+    tensors = tensors.renamed(rename)
+    if f"{SCORES}weight" in tensors and WORDS in tensors and not tensors[f"{SCORES}weight"].equal(tensors[WORDS]):
         raise DataError(file, f"{SCORES}weight is not {WORDS}", "words scored by the table of the embeddings")
     notes: list[str] = []
-    fused = {name: name.replace("in_proj_", "{}_proj.") for name in held if ".self_attn.in_proj_" in name}
+    fused = {name: name.replace("in_proj_", "{}_proj.") for name in tensors if ".self_attn.in_proj_" in name}
     thirds = {new.format(part): (name, n) for name, new in fused.items() for n, part in enumerate("qkv")}
-    left = held.renamed(lambda name: None if name in fused or IDLE.search(name) else name)
-    shapes = {name: (held.shapes[of][0] // 3, *held.shapes[of][1:]) for name, (of, _) in thirds.items()}
+    left = tensors.renamed(lambda name: None if name in fused or IDLE.search(name) else name)
+    shapes = {name: (tensors.shapes[of][0] // 3, *tensors.shapes[of][1:]) for name, (of, _) in thirds.items()}
 
     def read(name: str) -> torch.Tensor:
         of, n = thirds.get(name, (name, 0))
-        return held[of].chunk(3)[n] if name in thirds else left[name]
+        return tensors[of].chunk(3)[n] if name in thirds else left[name]
 
     return Held({**left.shapes, **shapes}, read), notes
 
@@ -233,15 +233,15 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _learned(
-    held: Held, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
+    tensors: Held, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
 ) -> tuple[str, tables.Table]:
     """The head of classes that is meant, if one is, and what was learned; `words`: none, that for masked words is."""
-    heads = sorted({name.split(".")[1] for name in held if re.match(HEADS, name)})
+    heads = sorted({name.split(".")[1] for name in tensors if re.match(HEADS, name)})
     named = args.get("classification_head_name")
     head = "" if words else str(named) if named in heads else heads[0] if len(heads) == 1 else ""
     if left := [name for name in heads if name != head]:
         notes.append(f"left out, being heads of classes: {', '.join(left)}")
-    rows = held.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
+    rows = tensors.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
     if not head:
         return "", {"objective": {"kind": "mlm"}}
     number = rows == 1 or bool(args.get("regression_target"))
@@ -249,27 +249,27 @@ def _learned(
     kind, table = foreign.task_with("classify", labels, number, longest)
     if labels:
         notes.append(f"the classes of {head} bear no names: {', '.join(labels)}; task.labels=[...] names them")
-    if any(name.startswith(SCORES) for name in held):
+    if any(name.startswith(SCORES) for name in tensors):
         notes.append("the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it")
     return head, {"task": {"kind": kind, **table}}
 
 
-def _described(held: Held, table: dict[str, Any], file: Path) -> dict[str, Any]:
+def _described(tensors: Held, table: dict[str, Any], file: Path) -> dict[str, Any]:
     """What a config.json would say: sizes from the tensors, the rest from how it was trained."""
     args = _arguments(table)
     names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]
-    if lacks := [name for name in names if name not in held]:
+    if lacks := [name for name in names if name not in tensors]:
         raise DataError(file, f"lacks {' and '.join(lacks)}", "a checkpoint of fairseq's RoBERTa")
-    (rows, width), (places, _), (inner, _) = (held.shapes[name] for name in names)
+    (rows, width), (places, _), (inner, _) = (tensors.shapes[name] for name in names)
     described = {
         "vocab_size": rows, "hidden_size": width, "intermediate_size": inner, "max_position_embeddings": places,
-        "num_hidden_layers": renaming.layers(held, f"{BODY}layers.N."), "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+        "num_hidden_layers": renaming.layers(tensors, f"{BODY}layers.N."), "type_vocab_size": 1, "layer_norm_eps": 1e-5,
         "hidden_act": args.get("activation_fn", "gelu"),
     }  # fmt: skip
     if isinstance(args.get("encoder_attention_heads"), int):
         described["num_attention_heads"] = args["encoder_attention_heads"]
     known = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
-    return described | {ours: args[name] for name, ours in known.items() if isinstance(args.get(name), float)}
+    return described | {setting: args[name] for name, setting in known.items() if isinstance(args.get(name), float)}
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

@@ -49,24 +49,24 @@ class GoogleBert(Choice):
 
     def recognises(self, path: Path) -> bool:
         folder = path if path.is_dir() else path.parent
-        held = bundle.find(path)
-        return held is not None and ((folder / CONFIG).is_file() or WORDS in bundle.names(held))
+        prefix = bundle.find(path)
+        return prefix is not None and ((folder / CONFIG).is_file() or WORDS in bundle.names(prefix))
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        theirs = google.without_slots(google.of_scopes(Held(source.shapes(), source.read)))
+        stored = google.without_slots(google.of_scopes(Held(source.shapes(), source.read)))
         network = _network(folder)
-        learned, idle, notes = _learned(theirs, network.longest(), path)
-        theirs = theirs.renamed(lambda name: None if idle and re.match(idle, name) else name)
+        learned, idle, notes = _learned(stored, network.longest(), path)
+        stored = stored.renamed(lambda name: None if idle and re.match(idle, name) else name)
         table = {"model": tables.plain(network), **learned}
         networks = foreign.decoded(tables.override(table, overrides), folder / CONFIG)
         tokenizer = Tokenizer.load(_vocabulary(folder))
-        held = renaming.rows_behind(theirs, WORDS, tokenizer, path)
-        bare = "objective" in learned and not any(name.startswith(HEADS[0]) for name in theirs)
+        padding_notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
+        bare = "objective" in learned and not any(name.startswith(HEADS[0]) for name in stored)
         only = r"model\.|pair\.dense\." if bare else ""
-        tensors = renaming.taken(networks, tokenizer, theirs, google.spelled, path, only=only)
-        return Imported(networks, tokenizer, tensors, (*held, *(f"{path}: {note}" for note in notes)), bare)
+        tensors = renaming.taken(networks, tokenizer, stored, google.spelled, path, only=only)
+        return Imported(networks, tokenizer, tensors, (*padding_notes, *(f"{path}: {note}" for note in notes)), bare)
 
     def write(self, trained: Any, folder: Path) -> None:
         network = trained.objective.networks()[""]
@@ -79,18 +79,18 @@ class GoogleBert(Choice):
             wanted = "what BERT's pretraining leaves, tied: mlm or mlm_nsp; or a head of classes or of SQuAD's spans"
             raise RecipeError(trained.folder, wrong, wanted)
         described = network.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
-        theirs = {there: here for here, there in google.ACTIVATIONS.items()} | {"gelu": "gelu"}
-        settings, asked = network.settings, described["hidden_act"]
-        if asked not in theirs or settings.epsilon != 1e-12 or not settings.types:
+        activations = {there: here for here, there in google.ACTIVATIONS.items()} | {"gelu": "gelu"}
+        settings, activation = network.settings, described["hidden_act"]
+        if activation not in activations or settings.epsilon != 1e-12 or not settings.types:
             wrong = f"has {settings.activation}, epsilon {settings.epsilon}, types {settings.types}"
             remedy = "`ordsmed export` without --to writes it as it is"
             raise RecipeError(
                 trained.folder, wrong, "what google-research/bert computes: gelu, 1e-12, 1 or more", remedy
             )
-        if asked == "gelu":
+        if activation == "gelu":
             say("its gelu is the exact one: google-research/bert computes the tanh form, and differs by up to 1e-3")
-        own = {"vocab_size": trained.tokenizer.vocabulary, "hidden_act": theirs[asked]}
-        files.write_json(folder / CONFIG, own | {key: described[key] for key in WRITTEN})
+        config = {"vocab_size": trained.tokenizer.vocabulary, "hidden_act": activations[activation]}
+        files.write_json(folder / CONFIG, config | {key: described[key] for key in WRITTEN})
         bundle.write(folder / PREFIX, _given(trained, heads))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
         if network.labels:
@@ -107,12 +107,12 @@ def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
         yield f"{POOLER}dense/bias", torch.zeros(width)
 
 
-def _learned(held: Held, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
+def _learned(tensors: Held, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
     """What a checkpoint learned, a pattern of what of it is idle, and what a person should know."""
-    masks, pairs = (any(name.startswith(scope) for name in held) for scope in HEADS)
+    masks, pairs = (any(name.startswith(scope) for name in tensors) for scope in HEADS)
     idle, notes = ("", [])
-    if CLASSES in held or SPAN in held:
-        labels = tuple(f"LABEL_{n}" for n in range(held.shapes[CLASSES][0])) if CLASSES in held else ()
+    if CLASSES in tensors or SPAN in tensors:
+        labels = tuple(f"LABEL_{n}" for n in range(tensors.shapes[CLASSES][0])) if CLASSES in tensors else ()
         number = len(labels) == 1
         role = "classify" if labels else "span"
         kind, table = foreign.task_with(role, () if number else labels, number, longest)
@@ -122,14 +122,14 @@ def _learned(held: Held, longest: int, path: Path) -> tuple[tables.Table, str, l
             notes.append("the heads of pretraining are left out")
         return {"task": {"kind": kind, **table}}, "|".join([*HEADS, *([] if labels else [POOLER])]), notes
     if pairs and not masks:
-        theirs_are = ", ".join(sorted({name.split("/")[0] for name in held}))
+        theirs_are = ", ".join(sorted({name.split("/")[0] for name in tensors}))
         raise DataError(path, f"holds no head for masked words (scopes: {theirs_are})", "cls/predictions/...",
                         "take the checkpoint that pretraining left")  # fmt: skip
     if masks and not pairs:
         idle, notes = POOLER, ["no head for pairs: the pooler, which it is for, is left out"]
     if not masks:
         notes.append("a network without heads: a Hugging Face folder, for embed and for init of a fine-tuning")
-    pooled = any(name.startswith(POOLER) for name in held)
+    pooled = any(name.startswith(POOLER) for name in tensors)
     return {"objective": {"kind": "mlm_nsp" if pooled and not idle else "mlm"}}, idle, notes
 
 

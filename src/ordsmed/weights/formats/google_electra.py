@@ -56,21 +56,21 @@ class GoogleElectra(Choice):
     beside: ClassVar[str] = "generator"  # of a Hugging Face folder, the network that is written with it
 
     def recognises(self, path: Path) -> bool:
-        held = bundle.find(path)
-        names = bundle.names(held) if held else frozenset()
+        prefix = bundle.find(path)
+        names = bundle.names(prefix) if prefix else frozenset()
         return any(name.startswith(("electra/embeddings/", OBJECT)) for name in names)
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        theirs = google.without_slots(Held(source.shapes(), source.read))
-        theirs, shared = _googles(theirs) if any(name.endswith(VALUE) for name in theirs) else (theirs, None)
-        table, notes = _table(theirs, shared or _shared(theirs), path, overrides)
+        stored = google.without_slots(Held(source.shapes(), source.read))
+        stored, shared = _googles(stored) if any(name.endswith(VALUE) for name in stored) else (stored, None)
+        table, notes = _table(stored, shared or _shared(stored), path, overrides)
         networks = foreign.decoded(tables.override(table, overrides), path)
         tokenizer = Tokenizer.load(folder / VOCABULARY)
-        notes += renaming.rows_behind(theirs, WORDS, tokenizer, path)
+        notes += renaming.rows_behind(stored, WORDS, tokenizer, path)
         spell = speller(networks.objective.share)
-        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, theirs, spell, path), tuple(notes))
+        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, stored, spell, path), tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
         objective, learned = _both(trained)
@@ -96,9 +96,9 @@ def _both(trained: Any) -> tuple[Any, Any]:
     place = foreign.beside(trained.folder, GoogleElectra.beside)
     small = foreign.settings(place)
     sizes = replace(learned.generator, **{name: getattr(small, name) for name in ("width", "layers", "heads", "inner")})
-    ours, theirs = (weights.read_foreign(folder) for folder in (trained.folder, place))
-    shared = [name for name, tensor in theirs.items() if name in ours and tensor.equal(ours[name])]
-    embeddings = [name for name in theirs if name.startswith(EMBEDDINGS)]
+    discriminator, generator = (weights.read_foreign(folder) for folder in (trained.folder, place))
+    shared = [name for name, tensor in generator.items() if name in discriminator and tensor.equal(discriminator[name])]
+    embeddings = [name for name in generator if name.startswith(EMBEDDINGS)]
     share = "none" if f"{EMBEDDINGS}word_embeddings.weight" not in shared else "words"
     share = "embeddings" if set(embeddings) <= set(shared) else share
     learned = replace(learned, generator=sizes, share=share)
@@ -115,16 +115,20 @@ def speller(share: str) -> renaming.Spell:
         if name == "generator_predictions.output_bias":
             return "generator_predictions/output_bias", "alike"
         name = name.replace("dense_prediction", "dense_1")
-        theirs, lies = google.spelled(inner, name)
-        own = inner == "generator" and share != "all"
-        if own and theirs.startswith("electra/") and not (share == "embeddings" and "/embeddings/" in theirs):
-            theirs = "generator/" + theirs.removeprefix("electra/")
-        return theirs, lies
+        stored_name, lies = google.spelled(inner, name)
+        separate = inner == "generator" and share != "all"
+        if (
+            separate
+            and stored_name.startswith("electra/")
+            and not (share == "embeddings" and "/embeddings/" in stored_name)
+        ):
+            stored_name = "generator/" + stored_name.removeprefix("electra/")
+        return stored_name, lies
 
     return spell
 
 
-def _googles(held: Held) -> tuple[Held, str]:
+def _googles(tensors: Held) -> tuple[Held, str]:
     """NVIDIA's names as Google's, and what the two networks share: there both tables, and perhaps no norm."""
 
     def rename(name: str) -> str | None:
@@ -135,46 +139,46 @@ def _googles(held: Held) -> tuple[Held, str]:
             name = re.sub(pattern, new, name)
         return name.replace("electra/", "generator/", 1) if network == "generator" else name
 
-    held = held.renamed(rename)
-    for name in [n for n in held if n.startswith("generator/embeddings/")]:  # saved once, under whoever came first
-        other = name.replace("generator/", "electra/", 1)
-        if other not in held:
-            held = held.also(other, name)
-    own = [name for name in held if name.startswith("generator/embeddings/")]
-    alike = all(held[name].equal(held[name.replace("generator/", "electra/", 1)]) for name in own)
-    if alike or not own:
-        return held.renamed(lambda name: None if name in own else name), "embeddings"
-    for name in [n for n in held if n.startswith("electra/embeddings/")]:
-        other = name.replace("electra/", "generator/", 1)
-        if other not in held:
-            held = held.also(other, name)
+    tensors = tensors.renamed(rename)
+    for name in [n for n in tensors if n.startswith("generator/embeddings/")]:  # saved once, under whoever came first
+        shared_name = name.replace("generator/", "electra/", 1)
+        if shared_name not in tensors:
+            tensors = tensors.also(shared_name, name)
+    embeddings = [name for name in tensors if name.startswith("generator/embeddings/")]
+    alike = all(tensors[name].equal(tensors[name.replace("generator/", "electra/", 1)]) for name in embeddings)
+    if alike or not embeddings:
+        return tensors.renamed(lambda name: None if name in embeddings else name), "embeddings"
+    for name in [n for n in tensors if n.startswith("electra/embeddings/")]:
+        shared_name = name.replace("electra/", "generator/", 1)
+        if shared_name not in tensors:
+            tensors = tensors.also(shared_name, name)
     words = "generator/embeddings/word_embeddings"
-    if held[words].equal(held[WORDS]):
-        return held.renamed(lambda name: None if name == words else name), "words"
-    return held, "none"
+    if tensors[words].equal(tensors[WORDS]):
+        return tensors.renamed(lambda name: None if name == words else name), "words"
+    return tensors, "none"
 
 
-def _shared(held: Held) -> str:
+def _shared(tensors: Held) -> str:
     """What the two networks of a checkpoint of Google's share."""
-    if any(name.startswith("generator/embeddings/") for name in held):
+    if any(name.startswith("generator/embeddings/") for name in tensors):
         return "none"
-    return "embeddings" if any(name.startswith("generator/") for name in held) else "all"
+    return "embeddings" if any(name.startswith("generator/") for name in tensors) else "all"
 
 
-def _table(held: Held, share: str, path: Path, overrides: Sequence[str]) -> tuple[tables.Table, list[str]]:
+def _table(tensors: Held, share: str, path: Path, overrides: Sequence[str]) -> tuple[tables.Table, list[str]]:
     """The recipe of networks of these shapes, and what a person should know of it."""
 
     def shape(name: str) -> tuple[int, ...]:
-        if name not in held:
+        if name not in tensors:
             raise DataError(path, f"lacks {name}", "ELECTRA's two networks")
-        return held.shapes[name]
+        return tensors.shapes[name]
 
-    if "generator_predictions/output_bias" not in held:
+    if "generator_predictions/output_bias" not in tensors:
         raise DataError(path, "holds no generator", "both networks that learned together",
                         "take the checkpoint that pretraining left")  # fmt: skip
     notes: list[str] = []
-    given = tables.override({}, overrides)
-    asked = given.get("model", {}).get("heads")
+    overridden = tables.override({}, overrides)
+    asked_heads = overridden.get("model", {}).get("heads")
 
     def sizes(scope: str, name: str, key: str, heads: object) -> tables.Table:
         width, inner = shape(f"{scope}/encoder/layer_0/intermediate/dense/kernel")
@@ -188,20 +192,27 @@ def _table(held: Held, share: str, path: Path, overrides: Sequence[str]) -> tupl
                 f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published ones; {key}=N "
                 "behind an import changes it"
             )
-        return {"width": width, "inner": inner, "layers": renaming.layers(held, f"{scope}/encoder/layer_N/"), **usual}
+        return {
+            "width": width,
+            "inner": inner,
+            "layers": renaming.layers(tensors, f"{scope}/encoder/layer_N/"),
+            **usual,
+        }
 
     places, types = (shape(f"electra/embeddings/{name}_embeddings")[0] for name in ("position", "token_type"))
     model = {"kind": "electra", "positions": places, "types": types, "embedding": shape(WORDS)[1]}
-    model |= sizes("electra", "network that tells fakes", "model.heads", asked)
+    model |= sizes("electra", "network that tells fakes", "model.heads", asked_heads)
     objective: tables.Table = {"kind": "rtd", "share": share}
     if share != "all":
-        of_its_own = given.get("objective", {}).get("generator", {}).get("heads")
-        known = asked if of_its_own is None else of_its_own
-        own = objective["generator"] = sizes("generator", "generator", "objective.generator.heads", known)
-        if of_its_own is None and isinstance(asked, int) and asked > 0:  # as wide as those of the other network
-            own["heads"] = max(1, own["width"] * asked // model["width"])
+        of_its_own = overridden.get("objective", {}).get("generator", {}).get("heads")
+        known = asked_heads if of_its_own is None else of_its_own
+        generator_table = objective["generator"] = sizes("generator", "generator", "objective.generator.heads", known)
+        if (
+            of_its_own is None and isinstance(asked_heads, int) and asked_heads > 0
+        ):  # as wide as those of the other network
+            generator_table["heads"] = max(1, generator_table["width"] * asked_heads // model["width"])
             notes.append(
-                f"{path}: {own['heads']} heads in the generator, as wide as the other network's; "
+                f"{path}: {generator_table['heads']} heads in the generator, as wide as the other network's; "
                 "objective.generator.heads=N behind an import changes it"
             )
     return {"model": model, "objective": objective}, notes

@@ -44,13 +44,13 @@ class HuggingFace(Choice):
         return (path / "config.json").is_file()
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
-        found = foreign.settings(path)
-        if _detects(path, found):
+        family = foreign.settings(path)
+        if _detects(path, family):
             remedy = "embed, export and `init` take the folder as it is"
             raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
-        learned = self.learned(path, found)
+        learned = self.learned(path, family)
         kind = "task" if foreign.task_of(path) else "objective"
-        table = {"model": settings.plain(found), kind: settings.plain(learned)}
+        table = {"model": settings.plain(family), kind: settings.plain(learned)}
         networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
         tokenizer = Tokenizer.load(path)
         foreign.fits(networks.model, tokenizer, path)
@@ -79,59 +79,59 @@ class HuggingFace(Choice):
 
     def task(self, folder: Path) -> Any:
         """The settings of the task that a folder was fine-tuned for; None: it was not."""
-        if not (told := foreign.task_of(folder)):
+        if not (head := foreign.task_of(folder)):
             return None
-        role, labels, number = told
+        role, labels, number = head
         kept = foreign.read_config(folder).get(KEPT)
         longest = foreign.settings(folder).longest()
         kind, table = foreign.task_with(role, labels, number, longest)
-        made = load("tasks", kind)
+        choice = load("tasks", kind)
         if isinstance(kept, dict) and kept.get("kind") == kind and _same_labels(kept, table):
             table = {name: value for name, value in kept.items() if name != "kind"}
-        table["length"] = min(table.get("length", made.length), longest)
-        return settings.decode(made, table, f"{folder}/config.json: {KEPT}")
+        table["length"] = min(table.get("length", choice.length), longest)
+        return settings.decode(choice, table, f"{folder}/config.json: {KEPT}")
 
     def to_learned(self, objective: Any, learned: Any) -> None:
         """Make a head tell numbers as it learned them, which a folder's head tells as they are meant."""
         if scale := told_scale(objective, learned):
-            own = objective.networks()[""].tensors()
+            tensors = objective.networks()[""].tensors()
             with torch.no_grad():
-                for name, value in _rescaled(own, scale, back=True).items():
-                    own[name].copy_(value)
+                for name, value in _rescaled(tensors, scale, back=True).items():
+                    tensors[name].copy_(value)
 
-    def write_bare(self, found: Imported, folder: Path) -> None:
+    def write_bare(self, imported: Imported, folder: Path) -> None:
         """A network without heads under AutoModel's class, for the verbs that need none; its tensors one by one."""
-        family, names = found.networks.model, found.networks.model.names()
+        family, names = imported.networks.model, imported.networks.model.names()
         described = {"architectures": [family.architectures[""]], "model_type": family.model_type, "dtype": "float32"}
-        described |= family.hugging_face(found.tokenizer.vocabulary, found.tokenizer)
+        described |= family.hugging_face(imported.tokenizer.vocabulary, imported.tokenizer)
         files.write_json(folder / "config.json", described)
         sources: dict[str, tuple[str, int]] = {}
         shapes = {name: tuple(shape) for name, shape in names.zeros.items()}
-        for name, tensor in found.tensors.items():
-            theirs = names.table[name]
+        for name, tensor in imported.tensors.items():
+            hf_name = names.table[name]
             for number, part in enumerate(weights.theirs_of(name, tensor, names)):
-                new = theirs if isinstance(theirs, str) else theirs[number]
+                new = hf_name if isinstance(hf_name, str) else hf_name[number]
                 sources[new], shapes[new] = (name, number), tuple(part.shape)
 
         @functools.lru_cache(maxsize=1)  # a query is followed by its key and value
         def parts(name: str) -> list[torch.Tensor]:
-            return weights.theirs_of(name, found.tensors[name], names)
+            return weights.theirs_of(name, imported.tensors[name], names)
 
         def read(new: str) -> torch.Tensor:
             name, number = sources.get(new, ("", 0))
             return parts(name)[number].contiguous() if name else torch.zeros(shapes[new])
 
         weights.write_each(folder / WEIGHTS, shapes, Held(shapes, read))
-        _write_tokenizer(found.tokenizer, family, folder)
+        _write_tokenizer(imported.tokenizer, family, folder)
 
     def write(self, trained: Any, folder: Path) -> None:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
         scale = told_scale(trained.objective, trained.learned)
         fine_tuned = isinstance(trained.objective, Task)
-        own = _kept(trained.learned) if fine_tuned or trained.objective.shifted else {}
+        kept = _kept(trained.learned) if fine_tuned or trained.objective.shifted else {}
         for inner, network in trained.objective.exported().items():
             (folder / inner).mkdir(exist_ok=True)
-            described = config(network, trained.tokenizer) | own
+            described = config(network, trained.tokenizer) | kept
             files.write_json(folder / inner / "config.json", described)
             weights.write(folder / inner / WEIGHTS, tensors(network, scale))
             causal = network.settings.capabilities.causal and not fine_tuned
@@ -151,9 +151,9 @@ def _tells_pairs(folder: Path, model: Any) -> bool:
     """Does a folder hold the head that tells how two segments belong together? Whatever class it names."""
     if not model.capabilities.pairs or model.types < 2:
         return False
-    names, held = model.names(), weights.foreign_names(folder)
-    wanted = [theirs for ours, theirs in names.table.items() if ours.startswith("pair.")]
-    return all(not held.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
+    names, stored = model.names(), weights.foreign_names(folder)
+    wanted = [hf_names for own_name, hf_names in names.table.items() if own_name.startswith("pair.")]
+    return all(not stored.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
 
 
 def config(network: Network, tokenizer: Any) -> dict[str, Any]:
@@ -172,24 +172,24 @@ def config(network: Network, tokenizer: Any) -> dict[str, Any]:
 def _task(kind: str, network: Network, tokenizer: Any) -> dict[str, Any]:
     """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
     labels = network.labels or (("LABEL_0",) if network.number else ())
-    told: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
+    config: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
     if labels:
-        told |= {"id2label": {str(n): label for n, label in enumerate(labels)}, "num_labels": len(labels)}
-        told |= {"label2id": {label: n for n, label in enumerate(labels)}}
+        config |= {"id2label": {str(n): label for n, label in enumerate(labels)}, "num_labels": len(labels)}
+        config |= {"label2id": {label: n for n, label in enumerate(labels)}}
     if kind == "classify":
-        told |= {"problem_type": "regression" if network.number else "single_label_classification"}
-    return told
+        config |= {"problem_type": "regression" if network.number else "single_label_classification"}
+    return config
 
 
 def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
     """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
-    own = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
-    return weights.to_foreign(own | (_rescaled(own, scale) if scale else {}), network.settings.names())
+    by_name = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
+    return weights.to_foreign(by_name | (_rescaled(by_name, scale) if scale else {}), network.settings.names())
 
 
-def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
+def _rescaled(tensors: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
     """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
-    last = {name: tensor for name, tensor in own.items() if name.startswith("classify.out.")}
+    last = {name: tensor for name, tensor in tensors.items() if name.startswith("classify.out.")}
     return rescaled(last, UNIT, scale) if back else rescaled(last, scale, UNIT)
 
 
@@ -213,8 +213,8 @@ def _write_tokenizer(
     tokenizer.save(folder)
     described = files.read_table(folder / "tokenizer_config.json")
     described["model_max_length"] = family.longest()
-    own = reader(tokenizer, family)
-    types = ["token_type_ids"] if own.types else []
+    hf_tokenizer = reader(tokenizer, family)
+    types = ["token_type_ids"] if hf_tokenizer.types else []
     described["model_input_names"] = ["input_ids", *types, "attention_mask"]
     if continues:
         described |= _begin_texts(tokenizer, folder, start=start)
@@ -222,7 +222,7 @@ def _write_tokenizer(
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
     if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
         with files.survive_disk(folder):
-            _typed(own).save(str(folder / "tokenizer.json"))
+            _typed(hf_tokenizer).save(str(folder / "tokenizer.json"))
 
 
 def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str, Any]:
@@ -253,15 +253,19 @@ def _begun(tokenizer: Tokenizer, sign: str) -> Any:
     return pipeline
 
 
-def _typed(own: TextReader) -> Any:
+def _typed(text_reader: TextReader) -> Any:
     """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors
 
-    pipeline = Pipeline.from_str(own.tokenizer.pipeline.to_str())
-    signs = {n: own.tokenizer.piece(n) for n in (*own.frame.before, *own.frame.between, *own.frame.after)}
+    pipeline = Pipeline.from_str(text_reader.tokenizer.pipeline.to_str())
+    signs = {
+        n: text_reader.tokenizer.piece(n)
+        for n in (*text_reader.frame.before, *text_reader.frame.between, *text_reader.frame.after)
+    }
     before, between, after = (
-        [signs[n] for n in part] for part in (own.frame.before, own.frame.between, own.frame.after)
+        [signs[n] for n in part]
+        for part in (text_reader.frame.before, text_reader.frame.between, text_reader.frame.after)
     )
     pair = [*before, "$A", *between, "$B:1", *(f"{sign}:1" for sign in after)]
     ends = [(piece, n) for n, piece in signs.items()]

@@ -123,28 +123,28 @@ class MegatronFormat(Choice):
         parts = _parts(path)
         first = parts[0][0]
         args = pickled.plain(first.args)
-        given = tables.override({}, overrides).get("model", {})
-        heads = given.get("heads", args.get("num_attention_heads"))
+        overridden = tables.override({}, overrides).get("model", {})
+        heads = overridden.get("heads", args.get("num_attention_heads"))
         if not isinstance(heads, int) or heads < 1:
             raise RecipeError(first.path, "does not tell how many heads it has", "their number", "add model.heads=N")
-        theirs = _joined(parts, heads)
-        model, kind = _described(theirs, args, first)
+        joined = _joined(parts, heads)
+        model, kind = _described(joined, args, first)
         table = {"model": model | {"heads": heads}, "objective": {"kind": kind}}
         networks = foreign.decoded(tables.override(table, overrides), first.path)
         tokenizer = _tokenizer(first.path)
-        notes = renaming.rows_behind(theirs, _words(theirs), tokenizer, first.path)
-        if "activation" not in given:
+        notes = renaming.rows_behind(joined, _words(joined), tokenizer, first.path)
+        if "activation" not in overridden:
             notes.append(
                 f"{first.path}: {_reason(first, args, model)}; model.activation=... behind an import changes it"
             )
         spell = _spell_2019 if model["kind"] == "bert" else _spell
-        tensors = renaming.taken(networks, tokenizer, theirs, spell, first.path, alike=True)
+        tensors = renaming.taken(networks, tokenizer, joined, spell, first.path, alike=True)
         if any(piece.storage.dtype != torch.float32 for piece in first.pieces.values()):
             notes.append(f"{first.path}: 16 bits are read as float32")
         return Imported(networks, tokenizer, tensors, tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
-        own = trained.settings
+        model = trained.settings
         _writable(trained, self.ranks)
         style = "2019" if trained.kind == "bert" else self.style
         if style == "2019":
@@ -156,12 +156,22 @@ class MegatronFormat(Choice):
             rows = tensors[name]
             tensors[name] = torch.cat([rows, rows.new_zeros(-len(rows) % wide, *rows.shape[1:])])
         args = argparse.Namespace(
-            num_layers=own.layers, hidden_size=own.width, num_attention_heads=own.heads, ffn_hidden_size=own.inner,
-            max_position_embeddings=own.positions, layernorm_epsilon=own.epsilon, make_vocab_size_divisible_by=wide //
-            self.ranks, padded_vocab_size=len(tensors[_words(tensors)]), model_parallel_size=self.ranks,
-            tensor_model_parallel_size=self.ranks, pipeline_model_parallel_size=1, hidden_dropout=own.dropout,
-            attention_dropout=own.attention_dropout, openai_gelu=own.activation == "gelu_tanh", bias_gelu_fusion=False,
-        )  # fmt: skip
+            num_layers=model.layers,
+            hidden_size=model.width,
+            num_attention_heads=model.heads,
+            ffn_hidden_size=model.inner,
+            max_position_embeddings=model.positions,
+            layernorm_epsilon=model.epsilon,
+            make_vocab_size_divisible_by=wide // self.ranks,
+            padded_vocab_size=len(tensors[_words(tensors)]),
+            model_parallel_size=self.ranks,
+            tensor_model_parallel_size=self.ranks,
+            pipeline_model_parallel_size=1,
+            hidden_dropout=model.dropout,
+            attention_dropout=model.attention_dropout,
+            openai_gelu=model.activation == "gelu_tanh",
+            bias_gelu_fusion=False,
+        )
         step = 0 if self.release else trained.step or 0
         named = RELEASE if self.release else f"iter_{step:07}"
         for rank in range(self.ranks):
@@ -169,7 +179,7 @@ class MegatronFormat(Choice):
             place.mkdir(parents=True)
             cut = {name: _cut(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
             if style == "2019":
-                cut = {name: _ordered(name, t, own.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
+                cut = {name: _ordered(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
                 pickled.write(place / FILE, {"iteration": step, "model": flat})
             else:
@@ -206,18 +216,18 @@ class RankFile:
         version = table.get("checkpoint_version", 0)
         if not isinstance(version, int | float):
             raise DataError(path, f"checkpoint_version: found {pickled.brief(version)}", "a number")
-        other = [
+        unreadable = [
             f"{key} {value}"
             for key, usual in UNLIKE.items()
             if (value := pickled.plain(table.get("args")).get(key, usual)) != usual
         ]
-        if other:
-            wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in other))
-            raise DataError(path, f"is of an unknown network: {', '.join(other)}", f"a GPT-2 or BERT: {wanted}")
+        if unreadable:
+            wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in unreadable))
+            raise DataError(path, f"is of an unknown network: {', '.join(unreadable)}", f"a GPT-2 or BERT: {wanted}")
         flat = source.flat(table["model"])
-        own = {_plain(name): piece for name, piece in flat.items() if not name.endswith("_extra_state")}
+        pieces_by_name = {_plain(name): piece for name, piece in flat.items() if not name.endswith("_extra_state")}
         core = any(".linear_fc1." in name for name in flat)
-        return RankFile(path, source, own, float(version), table.get("args"), stage, core)
+        return RankFile(path, source, pieces_by_name, float(version), table.get("args"), stage, core)
 
 
 def _parts(path: Path) -> list[list[RankFile]]:
@@ -243,11 +253,11 @@ def _parts(path: Path) -> list[list[RankFile]]:
     if lacks:
         raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "fetch them as well")
     parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
-    asked = pickled.plain(parts[0][0].args)
-    wide = asked.get("tensor_model_parallel_size", asked.get("model_parallel_size"))
+    args = pickled.plain(parts[0][0].args)
+    wide = args.get("tensor_model_parallel_size", args.get("model_parallel_size"))
     for number, count, name in (
         (wide, ways, "mp_rank_{:02}"),
-        (asked.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}"),
+        (args.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}"),
     ):
         if isinstance(number, int) and number != count:
             lacks = [name.format(n) for n in range(count, number)]
@@ -273,17 +283,19 @@ def _joined(parts: list[list[RankFile]], heads: int) -> Held:
     sources: dict[str, tuple[list[RankFile], str]] = {}
     layers = 0
     for ranks in parts:
-        own = [name for name in ranks[0].pieces if not name.startswith("word_embeddings_for_head.")]  # the table again
-        for name in own:
+        names = [
+            name for name in ranks[0].pieces if not name.startswith("word_embeddings_for_head.")
+        ]  # the table again
+        for name in names:
             inner = re.match(r"layers\.(\d+)\.(.*)", name)
             sources[f"layers.{int(inner[1]) + layers}.{inner[2]}" if inner else name] = (ranks, name)
-        layers += renaming.layers(own, "layers.N.")
+        layers += renaming.layers(names, "layers.N.")
 
     def read(name: str) -> Tensor:
         ranks, there = sources[name]
         cut = [_of(part, there) for part in ranks]
-        own = heads // len(ranks)
-        cut = [_ordered(there, tensor, own, ranks[0].version) for tensor in cut]
+        heads_a_rank = heads // len(ranks)
+        cut = [_ordered(there, tensor, heads_a_rank, ranks[0].version) for tensor in cut]
         axis = _axis(there)
         return cut[0] if axis is None or len(cut) == 1 else torch.cat(cut, axis)
 
@@ -340,11 +352,11 @@ def _spell_2019(_: str, name: str) -> tuple[str, Lies]:
     return _spelled(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
 
 
-def _spelled(name: str, block: dict[str, str], beside: dict[str, str], layers: str) -> str:
+def _spelled(name: str, block: dict[str, str], outside: dict[str, str], layers: str) -> str:
     module, _, end = name.rpartition(".")
     if match := re.match(r"model\.blocks\.(\d+)\.(.*)", module):
         return f"{layers}{match[1]}.{block[match[2]]}.{end}"
-    return f"{beside[module]}.{end}"
+    return f"{outside[module]}.{end}"
 
 
 def _name_2019(name: str) -> str:
@@ -371,34 +383,34 @@ def _words(names: Any) -> str:
     return f"bert.embeddings.{WORDS}" if f"bert.embeddings.{WORDS}" in names else WORDS
 
 
-def _described(held: Held, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
+def _described(tensors: Held, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
     """The [model] of these tensors and what it learned."""
-    old = _words(held) != WORDS
+    old = _words(tensors) != WORDS
     layers, before = (BERT_2019, "bert.embeddings.") if old else ("layers.", "")
     inner = f"{layers}0.{'intermediate.dense' if old else 'mlp.dense_h_to_4h'}.weight"
     types = "token_type_embeddings.weight" if old else TYPES
     names = [f"{before}{WORDS}", f"{before}{PLACES}", inner]
-    if lacks := [name for name in names if name not in held]:
-        known = f"{len(held):,} tensors, {', '.join(list(held)[:3])} among them"
+    if lacks := [name for name in names if name not in tensors]:
+        known = f"{len(tensors):,} tensors, {', '.join(list(tensors)[:3])} among them"
         raise DataError(first.path, f"holds {known}; lacks {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
     model: tables.Table = {
-        "width": held.shapes[names[1]][1],
-        "positions": held.shapes[names[1]][0],
-        "inner": held.shapes[inner][0],
-        "layers": renaming.layers(held, f"{layers}N."),
+        "width": tensors.shapes[names[1]][1],
+        "positions": tensors.shapes[names[1]][0],
+        "inner": tensors.shapes[inner][0],
+        "layers": renaming.layers(tensors, f"{layers}N."),
         "epsilon": 1e-5,
     }
     read = {"hidden_dropout": "dropout", "attention_dropout": "attention_dropout", "layernorm_epsilon": "epsilon",
              "norm_epsilon": "epsilon"}  # fmt: skip
-    model |= {ours: args[key] for key, ours in read.items() if isinstance(args.get(key), float)}
+    model |= {setting: args[key] for key, setting in read.items() if isinstance(args.get(key), float)}
     model |= {"activation": _activation(args, core=first.core, old=old)[0]}
-    if not old and not any(name.startswith("lm_head.") for name in held):
+    if not old and not any(name.startswith("lm_head.") for name in tensors):
         return {"kind": "gpt2"} | model, "clm"
     model |= {
         "kind": "bert" if old else "megatron_bert",
-        "types": held.shapes[before + types][0] if before + types in held else 0,
+        "types": tensors.shapes[before + types][0] if before + types in tensors else 0,
     }
-    pairs = any(name.startswith(("binary_head.", "cls.seq_relationship.")) for name in held)
+    pairs = any(name.startswith(("binary_head.", "cls.seq_relationship.")) for name in tensors)
     return model, "mlm_nsp" if pairs else "mlm"
 
 
@@ -417,8 +429,8 @@ def _activation(args: dict[str, Any], *, core: bool, old: bool) -> tuple[str, st
 
 def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
     """Which activation is taken, and why; what its epsilon is taken to be, and where a BERT's head had another GELU."""
-    name, why = _activation(args, core=first.core, old=model["kind"] == "bert")
-    reason = f"activation {name}, {why}"
+    name, problem = _activation(args, core=first.core, old=model["kind"] == "bert")
+    reason = f"activation {name}, {problem}"
     if not args:
         reason += f"; epsilon {model['epsilon']}, as it tells none"
     if model["kind"] == "megatron_bert" and name == "gelu_tanh" and args.get(FLAGS[0]) and not args.get(FLAGS[1]):
@@ -438,33 +450,35 @@ def _tokenizer(file: Path) -> Tokenizer:
 
 def _check_2019(trained: Any) -> None:
     """Refuse what Megatron of 2019 computes otherwise, and say what its files do not tell."""
-    own = trained.settings
+    settings = trained.settings
     if trained.kind == "megatron_bert":
         raise RecipeError("--set", "found style 2019 for a BERT with its norms before attention", "style=2020")
-    bert, computed = trained.kind == "bert", (own.activation, own.epsilon, own.inner)
-    wanted = ("gelu", own.epsilon, own.inner) if bert else ("gelu_tanh", 1e-5, 4 * own.width)
+    bert, computed = trained.kind == "bert", (settings.activation, settings.epsilon, settings.inner)
+    wanted = ("gelu", settings.epsilon, settings.inner) if bert else ("gelu_tanh", 1e-5, 4 * settings.width)
     if computed != wanted:
         remedy = "`ordsmed export` without --to writes it as it is" if bert else "add style=2020"
-        ours, theirs = (f"{a}, epsilon {e}, {n:,} inside" for a, e, n in (computed, wanted))
-        raise RecipeError(trained.folder, f"has {ours}", f"what Megatron of 2019 computes: {theirs}", remedy)
-    flags = {"num-layers": own.layers, "hidden-size": own.width, "num-attention-heads": own.heads,
-             "max-position-embeddings": own.positions}  # fmt: skip
-    flags |= {"intermediate-size": own.inner, "layernorm-epsilon": own.epsilon} if bert else {}
+        computed_as, wanted_as = (f"{a}, epsilon {e}, {n:,} inside" for a, e, n in (computed, wanted))
+        raise RecipeError(trained.folder, f"has {computed_as}", f"what Megatron of 2019 computes: {wanted_as}", remedy)
+    flags = {"num-layers": settings.layers, "hidden-size": settings.width, "num-attention-heads": settings.heads,
+             "max-position-embeddings": settings.positions}  # fmt: skip
+    flags |= {"intermediate-size": settings.inner, "layernorm-epsilon": settings.epsilon} if bert else {}
     say(f"files of 2019 tell no sizes; its scripts want {' '.join(f'--{name} {n}' for name, n in flags.items())}")
 
 
 def _writable(trained: Any, ranks: int) -> None:
     """Refuse what Megatron does not compute, or cannot cut."""
-    own, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
-    if heads not in ([], ["head"], ["head", "pair"]) or not own.tied:
+    settings, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
+    if heads not in ([], ["head"], ["head", "pair"]) or not settings.tied:
         raise RecipeError(
             trained.folder,
             f"has the heads {', '.join(heads)}, or words scored by a table of their own",
             "what clm, mlm or mlm_nsp leaves, tied",
         )
-    if own.activation not in ("gelu", "gelu_tanh"):
-        raise RecipeError(trained.folder, f"has {own.activation}", "gelu or gelu_tanh")
-    if own.heads % ranks or own.inner % ranks:
+    if settings.activation not in ("gelu", "gelu_tanh"):
+        raise RecipeError(trained.folder, f"has {settings.activation}", "gelu or gelu_tanh")
+    if settings.heads % ranks or settings.inner % ranks:
         raise RecipeError(
-            "--set", f"found ranks {ranks}, with {own.heads} heads and {own.inner} inside", "a divisor of both"
+            "--set",
+            f"found ranks {ranks}, with {settings.heads} heads and {settings.inner} inside",
+            "a divisor of both",
         )

@@ -38,13 +38,13 @@ class OpenAiGpt2(Choice):
     families: ClassVar[tuple[str, ...]] = ("gpt2",)
 
     def recognises(self, path: Path) -> bool:
-        held = bundle.find(path)
-        return held is not None and WORDS in bundle.names(held)
+        prefix = bundle.find(path)
+        return prefix is not None and WORDS in bundle.names(prefix)
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        theirs = google.without_slots(Held(source.shapes(), source.read))
+        stored = google.without_slots(Held(source.shapes(), source.read))
         sizes = files.read_table(folder / SIZES)
         if lacks := [key for key in KEYS if key not in sizes]:
             raise DataError(folder / SIZES, f"has no {', '.join(lacks)}", "the sizes of a GPT-2")
@@ -55,8 +55,8 @@ class OpenAiGpt2(Choice):
         if lacks := [name for name in (PIECES, MERGES) if not (folder / name).is_file()]:
             raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean")
         tokenizer = Tokenizer.load([folder / PIECES, folder / MERGES])
-        notes = renaming.rows_behind(theirs, WORDS, tokenizer, path)
-        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, theirs, spelled, path), tuple(notes))
+        notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
+        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, stored, spelled, path), tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
         network = trained.objective.networks()[""]
@@ -65,9 +65,9 @@ class OpenAiGpt2(Choice):
                  "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
                  "n_inner": 4 * network.settings.width}  # fmt: skip
         heads = [role for role in network.modules if role not in ("model", "head")]
-        other = [f"{key} {described[key]}" for key in usual if described[key] != usual[key]]
-        if other or heads or not trained.tokenizer.byte_level:
-            wrong = ", ".join([*other, *(f"a {role} head" for role in heads)]) or f"{trained.tokenizer.kind} pieces"
+        unlike = [f"{key} {described[key]}" for key in usual if described[key] != usual[key]]
+        if unlike or heads or not trained.tokenizer.byte_level:
+            wrong = ", ".join([*unlike, *(f"a {role} head" for role in heads)]) or f"{trained.tokenizer.kind} pieces"
             remedy = "`ordsmed export` without --to writes it as it is"
             raise RecipeError(trained.folder, f"has {wrong}", "what openai/gpt-2 computes, with byte-level BPE", remedy)
         files.write_json(folder / SIZES, {name: described[key] for name, key in KEYS.items()})
