@@ -23,7 +23,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.use.generate import generate, generate_all, stream
 from ordsmed.use.generation import continuing
 from ordsmed.use.generation.choosing import choose, penalized
-from ordsmed.use.generation.continuing import settled
+from ordsmed.use.generation.continuing import stable_length
 from ordsmed.use.generation.network import WritingNetwork, together, writing
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.trained import Trained
@@ -259,19 +259,22 @@ def test_a_stream_is_the_text(trained: Trained) -> None:
     network, how = writing(trained), SamplingOptions(tokens=30, seed=2, samples=2)
     both = list(generate_all(network, ["the cat"], how))
     assert ["".join(stream(network, "the cat", how, sample)) for sample in (0, 1)] == [t.continuation for t in both]
-    assert settled(network, how, "ab\N{REPLACEMENT CHARACTER}") == 2
+    assert stable_length(network, how, "ab\N{REPLACEMENT CHARACTER}") == 2
 
 
 def test_pieces_of_words_wait_for_their_ends(tmp_path: Path) -> None:
     network: Any = SimpleNamespace(trained=SimpleNamespace(tokenizer=SimpleNamespace(rewrites=True)))
-    assert settled(network, SamplingOptions(), " the do") == len(" the")
-    assert settled(network, SamplingOptions(), " the averyveryverylongword") == len(" the averyveryverylongword") - 12
+    assert stable_length(network, SamplingOptions(), " the do") == len(" the")
+    assert (
+        stable_length(network, SamplingOptions(), " the averyveryverylongword")
+        == len(" the averyveryverylongword") - 12
+    )
 
 
 def test_rows_that_have_ended_leave(trained: Trained) -> None:
     """Others go on as if they had never been there."""
     network, how = writing(trained), SamplingOptions(tokens=14, temperature=0)
-    rows = continuing.begun(network, how, ["the cat", "a"])
+    rows = continuing.text_rows(network, how, ["the cat", "a"])
     rows[0].given, early = rows[0].given - 7, rows[0]  # as if seven had been written
     sizes = [len(step) for step in continuing.Continuation(network, how, list(reversed(rows)))]
     assert sizes == sorted(sizes, reverse=True)
@@ -344,7 +347,7 @@ def test_a_prompt_stands_behind_the_sign_or_not() -> None:
     said = replace(made, tokenizer=Tokenizer(made.tokenizer.pipeline, {"add_bos_token": False}))
 
     def read(prompt: str, of: Trained = made, *, start: bool = True) -> list[int]:
-        return continuing.begun(writing(of), replace(how, start=start), [prompt])[0].ids
+        return continuing.text_rows(writing(of), replace(how, start=start), [prompt])[0].ids
 
     assert read("abc") == read("</s>abc") == [sign, *ids]
     assert read("abc", start=False) == read("abc", said) == ids

@@ -12,7 +12,16 @@ import pytest
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.use.generation import prompts as way
 from ordsmed.use.generation.options import Generated
-from ordsmed.use.generation.prompts import Prompt, agreed, as_json, as_line, given, of_file, shown, taken
+from ordsmed.use.generation.prompts import (
+    Prompt,
+    as_json,
+    as_line,
+    given,
+    line_writer,
+    of_file,
+    print_pieces,
+    same_on_all_ranks,
+)
 
 
 def test_prompts_of_lines(tmp_path: Path) -> None:
@@ -65,28 +74,28 @@ def test_texts_as_lines_and_as_json() -> None:
 
 def test_a_file_of_texts_is_whole_or_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.txt"
-    stopped = taken(str(out))
+    stopped = line_writer(str(out))
     stopped.__enter__()("half")
     assert not stopped.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert list(tmp_path.iterdir()) == []
-    with taken(str(out)) as take:
+    with line_writer(str(out)) as take:
         take("æ")
         take("b")
     assert out.read_text(encoding="utf-8") == "æ\nb\n"
     with (
         pytest.raises(RecipeError, match=r"out\.txt: stands; wanted a new file; name another, or add --anew"),
-        taken(str(out)),
+        line_writer(str(out)),
     ):
         pass
-    with taken(str(out), anew=True) as take:
+    with line_writer(str(out), anew=True) as take:
         take("c")
     assert out.read_text() == "c\n"
     for wrong, said in (("no/out.txt", "there is no folder"), ("", "is a folder")):
-        with pytest.raises(RecipeError, match=said), taken(str(tmp_path / wrong), anew=True):
+        with pytest.raises(RecipeError, match=said), line_writer(str(tmp_path / wrong), anew=True):
             pass
-    with taken(None) as take:
+    with line_writer(None) as take:
         take("seen")
-    shown(["a", "b"])
+    print_pieces(["a", "b"])
     assert capsys.readouterr().out == "seen\nab"
 
 
@@ -102,10 +111,10 @@ def test_ranks_read_what_the_first_one_reads(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(way, "first_alone", first_alone)
     first, other = (SimpleNamespace(world=2, first=first) for first in (True, False))
     prompts = [Prompt("a", {"id": 1}), Prompt("")]
-    assert list(agreed(first, prompts)) == prompts  # type: ignore[arg-type]
+    assert list(same_on_all_ranks(first, prompts)) == prompts  # type: ignore[arg-type]
     unread = iter([Prompt("never")])
-    assert list(agreed(other, unread)) == prompts  # type: ignore[arg-type]
+    assert list(same_on_all_ranks(other, unread)) == prompts  # type: ignore[arg-type]
     assert next(unread) == Prompt("never")
     alone: Any = SimpleNamespace(world=1)
     with pytest.raises(DataError):
-        list(agreed(alone, (1 / 0 if False else (_ for _ in ()).throw(DataError("a", "b")) for _ in "x")))
+        list(same_on_all_ranks(alone, (1 / 0 if False else (_ for _ in ()).throw(DataError("a", "b")) for _ in "x")))

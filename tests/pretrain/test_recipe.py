@@ -153,9 +153,9 @@ def test_it_is_enough_after_so_many_checks_without_a_better_one() -> None:
 def test_what_the_recipe_leaves_out_is_the_familys() -> None:
     usual = SimpleNamespace(rate=7e-5, warmup=0.25, layer_decay=0.5, freeze=True, decay=0.125, betas=(0.5, 0.75))
     network = SimpleNamespace(tuning=lambda: usual)
-    assert not finetuning().settled
+    assert not finetuning().complete
     whole = finetuning().fill_defaults(network)
-    assert whole.settled
+    assert whole.complete
     assert (whole.model, whole.rate, whole.warmup, whole.layer_decay, whole.freeze) == (network, 7e-5, 0.25, 0.5, True)
     assert (whole.optimizer.decay, whole.optimizer.betas, whole.optimizer.epsilon) == (0.125, (0.5, 0.75), 1e-6)
     said = finetuning(rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).fill_defaults(network)

@@ -677,7 +677,7 @@ def test_the_command(study: Path, made: Made, capsys: pytest.CaptureFixture[str]
     (1234.5, 30.0, "1234.50"), (1.0, 1e-30, "1.00000000"),
 ])  # fmt: skip
 def test_numbers_have_the_digits_that_their_deviation_leaves(value: float, deviation: float, text: str) -> None:
-    assert results.shown(value, deviation) == text
+    assert results.rounded(value, deviation) == text
 
 
 def test_the_last_loss_is_the_mean_of_the_last_steps_as_a_report_tells_it(study: Path, made: Made) -> None:

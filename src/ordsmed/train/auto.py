@@ -71,10 +71,10 @@ def _ways(plan: P) -> Iterator[P]:
         if ranks.world % shard:
             continue
         shape = (ranks.world // shard // layout.tensor, shard, layout.tensor)
-        own = plan if shape == ranks.shape else plan.on(stand(ranks, shape))
+        in_mesh = plan if shape == ranks.shape else plan.on(stand(ranks, shape))
         for recompute in sorted({layout.recompute, True}):
             split = dataclasses.replace(layout, shard=shard, recompute=recompute)
-            yield own.by(dataclasses.replace(plan.recipe, layout=split))
+            yield in_mesh.by(dataclasses.replace(plan.recipe, layout=split))
 
 
 def largest(plan: Plan) -> tuple[Layout, float]:
@@ -145,9 +145,9 @@ def _has_room(times: float, ranks: Ranks) -> bool:
     """
     if ranks.world == 1 or ranks.device.type != "cuda":
         return True
-    held, most = torch.cuda.memory_allocated(ranks.device), torch.cuda.max_memory_allocated(ranks.device)
+    allocated, most = torch.cuda.memory_allocated(ranks.device), torch.cuda.max_memory_allocated(ranks.device)
     total = torch.cuda.get_device_properties(ranks.device).total_memory
-    return slowest(ROOM * total - held - (most - held) * times, ranks) >= 0
+    return slowest(ROOM * total - allocated - (most - allocated) * times, ranks) >= 0
 
 
 def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
@@ -161,8 +161,8 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
         return 0.0
     try:
         layout = dataclasses.replace(job.recipe.layout, micro=micro)
-        own = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
-        speed = speed_of(own, index, times=times)
+        trial = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
+        speed = speed_of(trial, index, times=times)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -171,7 +171,7 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
     return slowest(speed, ranks)
 
 
-def _end_if_alone(ranks: Ranks, what: str, patience: float) -> None:
+def _end_if_alone(ranks: Ranks, stage: str, patience: float) -> None:
     """Rows had no room here: return if that is so on all ranks, end if it is not, for the others wait in their step."""
     ranks.store.set(f"full/{_trials}/{ranks.rank}", "")
     everybody = [f"full/{_trials}/{rank}" for rank in range(ranks.world)]
@@ -179,7 +179,7 @@ def _end_if_alone(ranks: Ranks, what: str, patience: float) -> None:
     while not ranks.store.check(everybody):
         if time.monotonic() > until:
             remedy = "name a smaller `layout.micro` instead of `--layout auto`, or split weights with `layout.shard`"
-            raise RunError(f"rank {ranks.rank}", f"alone has no memory left for {what}", "", remedy) from None
+            raise RunError(f"rank {ranks.rank}", f"alone has no memory left for {stage}", "", remedy) from None
         time.sleep(0.05)
 
 

@@ -251,5 +251,5 @@ def leave(state: LoopState) -> None:
 
 def in_order(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
     """What is done after each step, with the callbacks of the run."""
-    others = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
-    return (write_metrics, *others, look_at_deadline, validate, save, leave)
+    more = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
+    return (write_metrics, *more, look_at_deadline, validate, save, leave)

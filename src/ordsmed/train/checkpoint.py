@@ -62,8 +62,8 @@ def threads_kept(folder: Path) -> int | None:
     for step in reversed(steps(folder / "checkpoints")):
         with contextlib.suppress(DataError, KeyError, TypeError, ValueError):
             return int(files.read_json(path_of(folder / "checkpoints", step) / "state.json")["threads"])
-    found = Run(folder).status.get("threads")
-    return found if isinstance(found, int) else None
+    threads = Run(folder).status.get("threads")
+    return threads if isinstance(threads, int) else None
 
 
 class HostCopies:
@@ -185,13 +185,13 @@ class CheckpointWriter:
         self, step: int, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]], facts: dict[str, Any]
     ) -> None:
         path = path_of(self.folder, step)
-        beside = self.folder / f".{path.name}.{self.token}.part"
+        partial = self.folder / f".{path.name}.{self.token}.part"
         try:
-            self._write(beside, kinds)
+            self._write(partial, kinds)
             kinds.clear()
             self.written.set()
             if self.ranks.first:
-                self._complete(path, beside, step, facts)
+                self._complete(path, partial, step, facts)
         except Exception as failed:  # nothing that goes wrong in the background may pass unseen
             error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
             last = steps(self.folder)
@@ -202,33 +202,33 @@ class CheckpointWriter:
         finally:
             self.written.set()
 
-    def _write(self, beside: Path, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]]) -> None:
+    def _write(self, partial: Path, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]]) -> None:
         """This rank's files, and then the word that they stand."""
         rank, world, sums = self.ranks.rank, self.ranks.world, {}
-        with files.survive_disk(beside):
-            beside.mkdir(parents=True, exist_ok=True)
+        with files.survive_disk(partial):
+            partial.mkdir(parents=True, exist_ok=True)
         for kind, (tensors, where) in kinds.items():
             name = file_of(kind, rank, world)
-            boxes.write(beside / name, tensors, where)
-            sums[name] = files.checksum(beside / name)
-        files.write_json(beside / f"done-{rank}.json", sums)
+            boxes.write(partial / name, tensors, where)
+            sums[name] = files.checksum(partial / name)
+        files.write_json(partial / f"done-{rank}.json", sums)
 
-    def _complete(self, path: Path, beside: Path, step: int, facts: dict[str, Any]) -> None:
+    def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
         """When all parts stand: the state, the name, and the oldest away."""
         sums: dict[str, str] = {}
         for rank in range(self.ranks.world):
-            done = beside / f"done-{rank}.json"
+            done = partial / f"done-{rank}.json"
             while not done.exists():
                 if self.given_up.wait(0.02):
                     raise RunError(path, f"rank {rank} could not write its part")
             sums |= files.read_json(done)
         for rank in range(self.ranks.world):
-            (beside / f"done-{rank}.json").unlink()
-        files.write_json(beside / "state.json", {"step": step, **facts, "checksums": sums})
+            (partial / f"done-{rank}.json").unlink()
+        files.write_json(partial / "state.json", {"step": step, **facts, "checksums": sums})
         with files.survive_disk(path):
             if path.exists():
                 snapshots.remove(path)
-            beside.rename(path)
+            partial.rename(path)
             files.sync(self.folder)
             stand = steps(self.folder)  # those after this step were passed over as damaged: they hold nothing to keep
             for old in [s for s in stand if s > step] + [s for s in stand if s <= step][: -self.keep]:
@@ -248,11 +248,11 @@ def restore(
 ) -> None:
     """Put a checkpoint back into networks, carried state and optimizer, whatever mesh it was saved on."""
     stored = boxes.Boxes(path, KINDS[0])
-    own = own_tensors(objective)
+    tensors = own_tensors(objective)
     shapes = {n: torch.empty(stored.shape(n), device="meta") for n in stored.stored if not n.startswith("state/")}
-    weights.compare(shapes, own, path, padded=rows)
+    weights.compare(shapes, tensors, path, padded=rows)
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in tensors.items():
             local(tensor).copy_(stored.read(name, box_of(tensor)))
         for name, tensor in objective.state.items():
             share = _share_of(tensor, ranks)
@@ -303,14 +303,14 @@ def _moments(
                 yield _piece(f"{key}/{part.name}", value, part.whole, ranks, rows.get(part.name))
 
 
-def _piece(name: str, own: Tensor, like: Tensor, ranks: Ranks, rows: int | None) -> TensorPiece:
+def _piece(name: str, tensor: Tensor, like: Tensor, ranks: Ranks, rows: int | None) -> TensorPiece:
     """What a rank holds of a tensor; rows of padding at its end are left out."""
     box = box_of(like)
     if rows is not None:
         kept = max(min(box.start[0] + box.size[0], rows) - box.start[0], 0)
-        own = own[:kept]
+        tensor = tensor[:kept]
         box = Box((rows, *box.shape[1:]), box.start, (kept, *box.size[1:]))
-    return TensorPiece(name, own, box, *_copies(like, ranks))
+    return TensorPiece(name, tensor, box, *_copies(like, ranks))
 
 
 def _copies(tensor: Tensor, ranks: Ranks) -> tuple[int, int]:

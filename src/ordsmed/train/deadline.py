@@ -31,9 +31,9 @@ SLACK = 0.1  # of the steps that are left: a change of fewer is none
 SANE = 0.1  # of the steps asked for: with fewer the rates of the recipe may mean little
 
 
-def warn(steps: int, asked: int) -> None:
-    if steps < SANE * asked:
-        say(f"--deadline: {steps / asked:.2%} of the recipe's steps; its rate and warm-up were made for all of them")
+def warn(steps: int, wanted: int) -> None:
+    if steps < SANE * wanted:
+        say(f"--deadline: {steps / wanted:.2%} of the recipe's steps; its rate and warm-up were made for all of them")
 
 
 @dataclass
@@ -70,38 +70,38 @@ class Deadline:
         if step < FIRST or (step & (step - 1) and step % max(1, steps // PARTS)) or len(self.spent) < 3:
             return None
         run_ahead = job.ranks.device.type == "cuda"  # of a GPU, which is asked now and then: only the mean is true
-        each, self.spent = (statistics.fmean if run_ahead else statistics.median)(self.spent[1:]), []
-        found = first_alone(job.ranks, lambda: self._plan(job, step, each))
-        if found:
-            self.plans.append({"after": step, "was": table(job.phases), "now": found})
-        return found
+        pace, self.spent = (statistics.fmean if run_ahead else statistics.median)(self.spent[1:]), []
+        new_plan = first_alone(job.ranks, lambda: self._plan(job, step, pace))
+        if new_plan:
+            self.plans.append({"after": step, "was": table(job.phases), "now": new_plan})
+        return new_plan
 
-    def _plan(self, job: Job, step: int, each: float) -> Table | None:
+    def _plan(self, job: Job, step: int, pace: float) -> Table | None:
         """For the first rank: decide, and write it down before another step is learned."""
         index, inner = locate(job.phases, step)
         if not inner:
             return None  # between phases
-        slower = each / self.learning[index]
+        slower = pace / self.learning[index]
         judging = self.judging * slower
-        costs = [slower * own + (judging / self.every if self.every else 0.0) for own in self.learning]
+        costs = [slower * tried + (judging / self.every if self.every else 0.0) for tried in self.learning]
         left = (self.seconds - self.used - (time.perf_counter() - self.began)) * RESERVE - judging
         now, share = table(job.phases), self._share(left + inner * costs[index], costs, index)
         if self.asked[index][0] * share < inner + 1:  # one more step of this phase, and what then is left
             share = self._share(left - costs[index], costs, index + 1)
         for number in range(index, len(now)):
-            asked, warmup, *over = self.asked[number]
-            steps = max(inner + 1 if number == index else 1, int(asked * share))
+            wanted, warmup, *over = self.asked[number]
+            steps = max(inner + 1 if number == index else 1, int(wanted * share))
             now[number] = [
                 steps,
-                warmup if warmup < 1 else float(int(warmup * steps / asked)),
-                *(math.ceil(course * steps / asked) for course in over),
+                warmup if warmup < 1 else float(int(warmup * steps / wanted)),
+                *(math.ceil(course * steps / wanted) for course in over),
             ]
         planned_now, before = int(sum(row[0] for row in now)), total(job.phases)
         if abs(planned_now - before) <= SLACK * (before - step):
             return None
         plan = {"after": step, "was": table(job.phases), "now": now}
         Run(self.folder).set(plans=[*self.plans, plan])
-        say(f"deadline: a step takes {each:.3g} s; {before:,} steps became {planned_now:,}, of which {step:,} are done")
+        say(f"deadline: a step takes {pace:.3g} s; {before:,} steps became {planned_now:,}, of which {step:,} are done")
         warn(planned_now, int(sum(row[0] for row in self.asked)))
         return now
 

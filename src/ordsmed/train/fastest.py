@@ -42,11 +42,11 @@ def with_fastest_precision(plan: P) -> P:
     return _in(plan, _chosen(plan.recipe.layout, plan.ranks, lambda: plan))
 
 
-def fastest_precision(kind: type[Plan], recipe: Training, beside: int) -> str:
+def fastest_precision(kind: type[Plan], recipe: Training, processes: int) -> str:
     """The precision of several runs of a recipe, as one process of those that go on side by side would choose it."""
     layout = dataclasses.replace(recipe.layout, replicate=0, shard=1, tensor=1)
     before, ranks = torch.get_num_threads(), planned(layout, 1)
-    torch.set_num_threads(threads_of(layout.threads or None, local_world=max(1, beside)))
+    torch.set_num_threads(threads_of(layout.threads or None, local_world=max(1, processes)))
     try:
         alone = dataclasses.replace(recipe, layout=layout)
         return _chosen(layout, ranks, lambda: kind.of(alone, ranks).completed(make=True))
@@ -65,30 +65,30 @@ def expected(plan: Plan) -> str:
 def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
     """What this device is fastest in, and a line that says why; `make`: the plan, should its steps be timed."""
     if layout.fp8:
-        chosen, why = "bf16", "which layout.fp8 needs"
+        chosen, reason = "bf16", "which layout.fp8 needs"
     elif ranks.device.type == "cuda":
         chosen = first_alone(ranks, lambda: best_on(ranks.device))
-        why = "for which this GPU has units" if chosen != "fp32" else "this GPU has no units for 16 bits"
+        reason = "for which this GPU has units" if chosen != "fp32" else "this GPU has no units for 16 bits"
     else:
-        chosen, why = _measured(ranks, make)
-    say(f"layout.precision: auto took {chosen}: {why}")
+        chosen, reason = _measured(ranks, make)
+    say(f"layout.precision: auto took {chosen}: {reason}")
     return chosen
 
 
 def _measured(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
     """fp32 or bf16 on a CPU, and what was found; where products are not faster, no steps are timed."""
     products = first_alone(ranks, lambda: _products(ranks))
-    found = f"products in bf16 are {products:.2f} times as fast as in fp32"
+    reason = f"products in bf16 are {products:.2f} times as fast as in fp32"
     if products < GAIN:
-        return "fp32", f"{found}; wanted {GAIN:g}"
+        return "fp32", f"{reason}; wanted {GAIN:g}"
     try:
         plan = make()
     except OrdsmedError as error:  # the run itself meets and tells it
-        return "fp32", f"{found}, but steps could not be timed: {error}"
+        return "fp32", f"{reason}, but steps could not be timed: {error}"
     steps, failed = _steps(plan)
     if failed:
-        return "fp32", f"{found}, but steps of this network could not be timed: {failed}"
-    return "bf16" if steps >= GAIN else "fp32", f"{found}, steps of this network {steps:.2f} times; wanted {GAIN:g}"
+        return "fp32", f"{reason}, but steps of this network could not be timed: {failed}"
+    return "bf16" if steps >= GAIN else "fp32", f"{reason}, steps of this network {steps:.2f} times; wanted {GAIN:g}"
 
 
 def _products(ranks: Ranks) -> float:

@@ -53,7 +53,7 @@ class TrainingData(Protocol):
     def validate(self, job: Job, index: int) -> dict[str, float]:
         """What a validation finds; its loss is called `validation`. Empty where nothing is held out."""
 
-    def describe(self, job: Job, found: dict[str, float]) -> str:
+    def describe(self, job: Job, scores: dict[str, float]) -> str:
         """That in words."""
 
     def facts(self) -> dict[str, Any]:
@@ -140,8 +140,8 @@ class Job:
     def carry(self, index: int) -> None:
         """Let the objective carry states of this process's rows of a phase, if it carries any; all begin anew."""
         share = self.share(index)
-        own = share.batch // share.world
-        self.objective.begin(share.rank * own, own)
+        rows = share.batch // share.world
+        self.objective.begin(share.rank * rows, rows)
 
     @property
     def parts(self) -> list[LocalParameter]:
@@ -152,15 +152,15 @@ class Job:
         """Are the weights of this step kept whatever comes? Then they are asked for, or are the best so far."""
         return self.recipe.is_revision(step) or step == self.recipe.best_of(self.state.validations)
 
-    def leave_out(self, folder: Path, first: int, last: int, why: str) -> None:
+    def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
         """From now on these steps teach nothing; in the run's record."""
         if len(self.state.left_out) >= self.recipe.trouble.most:
-            found = f"{why}; before it {many(len(self.state.left_out), 'time')} the like"
+            problem = f"{reason}; before it {many(len(self.state.left_out), 'time')} the like"
             wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
-            raise Trouble(f"{folder}: step {last}", found, wanted)
+            raise Trouble(f"{folder}: step {last}", problem, wanted)
         stretch = f"steps {first} to {last} teach" if first < last else f"step {last} teaches"
-        say(f"step {last}: {why}: {stretch} nothing")
-        self.state.left_out.append({"first": first, "last": last, "why": why})
+        say(f"step {last}: {reason}: {stretch} nothing")
+        self.state.left_out.append({"first": first, "last": last, "why": reason})
         if self.ranks.first:
             Run(folder).set(left_out=self.state.left_out)
 
@@ -177,17 +177,17 @@ class Job:
     @property
     def workers(self) -> int:
         """Processes that make batches ahead."""
-        asked = self.recipe.layout.workers
-        return asked if asked >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
+        wanted = self.recipe.layout.workers
+        return wanted if wanted >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
 
 
 def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
     """Whose kernels run from here on, in a line; empty: torch's, as anywhere."""
-    told = products.begin(layout.kernels)
+    products_used = products.begin(layout.kernels)
     dtype = precision.DTYPES.get(layout.precision, torch.float32)
     shapes = shapes_of(objective, dtype, layout.exact if layout.half else ())
-    ours = switch.begin(layout.kernels, ranks.device, shapes, ranks)
-    return ours if ranks.device.type != "cpu" else "" if layout.half else told
+    kernels_used = switch.begin(layout.kernels, ranks.device, shapes, ranks)
+    return kernels_used if ranks.device.type != "cpu" else "" if layout.half else products_used
 
 
 def assemble(

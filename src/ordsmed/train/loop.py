@@ -117,10 +117,10 @@ class RunLoop:
         ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.signal)
         for inner in range(first, phase.steps):
             began = time.perf_counter()
-            sums, norm, why = self._learn(ready, share, index, inner, step)
+            sums, norm, reason = self._learn(ready, share, index, inner, step)
             step += 1
-            if why:
-                handle_trouble(job, self.folder, step, why)
+            if reason:
+                handle_trouble(job, self.folder, step, reason)
             else:
                 line = {
                     "step": step,
@@ -193,8 +193,8 @@ def _stop_at() -> int:
 def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:
     """What lacking memory means: smaller micro-batches by oneself; with others, who wait, the end and what to do."""
     share, ranks = job.share(index), job.ranks
-    own = share.batch // share.world
-    fits = max((n for n in range(1, share.micro) if own % n == 0 and n <= share.micro // 2), default=0)
+    rows = share.batch // share.world
+    fits = max((n for n in range(1, share.micro) if rows % n == 0 and n <= share.micro // 2), default=0)
     if fits and ranks.world == 1:
         return Overfull(step, tuple(fits if n == index else job.share(n).micro for n in range(len(job.phases))))
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
@@ -238,10 +238,10 @@ def update(
     job.state.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
     job.parallel.sum_gradients(job.parts)
     norm = total_norm(job.parts) / scaling
-    why = find_trouble(job, seen, norm)
-    if why:
+    reason = find_trouble(job, seen, norm)
+    if reason:
         _begin_anew(objective)
-    if not why and job.scaler.accept(norm, f"phase {index + 1}, step {inner + 1}"):
+    if not reason and job.scaler.accept(norm, f"phase {index + 1}, step {inner + 1}"):
         clip(job.parts, norm, job.recipe.clip, scaling)
         for group in optimizer.param_groups:
             group["lr"] = rate * group["share"]
@@ -249,7 +249,7 @@ def update(
         average.follow(optimizer, job.parts, job.recipe.average)
     for part in job.parts:
         part.whole.grad = part.local.grad = None
-    return seen, norm, why
+    return seen, norm, reason
 
 
 def _begin_anew(objective: Objective) -> None:
@@ -308,10 +308,10 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
     processes passes on what each of them has heard already.
     """
     heard: list[int] = []
-    own = os.getpid()
+    process = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != own:  # one that makes rows, which the step that is finished needs
+        if os.getpid() != process:  # one that makes rows, which the step that is finished needs
             return
         if heard:
             if number == signal.SIGINT and signal.SIGINT in heard:

@@ -82,8 +82,8 @@ class Meters:
     def _read(self, terms: list[str]) -> None:
         """All numbers that wait, off the device and over all ranks at once."""
         began = time.perf_counter()
-        own = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
-        losses = own if self.summed else self.ranks.total(own)
+        local = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
+        losses = local if self.summed else self.ranks.total(local)
         norms = torch.stack([line["norm"] for line in self.waiting]).tolist()
         late = (time.perf_counter() - began) / len(self.waiting)  # a GPU works behind the loop until it is asked
         for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
@@ -135,7 +135,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def _check(line: dict[str, Any], path: Path) -> None:
     over = "scale" in line and not math.isfinite(line["norm"])  # fp16: the step was left out and the scale halved
     if not math.isfinite(line["loss"]) or not (over or math.isfinite(line["norm"])):
-        found = f"loss {line['loss']:g}, gradient norm {line['norm']:g}"
-        raise Trouble(f"{path.parent}: step {line['step']}", found, "finite numbers")
+        problem = f"loss {line['loss']:g}, gradient norm {line['norm']:g}"
+        raise Trouble(f"{path.parent}: step {line['step']}", problem, "finite numbers")
     if over:
         line["norm"] = None

@@ -57,13 +57,13 @@ def requested(
     """
     recipe = read(kind, name, overrides, site=site, layout=layout)
     folder, stands = folder_of(recipe, name), kind_of_folder(name).made
-    asked = _asked_of_layout(overrides, layout, site)
+    changes = _asked_of_layout(overrides, layout, site)
     if shown and not devices:
-        devices = _last(recipe, folder if stands else None, asked)
+        devices = _last(recipe, folder if stands else None, changes)
     words = (name, *overrides)
     if not stands:
         return Request(recipe, folder, words, devices=devices)
-    recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, asked)
+    recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, changes)
     return Request(recipe, folder, words, True, devices, changed)
 
 
@@ -107,8 +107,8 @@ def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:
 
 def _refuse_changes(name: str, overrides: Sequence[str]) -> None:
     """Refuse to change what a run learns."""
-    if other := [word for word in overrides if not word.startswith(MAY_CHANGE)]:
-        problem = f"is a run, but {other[0]} is given"
+    if refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]:
+        problem = f"is a run, but {refused[0]} is given"
         remedy = "a run goes on by its own recipe and any layout; `trouble` may change too"
         raise RecipeError(name, problem, "", remedy)
 
@@ -120,17 +120,17 @@ def _asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[st
     return words | mesh | (set(site_layout(site)) if site else set())
 
 
-def _last(recipe: Training, folder: Path | None, asked: set[str]) -> int:
+def _last(recipe: Training, folder: Path | None, changes: set[str]) -> int:
     """As many processes as its layout is for, or lay on last."""
     before = Run(folder).status.get("layouts", []) if folder else []
-    last: int = before[-1]["processes"] if before and not asked & {"replicate", "shard", "tensor"} else 0
+    last: int = before[-1]["processes"] if before and not changes & {"replicate", "shard", "tensor"} else 0
     return last if last and last % recipe.layout.meant() == 0 else recipe.layout.meant()
 
 
-def fitted_to(recipe: Training, folder: Path, world: int, asked: set[str]) -> tuple[Training, str]:
+def fitted_to(recipe: Training, folder: Path, world: int, changes: set[str]) -> tuple[Training, str]:
     """A run's recipe with its layout fitted to the processes there are today; and what that changes, in words."""
-    layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=asked)
-    if layout.device.startswith("cuda") and "device" not in asked and not torch.cuda.is_available():
+    layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=changes)
+    if layout.device.startswith("cuda") and "device" not in changes and not torch.cuda.is_available():
         layout = replace(layout, device="auto")
         changed = "; ".join(
             [*([changed] if changed else []), f"there is no GPU: device {recipe.layout.device} became auto"]

@@ -26,32 +26,32 @@ Make = Callable[[ModelSettings], nn.Module]
 def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, here: bool = True) -> None:
     """Refuse networks and batches that have no room. `make` gives the networks for settings such as `model`; `here`:
     by the memory of this machine, not of any there may be."""
-    held = memory_of(ranks) if here else ABSURD
+    available = memory_of(ranks) if here else ABSURD
     host = (memory.memory_limit() or ABSURD) // ranks.place.local_world if here else ABSURD
     split = ranks.shape[1] * ranks.shape[2]
     count = parameters(model, make)
     amount = "more parameters than can be counted" if count is None else f"{count:,} parameters"
     needed = ABSURD * split if count is None else NUMBER * count * _copies(recipe)
-    if needed // split >= held:
+    if needed // split >= available:
         raise RecipeError(
             "model",
             f"found {amount}, which take {size(needed / split)} of memory with what they learn by",
-            _there(held, here=here),
+            _there(available, here=here),
             "make it smaller, or split it (`layout.shard`)",
         )
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
     for number, phase in enumerate(recipe.phases, 1):
         length = phase.length if recipe.verb == "pretrain" else 1  # examples are as long as they are
-        own = -(-phase.batch // ranks.data_world)
-        if own * length * ROW >= host:
-            takes = f"whose rows take {size(own * length * ROW)}"
-            found = f"found {phase.batch:,} rows of {phase.length:,} tokens, {takes}"
-            raise RecipeError(f"phase[{number}].batch", found, _there(host, here=here))
+        rows_here = -(-phase.batch // ranks.data_world)
+        if rows_here * length * ROW >= host:
+            takes = f"whose rows take {size(rows_here * length * ROW)}"
+            problem = f"found {phase.batch:,} rows of {phase.length:,} tokens, {takes}"
+            raise RecipeError(f"phase[{number}].batch", problem, _there(host, here=here))
         micro = recipe.layout.share(phase, number, ranks.device.type, ranks.data_rank, ranks.data_world).micro
-        if micro * length * width * NUMBER >= held:
+        if micro * length * width * NUMBER >= available:
             takes = f"between whose layers {size(micro * length * width * NUMBER)} stand"
-            found = f"found {micro:,} rows of {phase.length:,} tokens at a time, {takes}"
-            raise RecipeError("layout.micro", found, _there(held, here=here))
+            problem = f"found {micro:,} rows of {phase.length:,} tokens at a time, {takes}"
+            raise RecipeError("layout.micro", problem, _there(available, here=here))
 
 
 def parameters(model: ModelSettings, make: Make) -> int | None:
@@ -86,5 +86,9 @@ def _copies(recipe: Training) -> int:
     return 2 + int(recipe.optimizer.moments) + (recipe.average > 0)
 
 
-def _there(held: int, *, here: bool) -> str:
-    return f"less than the {size(held)} there are here" if here else f"less than {size(held)}, which no machine has"
+def _there(available: int, *, here: bool) -> str:
+    return (
+        f"less than the {size(available)} there are here"
+        if here
+        else f"less than {size(available)}, which no machine has"
+    )

@@ -87,8 +87,8 @@ class Saving:
         if keys:
             ranks.store.wait(keys, AGES)
         complaints = [complaint for key in keys if (complaint := json.loads(ranks.store.get(key)))]
-        found = self.writer.outcome(give_up=bool(complaints))
-        return list(complaints[0]) if found and complaints else found
+        outcome = self.writer.outcome(give_up=bool(complaints))
+        return list(complaints[0]) if outcome and complaints else outcome
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:

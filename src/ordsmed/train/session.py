@@ -301,7 +301,7 @@ def _remove(folder: Path) -> None:
 
 def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end; with fewer rows at a time if need be."""
-    return _with_room(plan, folder, lambda own: _go_on(own, folder, watch))
+    return _with_room(plan, folder, lambda fitting: _go_on(fitting, folder, watch))
 
 
 def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
@@ -319,10 +319,10 @@ def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
 def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
     ranks = plan.ranks
-    found = _last_checkpoint(folder, ranks)
-    plan, job, over = _ready(plan, folder, Run(folder).status, found)
+    last = _last_checkpoint(folder, ranks)
+    plan, job, over = _ready(plan, folder, Run(folder).status, last)
     recipe = plan.recipe
-    start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
+    start, steps = int(last[1]["step"]) if last else 0, total(job.phases)
     if not over:  # what is over stays as it lies
         first_alone(ranks, lambda: _note(folder, job, start))
     if over:
@@ -336,7 +336,7 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if times := slower_in(recipe.layout.precision, ranks.device):
         say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
     saving = Saving(job, folder)
-    if recipe.trouble.action == "rewind" and not found:
+    if recipe.trouble.action == "rewind" and not last:
         saving.save(0)
     try:
         job = _train(plan, job, folder, start, peak, saving, watch)
@@ -372,30 +372,30 @@ def _finish(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _ready(
-    plan: P, folder: Path, status: Mapping[str, Any], found: tuple[Path, dict[str, Any]] | None
+    plan: P, folder: Path, status: Mapping[str, Any], last: tuple[Path, dict[str, Any]] | None
 ) -> tuple[P, Job, bool]:
     """The job as its first step will find it, of a run with this status, which goes on from the checkpoint `found`;
     and whether nothing is left to learn."""
     recipe, ranks = plan.recipe, plan.ranks
     stamp = recipe.stamp()
-    if found and status.get("data") not in (None, stamp):
-        others = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
-        found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
+    if last and status.get("data") not in (None, stamp):
+        differing = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
+        found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer data"
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
-    start = int(found[1]["step"]) if found else 0
+    start = int(last[1]["step"]) if last else 0
     plan = plan.by(in_force(recipe, status.get("plans", []), start))
-    if not found:  # who goes on began with whole ones, and is to lose no minute again
+    if not last:  # who goes on began with whole ones, and is to lose no minute again
         first_alone(ranks, plan.verify)
-    job = plan.build(gone_on=found[1] if found else None)
+    job = plan.build(gone_on=last[1] if last else None)
     job.state.left_out = list(status.get("left_out", []))
     job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
     over = _is_over(job, start)
-    if found:
-        _restore(job, *found, over=over)
+    if last:
+        _restore(job, *last, over=over)
         if not job.finite:
             steps = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
             before = f"delete it, and step {steps[-1]} is gone on from; or " if steps else ""
-            raise Trouble(found[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
+            raise Trouble(last[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
     return plan, job, over
 
 
@@ -419,9 +419,9 @@ def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: 
             start = new.step
         except Rewind as back:
             saving.wait()
-            found = _last_checkpoint(folder, job.ranks)
-            assert found is not None, "a run that rewinds saves before its first step"
-            start = _restore(job, *found)
+            last = _last_checkpoint(folder, job.ranks)
+            assert last is not None, "a run that rewinds saves before its first step"
+            start = _restore(job, *last)
             if job.state.deadline:
                 plans = job.state.deadline.plans
                 job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
@@ -444,7 +444,7 @@ def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:
 def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
     """The complaint with what stands and how to go on, in the same words on every rank."""
 
-    def told() -> str:
+    def advice() -> str:
         whole = [
             step
             for step in checkpoint.steps(folder / "checkpoints")
@@ -452,7 +452,7 @@ def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
         ]
         return remedy(folder, job.recipe.verb, job.recipe.trouble, whole[-1] if whole else None)
 
-    return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, told))
+    return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, advice))
 
 
 def _check_learned(job: Job, folder: Path) -> None:
@@ -460,16 +460,16 @@ def _check_learned(job: Job, folder: Path) -> None:
     steps = total(job.phases)
     count = left_out(job.state.left_out)
     if count > (1 - LEAST) * steps:
-        found = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.state.left_out[-1]['why']}"
-        raise Trouble(folder, found, "half of them at least", REMEDY)
+        problem = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.state.left_out[-1]['why']}"
+        raise Trouble(folder, problem, "half of them at least", REMEDY)
 
 
 def _last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
     """The last whole checkpoint, looked for by the first rank."""
 
     def look() -> list[Any] | None:
-        found = checkpoint.latest(folder / "checkpoints", place=folder)
-        return [str(found[0]), found[1]] if found else None
+        last = checkpoint.latest(folder / "checkpoints", place=folder)
+        return [str(last[0]), last[1]] if last else None
 
     answer = first_alone(ranks, look)
     return (Path(answer[0]), answer[1]) if answer else None
@@ -509,10 +509,10 @@ def _machine(job: Job, peak: float) -> list[str]:
 
 def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
     """Put a checkpoint back; returns its step. `over`: no step is learned any more."""
-    own = circumstances(job)
-    other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k, v) != v]
-    if other and not over:
-        say(f"{path}: made with {'; '.join(other)}: losses will agree, but not to the last bit")
+    now = circumstances(job)
+    differing = [f"{k} {state[k]}, now {v}" for k, v in now.items() if state.get(k, v) != v]
+    if differing and not over:
+        say(f"{path}: made with {'; '.join(differing)}: losses will agree, but not to the last bit")
     index, inner = locate(job.phases, int(state["step"]))
     if inner:
         job.carry(index)

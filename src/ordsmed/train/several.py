@@ -111,7 +111,7 @@ class RunGroup(Generic[R]):
         return {}
 
     @property
-    def begun(self) -> bool:
+    def exists(self) -> bool:
         """Was it ever begun?"""
         return (self.folder / self.file).is_file()
 
@@ -143,7 +143,7 @@ class RunGroup(Generic[R]):
         """Are these very runs done, in a folder that may only be read?"""
         status = Run(self.folder).status
         same = status.get("state") == "done" and status.get("fingerprint") == self.mark
-        return same and not os.access(self.folder, os.W_OK) and all(one.done for one in self.runs)
+        return same and not os.access(self.folder, os.W_OK) and all(member.done for member in self.runs)
 
     def check_folder(self, *, anew: bool) -> bool:
         """Are there runs of this recipe to go on with? What is in the way is refused, or was never trained."""
@@ -151,10 +151,10 @@ class RunGroup(Generic[R]):
         if not status:
             return False
         run.finished(self.folder, self.verb)
-        other = status.get("fingerprint") != self.mark
-        if other and not anew and any(self.folder.glob(self.remains)):
+        differs = status.get("fingerprint") != self.mark
+        if differs and not anew and any(self.folder.glob(self.remains)):
             raise RecipeError(self.folder, self.problem, self.wanted, "name another `out=`, or add --anew")
-        return not (other or anew)
+        return not (differs or anew)
 
     def begin(self, *, anew: bool) -> Self:
         """Write the folder; returns the group with the precision of all."""
@@ -174,9 +174,9 @@ class RunGroup(Generic[R]):
     def _precision(self) -> str:
         """That of runs before, else one that is chosen once for all."""
         layout = self.recipe.layout
-        if self.begun:
+        if self.exists:
             layout = layout.with_precision(run.read_recipe(type(self.recipe), self.folder, self.file).layout.precision)
-        open_recipes = [one.recipe for one in self.runs if one.recipe.layout.precision == "auto"]
+        open_recipes = [member.recipe for member in self.runs if member.recipe.layout.precision == "auto"]
         if open_recipes and layout.precision == "auto":
             places = places_of(layout.device, self.workers, len(self.runs), self.devices)
             processes = len(places.environments) * max(1, self.devices)
@@ -186,15 +186,15 @@ class RunGroup(Generic[R]):
     def with_precision(self, precision: str) -> Self:
         """Those that name no precision by that of all: what is compared is computed alike."""
         recipe = _with_precision(self.recipe, precision)
-        runs = tuple(replace(one, recipe=_with_precision(one.recipe, precision)) for one in self.runs)
+        runs = tuple(replace(member, recipe=_with_precision(member.recipe, precision)) for member in self.runs)
         return replace(self, recipe=recipe, runs=runs)
 
     def write_recipes(self) -> None:
         """The recipe of each; what has its name has to be the same."""
-        for one in self.runs:
-            check(one, self.noun)
-            one.path.parent.mkdir(exist_ok=True)
-            files.write_text(one.path, settings.write(one.recipe))
+        for member in self.runs:
+            check(member, self.noun)
+            member.path.parent.mkdir(exist_ok=True)
+            files.write_text(member.path, settings.write(member.recipe))
 
     def make(self, finished: Callable[[R, str], None], runs: Sequence[R] | None = None) -> dict[str, str]:
         """Make those that are not done, or of some of them, some at a time; returns those that failed, and why.
@@ -202,7 +202,7 @@ class RunGroup(Generic[R]):
         `finished` is called with each that is done, and how long the rest may take.
         """
         runs = self.runs if runs is None else runs
-        waiting, count = deque(one for one in runs if not one.done), len(runs)
+        waiting, count = deque(member for member in runs if not member.done), len(runs)
         places = places_of(self.recipe.layout.device, self.workers, len(waiting), self.devices)
         done = count - len(waiting)
         if waiting:
@@ -212,16 +212,16 @@ class RunGroup(Generic[R]):
         failed: dict[str, str] = {}
         progress = Progress(f"{self.noun}s", count, f"{self.noun}s", done=done, every=math.inf)
         with asked_to_stop() as stopped, progress, contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
-            for one, status in ends:
-                if reason := why_failed(one, status) or ("" if one.done else UNDONE):
-                    known = any(reason.replace(one.name, name) == before for name, before in failed.items())
-                    failed[one.name] = reason
-                    say(f"{one.name} failed likewise" if known else f"{one.name} failed: {reason}")
+            for member, status in ends:
+                if reason := why_failed(member, status) or ("" if member.done else UNDONE):
+                    known = any(reason.replace(member.name, name) == before for name, before in failed.items())
+                    failed[member.name] = reason
+                    say(f"{member.name} failed likewise" if known else f"{member.name} failed: {reason}")
                 else:
                     progress.add(1)
-                    finished(one, progress.left())
+                    finished(member, progress.left())
             if stopped():
-                done = sum(one.done for one in runs)
+                done = sum(member.done for member in runs)
                 Run(self.folder).set(state="stopped")
                 say(f"{done} of {count} {self.noun}s are done; go on with: {command(self.verb, self.folder)}")
                 raise Stopped(done, stopped())
@@ -241,13 +241,13 @@ class Places:
     """processes of a run, started by `--devices`; 0: it is one process"""
 
 
-def check(one: PlannedRun, noun: str) -> None:
+def check(member: PlannedRun, noun: str) -> None:
     """Refuse what has a run's name and is another."""
-    if one.path.exists() and kind_of_folder(one.folder).made:
-        before = settings.decode(type(one.recipe), settings.read(one.path), str(one.path))
-        if run.essence(before) != run.essence(one.recipe):
+    if member.path.exists() and kind_of_folder(member.folder).made:
+        before = settings.decode(type(member.recipe), settings.read(member.path), str(member.path))
+        if run.essence(before) != run.essence(member.recipe):
             problem = f"is a {noun} of other settings"
-            raise RecipeError(one.folder, problem, "", "name another `out=`, or add --anew")
+            raise RecipeError(member.folder, problem, "", "name another `out=`, or add --anew")
 
 
 def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) -> Generator[tuple[R, int], None, None]:
@@ -258,23 +258,23 @@ def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) 
     try:
         while (running or waiting) and not stopped():
             while waiting and free:
-                one, place = waiting.popleft(), free.pop(0)
-                running[start(one, place, threads, places.devices)] = one, place
+                member, place = waiting.popleft(), free.pop(0)
+                running[start(member, place, threads, places.devices)] = member, place
             time.sleep(LOOK)
             for process in [process for process in running if process.poll() is not None]:
-                one, place = running.pop(process)
+                member, place = running.pop(process)
                 free.append(place)
-                yield one, process.returncode
+                yield member, process.returncode
     finally:
         end(list(running))
 
 
 def places_of(device: str, jobs: int, most: int, devices: int = 0) -> Places:
     """As many as are asked for, else one for each GPU (or group of `devices`), on a CPU for each two cores."""
-    each = devices or 1
+    per_run = devices or 1
     gpus = gpus_here() if device in ("auto", "cuda") else []
-    groups = [",".join(gpus[n : n + each]) for n in range(0, len(gpus) - each + 1, each)]
-    on_cpu = max(1, cores() // max(2, each)) if not device.startswith("cuda") else 1
+    groups = [",".join(gpus[n : n + per_run]) for n in range(0, len(gpus) - per_run + 1, per_run)]
+    on_cpu = max(1, cores() // max(2, per_run)) if not device.startswith("cuda") else 1
     count = min(jobs or len(groups) or on_cpu, most)
     return Places(
         tuple({"CUDA_VISIBLE_DEVICES": groups[n % len(groups)]} if groups else {} for n in range(count)), devices
@@ -284,18 +284,20 @@ def places_of(device: str, jobs: int, most: int, devices: int = 0) -> Places:
 def gpus_here() -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return given.split(",")[:count] if given else [str(number) for number in range(count)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:count] if visible else [str(number) for number in range(count)]
 
 
-def start(one: PlannedRun, environment: Mapping[str, str], threads: int, devices: int = 0) -> subprocess.Popen[bytes]:
+def start(
+    member: PlannedRun, environment: Mapping[str, str], threads: int, devices: int = 0
+) -> subprocess.Popen[bytes]:
     """A process that makes this run; should this one be killed, that one saves and stops."""
-    words = [sys.executable, "-m", "ordsmed", one.recipe.verb, str(one.path)]
-    if not one.recipe.layout.threads:
-        words.append(f"layout.threads={checkpoint.threads_kept(one.folder) or threads}")  # it keeps its bits
+    words = [sys.executable, "-m", "ordsmed", member.recipe.verb, str(member.path)]
+    if not member.recipe.layout.threads:
+        words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # it keeps its bits
     if devices:
         words += ["--devices", str(devices)]
-    with one.said.open("w") as log:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
+    with member.said.open("w") as log:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
         return subprocess.Popen(words, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True,
                                 preexec_fn=end_with_parent)  # fmt: skip
 
@@ -313,13 +315,13 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
         raise
 
 
-def why_failed(one: PlannedRun, status: int) -> str:
+def why_failed(member: PlannedRun, status: int) -> str:
     """A run's complaint, in its own words; empty where all went well."""
     if status == 0:
-        one.said.unlink(missing_ok=True)
+        member.said.unlink(missing_ok=True)
         return ""
-    lines = one.said.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = member.said.read_text(encoding="utf-8", errors="replace").splitlines()
     if complaints := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
         return complaints[-1]
     ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    return f"{ended}; {one.said} tells more"
+    return f"{ended}; {member.said} tells more"

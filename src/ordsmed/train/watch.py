@@ -80,9 +80,9 @@ class Watch:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         if not _of_a_connection(error):
             short = is_out_of_memory(error)
-            own = RunError(f"rank {self.ranks.rank}", reason, "", _MEMORY if short else "")
-            self.farewell(own)
-            return own if short else None
+            complaint = RunError(f"rank {self.ranks.rank}", reason, "", _MEMORY if short else "")
+            self.farewell(complaint)
+            return complaint if short else None
         if not self.mouth.acquire(blocking=False):
             time.sleep(60)  # the watch ends this process
         try:
@@ -137,28 +137,28 @@ class Watch:
             time.sleep(min(BEAT, left))
             self._tell()  # who looks at the others is looked at
         now = self._beats()
-        others = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
-        return [r for r in others if r not in now or now[r][0] == before.get(r, [-1])[0]], now
+        ranks = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
+        return [r for r in ranks if r not in now or now[r][0] == before.get(r, [-1])[0]], now
 
     def _beats(self) -> dict[int, list[Any]]:
         """What all said last. The first rank keeps it, and may be the one that stands still: it is not waited for."""
-        found: list[Any] = []
+        answers: list[Any] = []
 
         def ask() -> None:
             try:
-                found.append(self._reports())
+                answers.append(self._reports())
             except RuntimeError as error:
-                found.append(error)
+                answers.append(error)
 
         threading.Thread(target=ask, name="question", daemon=True).start()
         until = time.monotonic() + ANSWER
-        while not found:
+        while not answers:
             if time.monotonic() > until:
                 raise TimeoutError
             time.sleep(0.01)
-        if isinstance(found[0], RuntimeError):
-            raise found[0]
-        return dict(found[0])
+        if isinstance(answers[0], RuntimeError):
+            raise answers[0]
+        return dict(answers[0])
 
     def _reports(self) -> dict[int, list[Any]]:
         keys = {rank: f"beat/{rank}" for rank in range(self.ranks.world)}
@@ -179,8 +179,10 @@ class Watch:
             last = f": {store.get(gone).decode()}" if store.check([gone]) else ""
             names.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
-        found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)
-        return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", self.remedy)
+        problem = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)
+        return RunError(
+            "processes", problem, f"a step within {self.patience:g} s of all {self.ranks.world}", self.remedy
+        )
 
 
 def _of_a_connection(error: RuntimeError) -> bool:

@@ -44,38 +44,38 @@ def answer_lines(
     """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    asked = widened(open_task(path, overrides, verb="answer", **how), best)
-    given = _given(words, file, stream, asked.settings.errors)
-    if isinstance(given, list) and all(each.wrong for each in given):
-        given[0].checked()
+    model = widened(open_task(path, overrides, verb="answer", **how), best)
+    questions = _given(words, file, stream, model.settings.errors)
+    if isinstance(questions, list) and all(question.wrong for question in questions):
+        questions[0].checked()
     tell, left, total = as_line if as_json else describe, [], 0
-    for block in _blocks(given, AT_ONCE if isinstance(given, list) else 1):
-        whole = iter(answers(asked, [each.question for each in block if not each.wrong]))
+    for block in _blocks(questions, AT_ONCE if isinstance(questions, list) else 1):
+        whole = iter(answers(model, [question.question for question in block if not question.wrong]))
         total += len(block)
-        for each in block:
-            if each.wrong:
-                left.append(each)
-                yield from _unanswered(each, as_json=as_json)
+        for question in block:
+            if question.wrong:
+                left.append(question)
+                yield from _unanswered(question, as_json=as_json)
             else:
-                yield from tell(asked, each.question, next(whole), best)
+                yield from tell(model, question.question, next(whole), best)
     if left:
-        found = f"{left[0].wrong}; {len(left):,} of {total:,} questions left unanswered"
-        raise DataError(left[0].place, found, left[0].wanted)
+        problem = f"{left[0].wrong}; {len(left):,} of {total:,} questions left unanswered"
+        raise DataError(left[0].place, problem, left[0].wanted)
 
 
 def answer(trained: Trained, question: str, context: str, best: int = 3) -> Answered:
     """What a model says to one question."""
-    given = _checked(Question("1", question, context, (), impossible=False), "answer").checked()
-    [found] = answers(widened(asked_of(trained, verb="answer"), best), [given.question])
-    return dataclasses.replace(found, n_best=found.n_best[:best])
+    question_parts = _checked(Question("1", question, context, (), impossible=False), "answer").checked()
+    [reply] = answers(widened(asked_of(trained, verb="answer"), best), [question_parts.question])
+    return dataclasses.replace(reply, n_best=reply.n_best[:best])
 
 
-def widened(asked: Asked, best: int) -> Asked:
+def widened(model: Asked, best: int) -> Asked:
     """With as many possible answers as are told."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
     return dataclasses.replace(
-        asked, settings=dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
+        model, settings=dataclasses.replace(model.settings, n_best=max(best, model.settings.n_best))
     )
 
 
@@ -95,50 +95,50 @@ class AskedQuestion:
         return self
 
 
-def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
+def answers(model: Asked, block: Sequence[Question]) -> list[Answered]:
     """What the model says to each of some questions."""
     if not block:
         return []
-    records = asked.settings.about(block)
-    features = asked.settings.features(records, asked.reader)
-    packing = asked.packing
+    records = model.settings.about(block)
+    features = model.settings.features(records, model.reader)
+    packing = model.packing
     if len(block) == 1:  # rows as long as its longest window: nothing is padded
         packing = dataclasses.replace(packing, length=int(features.sizes.max()))
-    trained = asked.trained
-    found, _ = predict_all(asked.task, features, packing, trained.ranks, within=trained.within)
-    results: list[Answered] = asked.settings.predictions(records, features, found)
+    trained = model.trained
+    predictions, _ = predict_all(model.task, features, packing, trained.ranks, within=trained.within)
+    results: list[Answered] = model.settings.predictions(records, features, predictions)
     return results
 
 
-def describe(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+def describe(model: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
     """For a person: the question, the answer and where it stands, and what else it may be."""
-    spans = [found for found in answered.n_best if found.text]
+    spans = [span for span in answered.n_best if span.text]
     odds = ""
     if answered.null_odds is not None and spans:
-        odds = f" (null odds {answered.null_odds:.6g}, threshold {asked.settings.threshold})"
+        odds = f" (null odds {answered.null_odds:.6g}, threshold {model.settings.threshold})"
     yield _flat(question.question)
     if answered.text:
         yield f"  {_line(spans[0])}{odds}"
     else:
         yield f"  no answer  {answered.probability:.1%}{odds}"
-    for number, found in enumerate(spans[:best], 1):
+    for number, span in enumerate(spans[:best], 1):
         if number > 1 or not answered.text:
-            yield f"  {number}. {_line(found)}"
+            yield f"  {number}. {_line(span)}"
         if number == 1:
-            before, text, after = map(_flat, around(question.context, found.start, found.end))
+            before, text, after = map(_flat, around(question.context, span.start, span.end))
             yield f"    {before}[{text}]{after}"
 
 
-def _unanswered(given: AskedQuestion, *, as_json: bool) -> Iterator[str]:
+def _unanswered(question: AskedQuestion, *, as_json: bool) -> Iterator[str]:
     """In the place of an answer."""
     if as_json:
-        yield json.dumps({"id": given.question.id, "question": given.question.question, "error": given.wrong})
+        yield json.dumps({"id": question.question.id, "question": question.question.question, "error": question.wrong})
     else:
-        yield _flat(given.question.question.encode(errors="replace").decode())
-        yield f"  not answered: {given.wrong}"
+        yield _flat(question.question.question.encode(errors="replace").decode())
+        yield f"  not answered: {question.wrong}"
 
 
-def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+def as_line(model: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
     """One line of JSON."""
     start, end = answered.span
     line: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
@@ -146,7 +146,7 @@ def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> 
     if answered.text:
         line["around"] = around(question.context, start, end)
     if answered.null_odds is not None:
-        line |= {"null_odds": answered.null_odds, "threshold": asked.settings.threshold}
+        line |= {"null_odds": answered.null_odds, "threshold": model.settings.threshold}
     line["n_best"] = [
         {"text": f.text, "probability": f.probability, "score": f.score, **_places(f.start, f.end)}
         for f in answered.n_best[:best]
@@ -171,10 +171,10 @@ def around(context: str, start: int, end: int) -> tuple[str, str, str]:
 
 def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[AskedQuestion]:
     """Questions about a context as a person types them; what is asked for stands on standard error."""
-    given, count = lines(stream), 0
-    while context := _context(given, errors):
+    input_lines, count = lines(stream), 0
+    while context := _context(input_lines, errors):
         say("question? (an empty line: another context)")
-        for text in given:
+        for text in input_lines:
             if not text.strip():
                 break
             count += 1
@@ -186,13 +186,13 @@ def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[AskedQuesti
         raise RecipeError(INPUT, "no question", "a context, an empty line, and questions about it")
 
 
-def _context(given: Iterator[str], errors: read.Errors) -> str:
+def _context(input_lines: Iterator[str], errors: read.Errors) -> str:
     """The next one; empty at the end of the input."""
     say("context? (a text and an empty line after it, or the name of a file)")
-    first = next((text for text in given if text.strip()), "")
+    first = next((text for text in input_lines if text.strip()), "")
     if _is_file(first.strip()):
         return _of_text_file(first.strip(), errors)
-    return "\n".join([first, *itertools.takewhile(str.strip, given)]) if first else ""
+    return "\n".join([first, *itertools.takewhile(str.strip, input_lines)]) if first else ""
 
 
 def _is_file(name: str) -> bool:
@@ -213,8 +213,8 @@ def _given(
 ) -> list[AskedQuestion] | Iterator[AskedQuestion]:
     """The questions; a list where all of them are there before the first is answered."""
     if words and (file or len(words) > 2):
-        found = "--file beside a text" if file else f"{len(words)} texts"
-        raise RecipeError("answer", f"found {found}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
+        problem = "--file beside a text" if file else f"{len(words)} texts"
+        raise RecipeError("answer", f"found {problem}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
     if words:
         context = _context_of(words, stream, errors)
         return [_checked(Question("1", words[0], context, (), impossible=False), "answer").checked()]
@@ -242,24 +242,26 @@ def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) ->
 
 def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[AskedQuestion]:
     """Those of all files; of equal ids the later ones get their file's name."""
-    found: dict[str, AskedQuestion] = {}
+    questions_by_id: dict[str, AskedQuestion] = {}
     for path in paths:
         if _is_json(next(filter(str.strip, read.lines(path, "replace")), "")):
-            own = _all_checked(questions.read(str(path), repair=False, errors=errors)[0], str(path))
+            block = _all_checked(questions.read(str(path), repair=False, errors=errors)[0], str(path))
         else:
             with read.replacements_told(path):
-                own = list(_of_columns(enumerate(read.lines(path, errors), 1), str(path)))
-        if not own:
+                block = list(_of_columns(enumerate(read.lines(path, errors), 1), str(path)))
+        if not block:
             raise DataError(path, "is empty", FORM)
-        for each in own:
-            name = f"{path}:{each.question.id}" if each.question.id in found else each.question.id
-            found[name] = dataclasses.replace(each, question=dataclasses.replace(each.question, id=name))
-    return list(found.values())
+        for question in block:
+            name = f"{path}:{question.question.id}" if question.question.id in questions_by_id else question.question.id
+            questions_by_id[name] = dataclasses.replace(
+                question, question=dataclasses.replace(question.question, id=name)
+            )
+    return list(questions_by_id.values())
 
 
-def _of_stream(given: Iterator[str]) -> list[AskedQuestion] | Iterator[AskedQuestion]:
+def _of_stream(input_lines: Iterator[str]) -> list[AskedQuestion] | Iterator[AskedQuestion]:
     """As the first line tells: JSON, or two columns, which are given as they come."""
-    numbered: Iterator[tuple[int, str]] = enumerate(given, 1)
+    numbered: Iterator[tuple[int, str]] = enumerate(input_lines, 1)
     first = next(((number, line) for number, line in numbered if line.strip()), None)
     if first is None:
         raise DataError(INPUT, "is empty", FORM)
@@ -273,13 +275,13 @@ def _is_json(line: str) -> bool:
     return line.lstrip("\ufeff \t")[:1] in ("{", "[")
 
 
-def _all_checked(found: Sequence[Question], place: str) -> list[AskedQuestion]:
-    return [_checked(question, f"{place}: {question.id}") for question in found]
+def _all_checked(block: Sequence[Question], place: str) -> list[AskedQuestion]:
+    return [_checked(question, f"{place}: {question.id}") for question in block]
 
 
-def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQuestion]:
+def _of_columns(numbered_lines: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQuestion]:
     sound = False  # is a line before this one as it should be? Else it is another kind of file
-    for number, line in given:
+    for number, line in numbered_lines:
         columns = line.lstrip("\ufeff").split("\t")
         if not line.strip() or columns == ["question", "context"]:
             continue
@@ -293,21 +295,21 @@ def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQu
             yield _checked(question, f"{name}:{number}")
 
 
-def _of_json(given: Iterable[str], name: str = INPUT) -> list[Question]:
+def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
     """By way of a file, which is what is read as SQuAD is; complaints name where the text came from."""
-    with _written(given) as path:
+    with _written(input_lines) as path:
         try:
             return questions.read(path, repair=False)[0]
         except DataError as error:
-            place, found = (text.replace(path, name) for text in (error.place, error.found))
-            raise DataError(place, found, error.wanted, error.remedy) from None
+            place, problem = (text.replace(path, name) for text in (error.place, error.found))
+            raise DataError(place, problem, error.wanted, error.remedy) from None
 
 
 @contextlib.contextmanager
-def _written(given: Iterable[str]) -> Iterator[str]:
+def _written(input_lines: Iterable[str]) -> Iterator[str]:
     """Lines in a file, as long as it is needed."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
-        file.write("\n".join(given))
+        file.write("\n".join(input_lines))
         file.flush()
         yield file.name
 
@@ -324,16 +326,14 @@ def _checked(question: Question, place: str) -> AskedQuestion:
     return AskedQuestion(question, place)
 
 
-def _blocks(given: Iterable[AskedQuestion], count: int) -> Iterator[list[AskedQuestion]]:
-    given = iter(given)
-    while block := list(itertools.islice(given, count)):
+def _blocks(remaining: Iterable[AskedQuestion], count: int) -> Iterator[list[AskedQuestion]]:
+    remaining = iter(remaining)
+    while block := list(itertools.islice(remaining, count)):
         yield block
 
 
-def _line(found: AnswerSpan) -> str:
-    return (
-        f"{_flat(found.text)}  {found.probability:.1%} (score {found.score:.2f}), characters {found.start}-{found.end}"
-    )
+def _line(span: AnswerSpan) -> str:
+    return f"{_flat(span.text)}  {span.probability:.1%} (score {span.score:.2f}), characters {span.start}-{span.end}"
 
 
 def _flat(text: str) -> str:

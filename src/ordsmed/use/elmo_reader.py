@@ -51,10 +51,10 @@ class ElmoReader:
         rows = symbols(*listed(spelled), self.longest).split(WORDS)
         vectors = torch.cat([self.model.letters(part.to(self.device)) for part in rows])
         ahead = [torch.tensor([0, *(numbers[word] for word in line), 1]) for line in words]
-        found = self._layers(vectors, ahead)
+        read_layers = self._layers(vectors, ahead)
         return [
             Read(line, layers[:, 1:-1], cut=sum(word in long for word in line))
-            for line, layers in zip(words, found, strict=True)
+            for line, layers in zip(words, read_layers, strict=True)
         ]
 
     def _spelled(self, word: str) -> bytes:
@@ -64,7 +64,7 @@ class ElmoReader:
     def _layers(self, vectors: Tensor, ahead: list[Tensor]) -> list[np.ndarray]:
         """What the layers make of framed lines, [L, T, 2P] each."""
         lengths = torch.tensor([len(line) for line in ahead])
-        found = [np.empty((self.layers, len(line), self.width), np.float32) for line in ahead]
+        arrays = [np.empty((self.layers, len(line), self.width), np.float32) for line in ahead]
         both = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True) for x in (ahead, [x.flip(0) for x in ahead])]
         states = self.states if self.carry else self.model.silence(len(ahead))
         begin = 0
@@ -82,7 +82,7 @@ class ElmoReader:
             ways = [torch.stack(way).cpu().numpy() for way in zip(*layers, strict=True)]  # [L, T, B, P] each
             for n, (row, count) in enumerate(zip(rows.tolist(), counts.tolist(), strict=True)):
                 half, last = self.width // 2, int(lengths[row]) - begin
-                found[row][:, begin : begin + count, :half] = ways[0][:, :count, n]
-                found[row][:, last - count : last, half:] = ways[1][:, :count, n][:, ::-1]
+                arrays[row][:, begin : begin + count, :half] = ways[0][:, :count, n]
+                arrays[row][:, last - count : last, half:] = ways[1][:, :count, n][:, ::-1]
             begin = end
-        return found
+        return arrays

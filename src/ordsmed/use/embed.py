@@ -56,8 +56,8 @@ class Form:
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
-                found = str(getattr(self, name))
-                raise RecipeError(f"--{name}", f"found {found}", " or ".join(known), meant(found, known))
+                value = str(getattr(self, name))
+                raise RecipeError(f"--{name}", f"found {value}", " or ".join(known), meant(value, known))
         if self.batch < 1:
             raise RecipeError("--batch", f"found {self.batch}", "1 or more")
         if self.mix and self.layers:
@@ -160,20 +160,20 @@ def embed(
 
 def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
     """Who reads for this family: just the layers that are asked for."""
-    asked = "all" if form.mixed else form.layers
+    wanted_layers = "all" if form.mixed else form.layers
     if trained.settings.capabilities.state:
         from ordsmed.use.elmo_reader import ElmoReader
 
         if form.pieces != "mean":
             raise RecipeError("--pieces", f"{trained.folder} reads whole words", "leave it out")
         reader: EmbeddingReader = ElmoReader(trained, carry=form.carry, cut=form.cut, batch=form.batch)
-        return Chosen(reader, numbers(asked or "all", reader.layers))
+        return Chosen(reader, numbers(wanted_layers or "all", reader.layers))
     if form.carry:
         raise RecipeError("--carry", f"{trained.folder} ({trained.kind}) carries nothing from line to line", "an ELMo")
     if form.cut:
-        found = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
-        raise RecipeError("--cut", found, "an ELMo", "leave it out")
-    chosen = numbers(asked or "top", layers_of(trained))
+        problem = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
+        raise RecipeError("--cut", problem, "an ELMo", "leave it out")
+    chosen = numbers(wanted_layers or "top", layers_of(trained))
     return TransformerReader(trained, chosen, pieces=form.pieces, batch=form.batch)
 
 
@@ -185,32 +185,32 @@ class Chosen:
         self.layers, self.width, self.has_start = len(wanted), reader.width, reader.has_start
 
     def read(self, lines: list[str]) -> list[Read]:
-        return [replace(found, vectors=found.vectors[self.wanted],
-                        first=None if found.first is None else found.first[self.wanted])
-                for found in self.reader.read(lines)]  # fmt: skip
+        return [replace(words, vectors=words.vectors[self.wanted],
+                        first=None if words.first is None else words.first[self.wanted])
+                for words in self.reader.read(lines)]  # fmt: skip
 
 
-def numbers(asked: str, count: int) -> list[int]:
+def numbers(text: str, count: int) -> list[int]:
     """The layers that are meant, of so many: 0 is the embeddings, -1 the last."""
-    if asked in ("all", "top"):
-        return [*range(count)] if asked == "all" else [count - 1]
+    if text in ("all", "top"):
+        return [*range(count)] if text == "all" else [count - 1]
     try:
-        return [range(count)[int(word)] for word in asked.split(",")]
+        return [range(count)[int(word)] for word in text.split(",")]
     except (ValueError, IndexError):
         wanted = f"top, all, mean or numbers from {-count} to {count - 1}, as --layers=0,-1"
-        raise RecipeError("--layers", f"found {asked}", wanted) from None
+        raise RecipeError("--layers", f"found {text}", wanted) from None
 
 
 def read_mix(path: Path) -> ScalarMix:
     """The weights of layers, as a file tells them and ELMo's mix learns them: a softmax is taken of them."""
-    found = files.read_json(path)
+    table = files.read_json(path)
     try:
-        if set(found) - {"weights", "gamma"}:
+        if set(table) - {"weights", "gamma"}:
             raise ValueError
-        mix = ScalarMix(len(found["weights"]))
+        mix = ScalarMix(len(table["weights"]))
         with torch.no_grad():
-            mix.weights.copy_(torch.tensor(found["weights"]))
-            mix.gamma.copy_(torch.tensor(float(found.get("gamma", 1.0))))
+            mix.weights.copy_(torch.tensor(table["weights"]))
+            mix.gamma.copy_(torch.tensor(float(table.get("gamma", 1.0))))
     except (TypeError, ValueError, KeyError, RuntimeError):
         raise DataError(path, "is no mix", '{"weights": [a number a layer], "gamma": 1.0}') from None
     return mix
@@ -226,16 +226,16 @@ def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder:
     mixer = (mix or ScalarMix(reader.layers)) if form.mixed else None
 
     def finish(number: int, read: Read) -> Floats:
-        found: Any = read.vectors
+        array: Any = read.vectors
         if form.of == "sentences":
-            found = read.first if form.pool == "first" else found.sum(1) / max(len(read.words) - read.bare, 1)
+            array = read.first if form.pool == "first" else array.sum(1) / max(len(read.words) - read.bare, 1)
         if mixer is not None:
-            found = mixer(torch.from_numpy(np.ascontiguousarray(found))).numpy()
+            array = mixer(torch.from_numpy(np.ascontiguousarray(array))).numpy()
         elif not _many(form, reader):
-            found = found[0]
+            array = array[0]
         try:
             with np.errstate(over="raise"):
-                return found.astype(form.dtype, copy=False)
+                return array.astype(form.dtype, copy=False)
         except FloatingPointError:
             raise DataError(f"line {number}", "a number that float16 cannot hold", "", "use --dtype float32") from None
 
@@ -257,11 +257,11 @@ def entries(reader: EmbeddingReader, found: Iterable[str], form: Form) -> Iterat
 def lines_of(source: str | Path | IO[bytes]) -> Iterator[str]:
     """Lines of a file, packed or plain, or of a stream of bytes; without a byte order mark."""
     if hasattr(source, "readline"):
-        found = lines(source)  # type: ignore[arg-type]
+        decoded = lines(source)  # type: ignore[arg-type]
     else:
         split = _split(texts.blocks(Path(source)))
-        found = lines(SimpleNamespace(readline=lambda: next(split, b"")), str(source))  # type: ignore[arg-type]
-    for number, line in enumerate(found):
+        decoded = lines(SimpleNamespace(readline=lambda: next(split, b"")), str(source))  # type: ignore[arg-type]
+    for number, line in enumerate(decoded):
         yield line if number else line.removeprefix("\ufeff")
 
 
@@ -283,19 +283,19 @@ def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _buffers(found: Iterable[str], reader: EmbeddingReader, form: Form) -> Iterator[list[str]]:
+def _buffers(texts: Iterable[str], reader: EmbeddingReader, form: Form) -> Iterator[list[str]]:
     """So many lines, fewer where their vectors are large; where state is carried exactly a batch."""
     most = HELD_BYTES // (4 * reader.layers * reader.width)
-    held: list[str] = []
+    buffer: list[str] = []
     words = 0
-    for line in found:
-        held.append(line)
+    for line in texts:
+        buffer.append(line)
         words += len(line.split())
-        if len(held) == form.batch if form.carry else len(held) == HELD_LINES or words >= most:
-            yield held
-            held, words = [], 0
-    if held:
-        yield held
+        if len(buffer) == form.batch if form.carry else len(buffer) == HELD_LINES or words >= most:
+            yield buffer
+            buffer, words = [], 0
+    if buffer:
+        yield buffer
 
 
 def _many(form: Form, reader: EmbeddingReader) -> bool:

@@ -80,8 +80,8 @@ def fill(trained: Trained, text: str, best: int = 5) -> Filled:
 
 def _guesser(trained: Trained) -> Any:
     """The network that guesses words, and its head: of an ELECTRA it is the generator. None: there is none."""
-    found = (network.modules for network in trained.objective.networks().values() if "head" in network.modules)
-    return next(((modules["model"], modules["head"]) for modules in found), None)
+    with_head = (network.modules for network in trained.objective.networks().values() if "head" in network.modules)
+    return next(((modules["model"], modules["head"]) for modules in with_head), None)
 
 
 def check(trained: Trained, best: int = 1) -> None:

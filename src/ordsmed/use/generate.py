@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.use.generation.continuing import Continuation, TextRow, begun, continued, settled
+from ordsmed.use.generation.continuing import Continuation, TextRow, continued, stable_length, text_rows
 from ordsmed.use.generation.network import WritingNetwork, check, fills, writing
 from ordsmed.use.generation.options import Generated, SamplingOptions
 from ordsmed.use.generation.unmasking import behind, filled, written
@@ -53,7 +53,7 @@ def steps(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: in
     """What has come to stand behind the prompt for good after every token or pass: often nothing."""
     sent = ""
     for text, over in (_filled if fills(network.trained) else _continued)(network, prompt, how, sample):
-        size = len(text) if over else settled(network, how, text)
+        size = len(text) if over else stable_length(network, how, text)
         fits = size > len(sent) and text.startswith(sent)
         yield text[len(sent) : size] if fits else ""
         sent = text[:size] if fits else sent
@@ -73,7 +73,7 @@ def _filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: 
     text = ""
     for ids in filled(network, prompt, how, sample):
         text = behind(network, prompt, ids)
-        if (short := how.stopped(text[: settled(network, how, text)])) is not None:
+        if (short := how.stopped(text[: stable_length(network, how, text)])) is not None:
             text = short
             break
         yield text, False
@@ -82,12 +82,12 @@ def _filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: 
 
 
 def _rows(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
-    rows = begun(network, how, [prompt])
+    rows = text_rows(network, how, [prompt])
     if not rows[0].ids:
-        why = (
+        reason = (
             "its tokenizer has no sign to begin with" if how.start else "--no-start leaves out the sign that begins one"
         )
-        raise RecipeError(repr(prompt[:40]), "found no token to go on from", f"a text, for {why}")
+        raise RecipeError(repr(prompt[:40]), "found no token to go on from", f"a text, for {reason}")
     return rows
 
 

@@ -98,42 +98,42 @@ def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "",
     trained.check_heads()
     if not isinstance(trained.objective, Task):
         by = Run(trained.folder).status.get("verb", "")
-        found = f"is the run of a `{by}`" if by else "holds no head of a task"
-        raise RecipeError(place, found, "a fine-tuned model", "`ordsmed finetune` makes one")
+        problem = f"is the run of a `{by}`" if by else "holds no head of a task"
+        raise RecipeError(place, problem, "a fine-tuned model", "`ordsmed finetune` makes one")
     if verb and verb not in getattr(trained.learned, "VERBS", ()):
         wanted = [kind for kind in entries("tasks") if verb in load("tasks", kind).VERBS]
         raise RecipeError(place, f"was fine-tuned for {kind_of(trained.learned)}", " or ".join(wanted))
     changed = _changed(trained.learned, overrides)
     if changed.length > trained.settings.longest():
-        found = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
-        raise RecipeError("task.length", found, "", f"use task.length={trained.settings.longest()}")
+        problem = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
+        raise RecipeError("task.length", problem, "", f"use task.length={trained.settings.longest()}")
     trained.objective.update_settings(changed)
     return Asked(trained, trained.objective, changed)
 
 
 def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classified]:
     """The class of each text, or of each pair."""
-    asked = asked_of(trained)
-    records = asked.settings.about(texts, seconds)
+    model = asked_of(trained)
+    records = model.settings.about(texts, seconds)
     if not texts:
         return []
-    their = _said(asked, records)
+    their = _said(model, records)
     shares = their.shares.tolist() if their.shares is not None else [()] * len(records)
-    labels = asked.task.labels
+    labels = model.task.labels
     return [
-        Classified(text, None, number=one)
-        if asked.task.number
-        else Classified(text, one, max(own), probabilities=dict(zip(labels, own, strict=True)))
-        for text, one, own in zip(texts, their.values, shares, strict=True)
+        Classified(text, None, number=answer)
+        if model.task.number
+        else Classified(text, answer, max(share), probabilities=dict(zip(labels, share, strict=True)))
+        for text, answer, share in zip(texts, their.values, shares, strict=True)
     ]
 
 
 def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]:
     """The tag of each word."""
-    asked = asked_of(trained)
+    model = asked_of(trained)
     if not any(sentences):
         return [Tagged((), (), ()) for _ in sentences]
-    their = _said(asked, asked.settings.about(sentences))
+    their = _said(model, model.settings.about(sentences))
     shares = iter(their.probability.tolist())
     return [
         Tagged(tuple(words), tuple(tags), tuple(next(shares) for _ in words))
@@ -141,10 +141,10 @@ def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]
     ]
 
 
-def _said(asked: Asked, records: Any) -> Any:
+def _said(model: Asked, records: Any) -> Any:
     """What a model says of records of which nothing is known."""
-    features = asked.settings.features(records, asked.reader)
-    return asked.settings.predictions(records, features, asked.answers(features)[0])
+    features = model.settings.features(records, model.reader)
+    return model.settings.predictions(records, features, model.answers(features)[0])
 
 
 def free(out: str | Path, *, anew: bool) -> Path:
@@ -163,12 +163,12 @@ def predict(
 ) -> Predicted:  # fmt: skip
     """Write what a model predicts of files, with their scores if so wanted."""
     target = free(out, anew=anew)
-    asked = open_task(path, overrides, **how)
-    records, predictions, facts, loss = _predicted(asked, sources, scores=scores)
+    model = open_task(path, overrides, **how)
+    records, predictions, facts, loss = _predicted(model, sources, scores=scores)
     if scores and not facts:
         say(f"{', '.join(sources)}: no right answers in there, so nothing is scored")
     with files.making(target) as folder:
-        written = [one.name for one in asked.settings.write(folder, records, predictions)]
+        written = [path_written.name for path_written in model.settings.write(folder, records, predictions)]
         if facts:
             judged = {} if loss is None else {"validation": loss}  # by the name that a training's file of them has
             files.write_json(folder / "scores.json", judged | facts)
@@ -180,23 +180,23 @@ def evaluate(
     path: Trained | str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), **how: Any
 ) -> Evaluated:
     """The scores of a model on files, or on those it was judged by."""
-    asked = open_task(path, overrides, **how)
+    model = open_task(path, overrides, **how)
     named = [s for s in sources if s]
-    chosen = named or list(asked.settings.paths("dev"))
+    chosen = named or list(model.settings.paths("dev"))
     if not chosen:
         raise RecipeError(
-            asked.trained.folder, "names no dev files", "files to validate on", "name them behind the run"
+            model.trained.folder, "names no dev files", "files to validate on", "name them behind the run"
         )
     if not named:
-        chosen = _own_files(asked.trained.folder, chosen)
-    with contextlib.nullcontext() if named else at_home(asked.trained.folder):  # its own are named from there
-        records, predictions, facts, loss = _predicted(asked, chosen, scores=True)
+        chosen = _own_files(model.trained.folder, chosen)
+    with contextlib.nullcontext() if named else at_home(model.trained.folder):  # its own are named from there
+        records, predictions, facts, loss = _predicted(model, chosen, scores=True)
     if not facts:
         raise RecipeError(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
         )
     facts = {"loss": loss, **facts} if loss is not None else facts
-    return Evaluated(facts, [*_lines(facts), *_tables(asked.settings.details(records, predictions))])
+    return Evaluated(facts, [*_lines(facts), *_tables(model.settings.details(records, predictions))])
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:
@@ -211,25 +211,25 @@ def _own_files(folder: Path, paths: list[str]) -> list[str]:
     absent = [path for path in paths if not any((Path(home) / path).exists() for home in homes or [Path()])]
     if not absent or any(glob.has_magic(path) for path in paths):
         return paths
-    found = f"its dev file {absent[0]} stands neither beside it nor where it began"
-    raise DataError(folder, found, "files to validate on", f"name them: `{command('evaluate', folder)} FILE`")
+    problem = f"its dev file {absent[0]} stands neither beside it nor where it began"
+    raise DataError(folder, problem, "files to validate on", f"name them: `{command('evaluate', folder)} FILE`")
 
 
 def _predicted(
-    asked: Asked, sources: Sequence[str], *, scores: bool
+    model: Asked, sources: Sequence[str], *, scores: bool
 ) -> tuple[Any, Any, dict[str, float], float | None]:
     """Records, predictions, scores and loss."""
-    records = asked.settings.records(tuple(sources))
-    features = asked.settings.features(records, asked.reader)
+    records = model.settings.records(tuple(sources))
+    features = model.settings.features(records, model.reader)
     if not scores:  # nothing is computed of what may not be known
         features = dataclasses.replace(features, labels=None)
     with Progress("predict", len(features), "examples", every=30) as shown:
-        answers, means = asked.answers(features, done=shown.add)
-    predictions = asked.settings.predictions(records, features, answers)
-    found: dict[str, float] = asked.settings.score(records, predictions) if scores else {}
-    weights = asked.task.weights
-    loss = sum(weight * means[term] for term, weight in weights.items() if term in means) if means and found else None
-    return records, predictions, found, loss
+        answers, means = model.answers(features, done=shown.add)
+    predictions = model.settings.predictions(records, features, answers)
+    scored: dict[str, float] = model.settings.score(records, predictions) if scores else {}
+    weights = model.task.weights
+    loss = sum(weight * means[term] for term, weight in weights.items() if term in means) if means and scored else None
+    return records, predictions, scored, loss
 
 
 def _changed(task: Any, overrides: Sequence[str]) -> Any:
@@ -242,8 +242,8 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
         key = word.partition("=")[0].split(".")[1]
         if key not in task.LATER and (key not in learned or changed[key] != learned[key]):
             known = key in {field.name for field in dataclasses.fields(task)}
-            found = "cannot change once it has learned" if known else "unknown setting"
-            raise RecipeError(f"`{word}`", found, f"one of {', '.join(task.LATER)}", meant(key, task.LATER))
+            problem = "cannot change once it has learned" if known else "unknown setting"
+            raise RecipeError(f"`{word}`", problem, f"one of {', '.join(task.LATER)}", meant(key, task.LATER))
     return settings.decode(type(task), {k: v for k, v in changed.items() if k != "kind"}, "task")
 
 

@@ -79,11 +79,11 @@ class TransformerReader:
         for group in self._groups(rows):
             states = self._states(group)
             length = states[0].shape[1]
-            found = [parts[row.line].between(row.low, row.high) for row in group]
+            vectors = [parts[row.line].between(row.low, row.high) for row in group]
             shift = [n * length + len(self.before) - row.start for n, row in enumerate(group)]
-            at = np.concatenate([piece + by for (piece, _, _), by in zip(found, shift, strict=True)])
-            word = np.concatenate([word + begin[row.line] for (_, word, _), row in zip(found, group, strict=True)])
-            share = torch.from_numpy(np.concatenate([share for _, _, share in found]))[:, None]
+            at = np.concatenate([piece + by for (piece, _, _), by in zip(vectors, shift, strict=True)])
+            word = np.concatenate([word + begin[row.line] for (_, word, _), row in zip(vectors, group, strict=True)])
+            share = torch.from_numpy(np.concatenate([share for _, _, share in vectors]))[:, None]
             opening = [n for n, row in enumerate(group) if row.start == 0]
             opened = [group[n].line for n in opening]
             for sum_, first, state in zip(sums, firsts, states, strict=True):
@@ -167,13 +167,13 @@ class WordShares:
         piece = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts)
         word = np.repeat(from_word, counts) + within
-        each = np.bincount(word, minlength=len(spans))
-        share = (1 / each[word]).astype(np.float32)
+        sizes = np.bincount(word, minlength=len(spans))
+        share = (1 / sizes[word]).astype(np.float32)
         if how != "mean":
             _, chosen = np.unique(word if how == "first" else word[::-1], return_index=True)
             share = np.zeros(len(word), np.float32)
             share[chosen if how == "first" else -1 - chosen] = 1
-        return WordShares([line[a:b] for a, b in spans], piece, word, share, int((each == 0).sum()))
+        return WordShares([line[a:b] for a, b in spans], piece, word, share, int((sizes == 0).sum()))
 
     def between(self, low: int, high: int) -> tuple[Ints, Ints, NDArray[np.float32]]:
         """The entries of these pieces."""
@@ -185,7 +185,7 @@ def windows(pieces: int, room: int, *, causal: bool) -> list[tuple[int, int, int
     """Where each window begins, and from and to which piece it is taken: where a piece has the most context."""
     last = max(pieces - room, 0)
     starts = [*range(0, last, max(room // 2, 1)), last]
-    cuts = [one + room if causal else (one + other + room + 1) // 2 for one, other in pairwise(starts)]
+    cuts = [start + room if causal else (start + stop + room + 1) // 2 for start, stop in pairwise(starts)]
     return list(zip(starts, [0, *cuts], [*cuts, pieces], strict=True))
 
 

@@ -24,10 +24,10 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
     if not getattr(task, "labels", True):
         task = task.complete(task.records(tuple(data), learning=True))
     records = task.records(tuple(data))
-    found: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
-    if not found:
+    scores: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
+    if not scores:
         raise RecipeError(", ".join(data), "does not say what is right", "labelled files")
-    return found
+    return scores
 
 
 def names() -> list[str]:

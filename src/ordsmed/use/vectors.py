@@ -125,9 +125,12 @@ class ParquetVectors:
 
     def _nested(self, vectors: list[Floats]) -> Any:
         """The entries as lists of lists, from the innermost outwards."""
-        array = self.arrow.array(np.concatenate([each.ravel() for each in vectors]))
+        array = self.arrow.array(np.concatenate([vector.ravel() for vector in vectors]))
         for axis in reversed(range(vectors[0].ndim)):
-            many, sizes = [math.prod(each.shape[:axis]) for each in vectors], [each.shape[axis] for each in vectors]
+            many, sizes = (
+                [math.prod(vector.shape[:axis]) for vector in vectors],
+                [vector.shape[axis] for vector in vectors],
+            )
             offsets = np.concatenate([[0], np.cumsum(np.repeat(sizes, many))]).astype(np.int32)
             array = self.arrow.ListArray.from_arrays(self.arrow.array(offsets), array)
         return array
@@ -146,8 +149,8 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
     """Refuse what cannot be written; `even`: all entries are of one shape."""
     kind = WRITERS.get(target.suffix.lower())
     if kind is None:
-        found = f"ends in {target.suffix}" if target.suffix else "has no ending"
-        raise RecipeError(target, found, f"one of {' '.join(WRITERS)}")
+        problem = f"ends in {target.suffix}" if target.suffix else "has no ending"
+        raise RecipeError(target, problem, f"one of {' '.join(WRITERS)}")
     if kind is Npy and not even:
         raise RecipeError(
             target,
@@ -172,11 +175,11 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
 @contextlib.contextmanager
 def writing(target: Path, shape: Shape, dtype: str) -> Iterator[VectorWriter]:
     """A writer whose file takes its place when all went well; else nothing is left of it."""
-    beside = target.with_name(f".{target.name}.part")
+    partial = target.with_name(f".{target.name}.part")
     try:
         with files.survive_disk(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            writer = WRITERS[target.suffix.lower()](beside, shape, dtype)
+            writer = WRITERS[target.suffix.lower()](partial, shape, dtype)
         try:
             yield writer
         except BaseException:
@@ -185,10 +188,10 @@ def writing(target: Path, shape: Shape, dtype: str) -> Iterator[VectorWriter]:
             raise
         with files.survive_disk(target):
             writer.close()
-            files.sync(beside)
-            beside.replace(target)
+            files.sync(partial)
+            partial.replace(target)
             files.sync(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            partial.unlink()
         raise

@@ -20,7 +20,7 @@ import re
 
 from torch import Tensor
 
-from ordsmed.weights.renaming import Held, Lies
+from ordsmed.weights.renaming import LazyTensors, Lies
 
 ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh"}  # BERT's -> Hugging Face's name of the same
 SLOTS = re.compile(r"/(adam_[mv]|Adam(_1)?|Adagrad|Momentum|LAMB\w*|lamb_[mv]|m|v)$|^global_step$|^beta[12]_power$")
@@ -57,7 +57,7 @@ BESIDE = (
 OWN_POOLER = "next_sentence..pooler_dense/"  # which learned; that of the encoder did not
 
 
-def of_scopes(tensors: Held) -> Held:
+def of_scopes(tensors: LazyTensors) -> LazyTensors:
     """A BERT of TensorFlow 2's code under TensorFlow 1's names; what else an object graph has is left out."""
     if not any(name.endswith(VALUE) for name in tensors):
         return tensors
@@ -70,7 +70,7 @@ def of_scopes(tensors: Held) -> Held:
         tensor = tensors[name]
         return tensor.T if _is_turned(name) else tensor.reshape(shapes[name])
 
-    return Held(shapes, read)
+    return LazyTensors(shapes, read)
 
 
 def _scope(name: str, *, learned: bool) -> str | None:
@@ -112,7 +112,7 @@ def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def without_slots(tensors: Held) -> Held:
+def without_slots(tensors: LazyTensors) -> LazyTensors:
     """Without what an optimizer keeps, and the step."""
     return tensors.renamed(lambda name: None if SLOTS.search(name) else name)
 

@@ -65,7 +65,7 @@ class Origin:
     @staticmethod
     def find(name: str | Path | None, *, key: str = "") -> Origin | None:
         """The one that is meant; None where none is named, or nothing stands by that name."""
-        return None if name is None or not taken_over.stands(hub.folder(name)) else Origin.of(name, key=key)
+        return None if name is None or not taken_over.exists(hub.folder(name)) else Origin.of(name, key=key)
 
     @property
     def is_run(self) -> bool:

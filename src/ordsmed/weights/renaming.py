@@ -27,7 +27,7 @@ PADDING = 8192  # rows behind a vocabulary at most: Megatron's go to a multiple 
 ROWS = ("model.words.weight", "head.words.weight", "head.bias")  # that may go on behind the vocabulary
 
 
-class Held(Mapping[str, Tensor]):
+class LazyTensors(Mapping[str, Tensor]):
     """Tensors that lie somewhere: their shapes are known, each is read when it is asked for."""
 
     def __init__(self, shapes: Mapping[str, Shape], read: Callable[[str], Tensor]) -> None:
@@ -45,18 +45,20 @@ class Held(Mapping[str, Tensor]):
     def __contains__(self, name: object) -> bool:
         return name in self.shapes
 
-    def renamed(self, rename: Callable[[str], str | None]) -> Held:
+    def renamed(self, rename: Callable[[str], str | None]) -> LazyTensors:
         """The same under other names; None: left out. Where two get one name, the first one stands."""
         sources: dict[str, str] = {}
         for name in self.shapes:
             new = rename(name)
             if new is not None:
                 sources.setdefault(new, name)
-        return Held({new: self.shapes[name] for new, name in sources.items()}, lambda new: self.read(sources[new]))
+        return LazyTensors(
+            {new: self.shapes[name] for new, name in sources.items()}, lambda new: self.read(sources[new])
+        )
 
-    def also(self, new: str, name: str) -> Held:
+    def also(self, new: str, name: str) -> LazyTensors:
         """One of them under a second name."""
-        return Held(
+        return LazyTensors(
             {**self.shapes, new: self.shapes[name]}, lambda wanted: self.read(name if wanted == new else wanted)
         )
 
@@ -65,24 +67,24 @@ class Held(Mapping[str, Tensor]):
 class Counterpart:
     """Where a tensor of ours stands in somebody's files."""
 
-    theirs: tuple[str, ...]
+    stored_names: tuple[str, ...]
     lies: Lies
-    own: str  # our name of it in its network
+    name: str  # ours, in its network
     names: Names | None  # None: it is kept as we keep it
 
     def take(self, parts: list[Tensor]) -> Tensor:
         """Theirs as ours."""
         if self.names is None:
             return parts[0]
-        return weights.ours_of(self.own, [_laid(part, self.lies, back=True) for part in parts], self.names)
+        return weights.ours_of(self.name, [_laid(part, self.lies, back=True) for part in parts], self.names)
 
     def give(self, tensor: Tensor) -> dict[str, Tensor]:
         """Ours as theirs."""
-        parts = weights.theirs_of(self.own, tensor, self.names) if self.names else [tensor]
-        return {name: _laid(part, self.lies) for name, part in zip(self.theirs, parts, strict=True)}
+        parts = weights.theirs_of(self.name, tensor, self.names) if self.names else [tensor]
+        return {name: _laid(part, self.lies) for name, part in zip(self.stored_names, parts, strict=True)}
 
 
-def places(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
+def counterparts(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
     """Of every tensor of an objective, by its name there; what networks share stands once.
 
     `alike`: tensors are kept there as here, and what is spelled are our names.
@@ -101,9 +103,16 @@ def places(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Co
     return {name: known[id(tensor)] for name, tensor in own_tensors(objective).items()}
 
 
-def taken(
-    networks: Any, tokenizer: Any, stored: Held, spell: Spell, place: object, *, alike: bool = False, only: str = ""
-) -> Held:
+def import_tensors(
+    networks: Any,
+    tokenizer: Any,
+    stored: LazyTensors,
+    spell: Spell,
+    place: object,
+    *,
+    alike: bool = False,
+    only: str = "",
+) -> LazyTensors:
     """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read.
 
     `only`: a pattern of those of ours that are asked for, of a network without all of its heads.
@@ -111,36 +120,36 @@ def taken(
     with torch.device("meta"):
         objective = networks.learned.build(networks.model, tokenizer)
     tensors = {name: tensor for name, tensor in own_tensors(objective).items() if re.match(only, name)}
-    at, rows = places(objective, spell, alike=alike), tokenizer.vocabulary
+    at, rows = counterparts(objective, spell, alike=alike), tokenizer.vocabulary
     at = {name: counterpart for name, counterpart in at.items() if name in tensors}
     wanted = {
         name: shape for key, counterpart in at.items() for name, shape in _shapes(counterpart, tensors[key]).items()
     }
-    padded = {name for counterpart in at.values() if counterpart.own in ROWS for name in counterpart.theirs}
-    fitting(stored, wanted, padded, place)
+    padded = {name for counterpart in at.values() if counterpart.name in ROWS for name in counterpart.stored_names}
+    check_tensors(stored, wanted, padded, place)
 
     def read(key: str) -> Tensor:
         counterpart = at[key]
-        parts = [stored[name][:rows] if name in padded else stored[name] for name in counterpart.theirs]
-        weights.check_numbers(dict(zip(counterpart.theirs, parts, strict=True)), place)
+        parts = [stored[name][:rows] if name in padded else stored[name] for name in counterpart.stored_names]
+        weights.check_numbers(dict(zip(counterpart.stored_names, parts, strict=True)), place)
         return counterpart.take(parts).to(torch.float32).contiguous()
 
-    return Held({name: tuple(tensor.shape) for name, tensor in tensors.items()}, read)
+    return LazyTensors({name: tuple(tensor.shape) for name, tensor in tensors.items()}, read)
 
 
-def given(
+def export_tensors(
     objective: Any, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors of ours as theirs, one after the other; `instead`: what stands for some, by our names."""
     tensors, names = {**own_tensors(objective), **instead}, set[str]()
-    for key, counterpart in places(objective, spell, alike=alike).items():
+    for key, counterpart in counterparts(objective, spell, alike=alike).items():
         for name, part in counterpart.give(tensors[key].detach().to(torch.float32)).items():
             assert name not in names, name
             names.add(name)
             yield name, part.contiguous()
 
 
-def fitting(stored: Held, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
+def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
     """Refuse tensors that are not those of a network: what was recognized, what is missing, what is left over."""
     padded = set(padded)
     missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in stored]
@@ -158,7 +167,7 @@ def fitting(stored: Held, wanted: Mapping[str, Shape], padded: Iterable[str], pl
         raise DataError(place, wrong, "all of them and no others", remedy)
 
 
-def rows_behind(stored: Held, name: str, tokenizer: Any, place: object) -> list[str]:
+def rows_behind(stored: LazyTensors, name: str, tokenizer: Any, place: object) -> list[str]:
     """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
     if rows > 0:

@@ -20,19 +20,19 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.weights import foreign, weights
 from ordsmed.weights.foreign import Format, Imported
-from ordsmed.weights.renaming import Held
+from ordsmed.weights.renaming import LazyTensors
 
 LAYOUT = "1"  # of what stands in the cache: another one is made anew
 
 
-def stands(place: Path) -> bool:
+def exists(place: Path) -> bool:
     """Is there something? Of a checkpoint of TensorFlow the prefix may be named, which no file bears."""
     return place.exists() or bundle.find(place) is not None
 
 
 def once(place: Path, name: str | Path) -> Path | None:
     """The folder in the cache of a model of another format, made where it lacks; None: it is of no known format."""
-    if not stands(place) or (form := known(place)) is None:
+    if not exists(place) or (form := known(place)) is None:
         return None
     target = hub.cache() / "taken" / f"{place.resolve().name}-{_key(place)}"
     with run.locked(target):
@@ -55,7 +55,7 @@ def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
         if imported.bare:
             load("formats", foreign.FORMAT)().write_bare(imported, folder)
         else:
-            if isinstance(imported.tensors, Held):
+            if isinstance(imported.tensors, LazyTensors):
                 weights.write_each(folder / WEIGHTS, imported.tensors.shapes, imported.tensors)
             else:
                 weights.write(folder / WEIGHTS, imported.tensors)
@@ -76,7 +76,7 @@ def known(place: Path) -> Format | None:
 def recognised(place: Path) -> Format:
     """The format of a folder or file; refused where it is of none."""
     wanted = "; or ".join(load("formats", kind)().wanted for kind in entries("formats"))
-    if not stands(place):
+    if not exists(place):
         raise RecipeError(place, "no such folder or file", wanted, hub.remedy_of_others(place))
     kind = kind_of_folder(place)
     if kind.made or kind is FolderKind.IMPORT:

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         sys.exit(start(without(args.words, "--devices"), args.devices))
     from ordsmed.base.ranks import first_alone
     from ordsmed.use.generation.network import together
-    from ordsmed.use.generation.prompts import agreed, before, given, of_file
+    from ordsmed.use.generation.prompts import before, given, of_file, same_on_all_ranks
     from ordsmed.weights.trained import opened
 
     prompts: Any = of_file(args.file) if args.file else given(args.text)
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
             from ordsmed.use.fill import lines
 
             prompts = given(before(args.until, lines(sys.stdin.buffer)))
-        _write(args, network, agreed(network.ranks, prompts), how)
+        _write(args, network, same_on_all_ranks(network.ranks, prompts), how)
 
 
 def _options(args: argparse.Namespace) -> Any:
@@ -127,12 +127,12 @@ def _write(args: argparse.Namespace, network: Any, prompts: Any, how: Any) -> No
 
     json = args.json or (args.out or "").endswith(way.JSON_LINES)
     tells, written = speaks(), way.as_json if json else way.as_line if args.out else lambda text, prompt: text.text
-    with way.taken(args.out if tells else None, anew=args.anew) as take:
+    with way.line_writer(args.out if tells else None, anew=args.anew) as take:
         size = args.batch if args.file or len(args.text) > 1 else 1  # lines of a stream are answered as they come
         while some := list(itertools.islice(prompts, size)):
             if len(some) == how.samples == 1 and not args.out and not json:
                 pieces = itertools.chain([some[0].text], steps(network, some[0].text, how), ["\n"])
-                way.shown(pieces if tells else (piece for piece in pieces if not piece))
+                way.print_pieces(pieces if tells else (piece for piece in pieces if not piece))
                 network.tell()
                 continue
             texts = generate_all(network, [prompt.text for prompt in some], how, batch=args.batch)

@@ -62,9 +62,9 @@ class Margin:
     def times(self, factor: float) -> Margin:
         return Margin(self.least * factor, self.likely * factor, self.most * factor)
 
-    def by(self, other: Margin) -> Margin:
+    def by(self, factor: Margin) -> Margin:
         """Both uncertain."""
-        return Margin(self.least * other.least, self.likely * other.likely, self.most * other.most)
+        return Margin(self.least * factor.least, self.likely * factor.likely, self.most * factor.most)
 
     def under(self, work: float) -> Margin:
         """How long so much work takes at these speeds."""
@@ -137,7 +137,7 @@ class Estimate:
 
     def facts(self) -> dict[str, Any]:
         """For other programs."""
-        table = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        table = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain = {k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for k, v in table.items()}  # type: ignore[arg-type]
         return {**plain, "hours": dataclasses.asdict(self.seconds.times(1 / 3600))}
 
@@ -185,18 +185,18 @@ def estimate(
     if isinstance(recipe, Finetuning) and recipe.several:
         trials = len(grid.plan(recipe, folder_of(recipe, name), name))
     plan, place = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
-    steps, work, beside, tokens = _work(plan, name)
+    steps, work, extra, tokens = _work(plan, name)
     start = time.monotonic() - began if place.here else START
     speed = _timed(plan) if measure else _known(plan, place, work / tokens, file)
-    one = speed.flops.under(work + beside).plus(start)
+    single = speed.flops.under(work + extra).plus(start)
     at_a_time = max(1, place.world * (1 if trials > 1 else 0) or 1)
-    seconds = one.times(ceil(trials / at_a_time))
-    device_hours = one.times(trials * (1 if trials > 1 else place.world) / 3600)
+    seconds = single.times(ceil(trials / at_a_time))
+    device_hours = single.times(trials * (1 if trials > 1 else place.world) / 3600)
     lacks = [note for note in plan.notes if "does not stand" in note or "not there" in note]
     return Estimate(
         name=name, where=_where(place, site), nodes=nodes, devices=place.world, precision=place.precision,
-        trials=trials, steps=steps, tokens=tokens, flops=(work + beside) * trials, speed=speed, seconds=seconds,
-        device_hours=device_hours, kilowatt_hours=_energy(speed, place, (work + beside) * trials, device_hours),
+        trials=trials, steps=steps, tokens=tokens, flops=(work + extra) * trials, speed=speed, seconds=seconds,
+        device_hours=device_hours, kilowatt_hours=_energy(speed, place, (work + extra) * trials, device_hours),
         held=plan.held(), notes=tuple(f"not counted: {note}" for note in lacks),
     )  # fmt: skip
 
@@ -224,8 +224,8 @@ def _there(
         return plan, Devices(device, kind, world, nodes, precision, site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
-    with run.at_home(name) as own:
-        plan = PLANS[verb].read(own, overrides, devices=1 if alone else a_node or 0)
+    with run.at_home(name) as place_name:
+        plan = PLANS[verb].read(place_name, overrides, devices=1 if alone else a_node or 0)
         layout = plan.recipe.layout
         with named(name, plan.recipes):
             alone_ranks = prepare(layout.device, layout.threads or None)
@@ -315,10 +315,10 @@ def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Spe
     """By the measurement that is most like it, else by a share of the peak."""
     path = file or measurements.PLACE
     if file or path.is_file():
-        ranked = [(off, one, why) for one in measurements.read(path) if (like := _unlike(one, plan, place, a_token))
-                  for off, why in [like]]  # fmt: skip
+        ranked = [(off, row, reasons) for row in measurements.read(path) if (like := _unlike(row, plan, place, a_token))
+                  for off, reasons in [like]]  # fmt: skip
         if ranked:
-            return _like(*min(ranked, key=lambda each: each[0]), place, path)
+            return _like(*min(ranked, key=lambda candidate: candidate[0]), place, path)
         if file:
             wanted = f"a training of ordsmed on {place.device} in {place.precision}"
             raise RecipeError("--measurements", f"{file} holds none that is like this", wanted,
@@ -326,49 +326,66 @@ def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Spe
     return share_of_peak(place)
 
 
-def _unlike(one: Measurement, plan: Plan, place: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
+def _unlike(
+    measurement: Measurement, plan: Plan, place: Devices, a_token: float
+) -> tuple[float, tuple[str, ...]] | None:
     """By how much it may mislead, and why; None: it tells nothing of this training."""
-    same_device = one.device == place.device or (gpus.named(one.device) or one.device) == place.device
-    if one.software != "ordsmed" or one.measure not in ("training", "finetune"):
+    same_device = (
+        measurement.device == place.device or (gpus.named(measurement.device) or measurement.device) == place.device
+    )
+    if measurement.software != "ordsmed" or measurement.measure not in ("training", "finetune"):
         return None
-    if not same_device or one.kind != place.kind or one.precision != place.precision:
+    if not same_device or measurement.kind != place.kind or measurement.precision != place.precision:
         return None
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
     rows = recipe.phases[0].batch / place.world
     optimizer = kind_of(recipe.optimizer) if recipe.optimizer else ""
     parts = [
-        ("another network", 0.2 * (one.family != kind_of(plan.network))),
-        ("something else is learned", 0.1 * (one.task != learned)),
-        ("another optimizer", 0.05 * (one.optimizer != optimizer)),
-        ("other work a token", 0.15 * _doublings(a_token, one.flops_per_second / one.tokens_per_second)),
-        ("other lengths", 0.1 * _doublings(plan.row_length(0), one.length)),
-        ("other rows a device", 0.05 * _doublings(rows, one.batch / one.processes)),
-        ("recomputing or compiling", 0.2 * ((one.recompute, one.compile) != (layout.recompute, layout.compile))),
-        ("other threads", 0.2 * (place.kind == "cpu" and place.here and one.threads * one.processes != place.threads)),
+        ("another network", 0.2 * (measurement.family != kind_of(plan.network))),
+        ("something else is learned", 0.1 * (measurement.task != learned)),
+        ("another optimizer", 0.05 * (measurement.optimizer != optimizer)),
+        (
+            "other work a token",
+            0.15 * _doublings(a_token, measurement.flops_per_second / measurement.tokens_per_second),
+        ),
+        ("other lengths", 0.1 * _doublings(plan.row_length(0), measurement.length)),
+        ("other rows a device", 0.05 * _doublings(rows, measurement.batch / measurement.processes)),
+        (
+            "recomputing or compiling",
+            0.2 * ((measurement.recompute, measurement.compile) != (layout.recompute, layout.compile)),
+        ),
+        (
+            "other threads",
+            0.2 * (place.kind == "cpu" and place.here and measurement.threads * measurement.processes != place.threads),
+        ),
     ]
-    off = MEASURED + (one.step_seconds_most - one.step_seconds_least) / one.step_seconds / 2 + sum(n for _, n in parts)
+    off = (
+        MEASURED
+        + (measurement.step_seconds_most - measurement.step_seconds_least) / measurement.step_seconds / 2
+        + sum(n for _, n in parts)
+    )
     return (
-        (off, tuple(f"{what}: {number:.0%} less sure" for what, number in parts if number >= 0.01))
+        (off, tuple(f"{reason}: {number:.0%} less sure" for reason, number in parts if number >= 0.01))
         if off < NEAR
         else None
     )
 
 
-def _doublings(one: float, other: float) -> float:
-    return abs(log2(one / other)) if one > 0 and other > 0 else 1.0
+def _doublings(first: float, second: float) -> float:
+    return abs(log2(first / second)) if first > 0 and second > 0 else 1.0
 
 
-def _like(off: float, one: Measurement, why: tuple[str, ...], place: Devices, path: Path) -> Speed:
+def _like(off: float, measurement: Measurement, notes: tuple[str, ...], place: Devices, path: Path) -> Speed:
     """The speed of a measurement, on as many devices as are meant."""
-    times = place.world / one.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
-    left, more = _summing(place, one.processes)
-    alike = f"{one.bench} ({one.family}, {one.task}, {one.date[:10]}) in {path}"
-    reasons = (f"the measurement itself: {off:.0%} in all", *why, *more)
-    speed = _around(one.flops_per_second * times, off).by(left)
-    energy = (one.energy or 0.0) / (one.flops_per_second * one.step_seconds)
-    same = not why and one.processes == place.world
-    return Speed(speed, f"measured: {alike}", reasons, energy, one.memory if same else 0)
+    times = place.world / measurement.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
+    left, more = _summing(place, measurement.processes)
+    alike = f"{measurement.bench} ({measurement.family}, {measurement.task}, {measurement.date[:10]}) in {path}"
+    reasons = (f"the measurement itself: {off:.0%} in all", *notes, *more)
+    speed = _around(measurement.flops_per_second * times, off).by(left)
+    energy = (measurement.energy or 0.0) / (measurement.flops_per_second * measurement.step_seconds)
+    same = not notes and measurement.processes == place.world
+    return Speed(speed, f"measured: {alike}", reasons, energy, measurement.memory if same else 0)
 
 
 def share_of_peak(place: Devices) -> Speed:

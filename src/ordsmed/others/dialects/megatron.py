@@ -237,7 +237,7 @@ def _folders(values: Values, call: Call) -> None:
     if values.load and not goes_on:
         from ordsmed.weights import taken_over
 
-        if not taken_over.stands(hub.folder(values.load)):
+        if not taken_over.exists(hub.folder(values.load)):
             call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
         else:
             call.put("init", _weights(_with_heads(values.load, values, call), alone))

@@ -23,7 +23,7 @@ from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, taken_over, weights
 from ordsmed.weights.foreign import Format
-from ordsmed.weights.renaming import Held
+from ordsmed.weights.renaming import LazyTensors
 
 VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # files that a tokenizer is read from
 
@@ -31,7 +31,7 @@ VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # files that a tok
 def place_of(name: str) -> Path | None:
     """Where something of others stands that this name means; None: it is a recipe, a folder of ours, or nothing."""
     place = hub.folder(name)
-    if kind_of_folder(place).made or not taken_over.stands(place):
+    if kind_of_folder(place).made or not taken_over.exists(place):
         return None
     listed = place.is_file() and (str(place) != name or place.suffix in VOCABULARIES)
     return place if listed or bundle.find(place) or taken_over.known(place) else None
@@ -50,7 +50,7 @@ def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
 def refuse_absent(name: str) -> None:
     """Of a name that is no recipe and leads nowhere: where it would be told which folder it means."""
     owners = {recipe.split("/")[0] for recipe in run.recipe_names()}
-    if taken_over.stands(hub.folder(name)) or name.split("/")[0] in owners:
+    if taken_over.exists(hub.folder(name)) or name.split("/")[0] in owners:
         return
     if remedy := hub.remedy_of_others(name):
         raise RecipeError(name, "is no recipe and leads to no folder", "", remedy)
@@ -64,7 +64,9 @@ def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
     imported = form.read(place, overrides)
     tensors = imported.tensors
     shapes = (
-        tensors.shapes if isinstance(tensors, Held) else {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        tensors.shapes
+        if isinstance(tensors, LazyTensors)
+        else {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     )
     left = [note.removeprefix(f"{place}: ") for note in imported.notes]
     prefix = bundle.find(place)

@@ -9,7 +9,7 @@ from typing import Any
 from ordsmed.base.say import many
 from ordsmed.base.screen import markdown
 from ordsmed.tell.report.learning_curve import LAST
-from ordsmed.tell.stability.results import ended, shown
+from ordsmed.tell.stability.results import ended, rounded
 
 SHOWN = 6  # scores in a table
 
@@ -28,10 +28,10 @@ def page(result: Mapping[str, Any]) -> Iterator[str]:
         cells = [_of_all(result, name, title) for name in names]
         rows.append([title, *cells, "", "", ""])
     yield from markdown(["seed", *names, "step", "seconds", ""], rows, padded=True)
-    yield from told(result)
+    yield from notes(result)
 
 
-def told(result: Mapping[str, Any]) -> Iterator[str]:
+def notes(result: Mapping[str, Any]) -> Iterator[str]:
     """What is not in the mean and why, and what else is to be known of runs that are."""
     if "loss" in result["over"]:
         yield f"\nloss: the mean of the last {LAST} steps"
@@ -53,7 +53,7 @@ def _names(result: Mapping[str, Any]) -> list[str]:
 
 def _score(result: Mapping[str, Any], row: Mapping[str, Any], name: str) -> str:
     value = row["scores"].get(name) if row["state"] == "done" else None
-    return "" if value is None else shown(value, result["over"][name].get("deviation") or 0.0)
+    return "" if value is None else rounded(value, result["over"][name].get("deviation") or 0.0)
 
 
 def _mark(row: Mapping[str, Any]) -> str:
@@ -64,32 +64,32 @@ def _mark(row: Mapping[str, Any]) -> str:
 
 def _of_all(result: Mapping[str, Any], name: str, title: str) -> str:
     value, deviation = result["over"][name].get(title), result["over"][name].get("deviation")
-    return "" if value is None else shown(value, deviation or 0.0)
+    return "" if value is None else rounded(value, deviation or 0.0)
 
 
-def comparison_page(found: Mapping[str, Any]) -> Iterator[str]:
+def comparison_page(result: Mapping[str, Any]) -> Iterator[str]:
     """Of two recipes."""
-    first, second = (recipe["name"] for recipe in found["recipes"])
-    yield f"# {second} against {first}: {found['metric']}"
+    first, second = (recipe["name"] for recipe in result["recipes"])
+    yield f"# {second} against {first}: {result['metric']}"
     yield ""
-    yield f"{verdict(found)}."
+    yield f"{verdict(result)}."
     yield ""
-    deviation = (found["over"] or {}).get("deviation") or 0.0
+    deviation = (result["over"] or {}).get("deviation") or 0.0
     rows = [
-        [str(pair["seed"]), *(shown(pair[key], deviation) for key in ("first", "second", "difference"))]
-        for pair in found["pairs"]
+        [str(pair["seed"]), *(rounded(pair[key], deviation) for key in ("first", "second", "difference"))]
+        for pair in result["pairs"]
     ]
-    if found["over"]:
+    if result["over"]:
         for title in ("mean", "deviation"):
-            if (value := found["over"][title]) is not None:
-                rows.append([title, "", "", shown(value, deviation)])
+            if (value := result["over"][title]) is not None:
+                rows.append([title, "", "", rounded(value, deviation)])
     yield from markdown(["seed", first, second, "difference"], rows, padded=True)
-    for recipe in found["recipes"]:
-        for one in recipe["left_out"]:
-            yield f"\n{recipe['name']}, seed {one['seed']} is in no pair: {one['why']}"
+    for recipe in result["recipes"]:
+        for excluded in recipe["left_out"]:
+            yield f"\n{recipe['name']}, seed {excluded['seed']} is in no pair: {excluded['why']}"
     yield ""
-    if found["settings"]:
-        rows = [[key, _plain(one), _plain(other)] for key, (one, other) in found["settings"].items()]
+    if result["settings"]:
+        rows = [[key, _plain(a), _plain(b)] for key, (a, b) in result["settings"].items()]
         yield from markdown(["setting", first, second], rows, padded=True)
     else:
         yield "The two recipes have the same settings."
@@ -99,24 +99,24 @@ def _plain(value: Any) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def verdict(found: Mapping[str, Any]) -> str:
+def verdict(result: Mapping[str, Any]) -> str:
     """In a line: by how much the second differs, and whether that is shown."""
-    over, metric = found["over"], found["metric"]
+    over, metric = result["over"], result["metric"]
     if not over:
         return "no difference shown: no seed came to a score with both recipes"
-    first, second = (recipe["name"] for recipe in found["recipes"])
+    first, second = (recipe["name"] for recipe in result["recipes"])
     deviation, pairs = over["deviation"] or 0.0, many(over["count"], "seed")
-    change = f"{metric} of {second} less that of {first}: {shown(over['mean'], deviation)}"
+    change = f"{metric} of {second} less that of {first}: {rounded(over['mean'], deviation)}"
     if over["interval"] is None:
         return f"{change}, by {pairs}, which leaves no interval: no difference shown"
-    low, high = (shown(end, deviation) for end in over["interval"])
-    reach = f"{found['level']:.0%} interval {low} to {high} by Student's t, {pairs} in pairs"
-    if not found["shown"]:
+    low, high = (rounded(end, deviation) for end in over["interval"])
+    reach = f"{result['level']:.0%} interval {low} to {high} by Student's t, {pairs} in pairs"
+    if not result["shown"]:
         return f"{change}; {reach}: no difference shown, the interval holds 0"
-    better = second if (over["mean"] < 0) == found["lower_is_better"] else first
-    if found["unlike"]:
+    better = second if (over["mean"] < 0) == result["lower_is_better"] else first
+    if result["unlike"]:
         return (
             f"{change}; {reach}: which is better is not shown, for {metric} is not of the same thing where "
-            f"{', '.join(found['unlike'])} {'differ' if found['unlike'][1:] else 'differs'}"
+            f"{', '.join(result['unlike'])} {'differ' if result['unlike'][1:] else 'differs'}"
         )
     return f"{change}; {reach}: {better} is better"

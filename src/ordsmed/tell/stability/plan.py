@@ -133,11 +133,11 @@ def _alone(recipe: Training, name: str) -> Training:
     return replace(recipe, seed=0, out=None)
 
 
-def as_the_other(study: Study, other: Study) -> Study:
+def as_the_other(study: Study, compared_with: Study) -> Study:
     """With the precision of one that stands, which it is compared with, where neither names any."""
-    if other.recipe.layout.precision != "auto":
+    if compared_with.recipe.layout.precision != "auto":
         return study
-    return study.with_precision(run.read_recipe(type(other.recipe), other.folder).layout.precision)
+    return study.with_precision(run.read_recipe(type(compared_with.recipe), compared_with.folder).layout.precision)
 
 
 def unlike(settings: Iterable[str]) -> list[str]:
@@ -149,5 +149,9 @@ def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]
     """The settings in which two recipes differ, by their paths."""
     from ordsmed.base.settings import flat
 
-    one, other = flat(run.essence(first)), flat(run.essence(second))
-    return {key: (one.get(key), other.get(key)) for key in sorted({*one, *other}) if one.get(key) != other.get(key)}
+    first_flat, second_flat = flat(run.essence(first)), flat(run.essence(second))
+    return {
+        key: (first_flat.get(key), second_flat.get(key))
+        for key in sorted({*first_flat, *second_flat})
+        if first_flat.get(key) != second_flat.get(key)
+    }

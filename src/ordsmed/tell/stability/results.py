@@ -30,8 +30,8 @@ def results(
 ) -> dict[str, Any]:
     """Every run, and what came of them over seeds; `failed`: why some did; `known`: runs that are done, once read."""
     known, rows = {} if known is None else known, []
-    for seed, one in zip(study.seeds, study.runs, strict=True):
-        row = known.get(seed) or _of_run(seed, one, failed.get(one.name, ""))
+    for seed, member in zip(study.seeds, study.runs, strict=True):
+        row = known.get(seed) or _of_run(seed, member, failed.get(member.name, ""))
         if row["state"] == "done":
             known[seed] = row
         rows.append(dict(row))
@@ -56,32 +56,32 @@ def _beside(study: Study) -> list[int]:
     return sorted({int(name) for name in names if name.isdigit()} - set(study.seeds))
 
 
-def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
+def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
     """How a seed's run stands and what it found; what cannot be read is told, and costs the others nothing."""
-    row: dict[str, Any] = {"seed": seed, "folder": str(one.folder), "state": "not begun", "why": failed, "step": 0,
+    row: dict[str, Any] = {"seed": seed, "folder": str(member.folder), "state": "not begun", "why": failed, "step": 0,
                            "seconds": 0.0, "left_out": 0, "notes": [], "scores": {}}  # fmt: skip
     try:
-        status = sound(one.folder)
+        status = sound(member.folder)
         row["state"] = "failed" if failed else status.get("state", row["state"])
         row["left_out"] = left_out(status.get("left_out", []))
         row["notes"] += [
-            f"steps {each['first']:,} to {each['last']:,} taught nothing: {each['why']}"
-            for each in status.get("left_out", [])
+            f"steps {stretch['first']:,} to {stretch['last']:,} taught nothing: {stretch['why']}"
+            for stretch in status.get("left_out", [])
         ]
-        training = [line for line in course(one.folder) if "validation" not in line and "loss" in line]
+        training = [line for line in course(member.folder) if "validation" not in line and "loss" in line]
         if training:
             seconds = sum(line["seconds"] for line in training if is_number(line.get("seconds")))
             row |= {"step": training[-1]["step"], "scores": {"loss": _last_loss(training)}}
             row["seconds"] = round(seconds, 1)
         if row["state"] == "done":
-            facts = files.read_table(one.folder / "scores.json")
+            facts = files.read_table(member.folder / "scores.json")
             known = (*NO_SCORES, *row["scores"])  # the loss there is that of the very last step
             row["scores"] |= {
                 name: value for name, value in facts.items() if isinstance(value, float) and name not in known
             }
             row["scores"] = {name: value if is_number(value) else None for name, value in row["scores"].items()}
-            row["notes"] += _guessed(row["scores"], facts.get("guessing"), one)
-            if row["step"] < status.get("step", 0) and not isinstance(one.recipe, Finetuning):
+            row["notes"] += _guessed(row["scores"], facts.get("guessing"), member)
+            if row["step"] < status.get("step", 0) and not isinstance(member.recipe, Finetuning):
                 row["notes"].append(f"metrics.jsonl ends at step {row['step']:,} of {status['step']:,}: it is cut off")
     except OrdsmedError as error:
         row |= {"state": "failed", "why": row["why"] or str(error)}
@@ -109,25 +109,25 @@ def courses(folder: Path) -> tuple[Course, Course]:
     return losses, [(step, judged) for step, _, judged in both if judged is not None]
 
 
-def _guessed(scores: Mapping[str, float], guessing: object, one: PlannedRun) -> list[str]:
+def _guessed(scores: Mapping[str, float], guessing: object, member: PlannedRun) -> list[str]:
     """A run that scores what guessing scores has learned nothing: it is in the mean, and told."""
     if not isinstance(guessing, dict):
         return []
-    tuned = isinstance(one.recipe, Finetuning)
-    score = run.read_recipe(Finetuning, one.folder).score if tuned else "validation"
+    tuned = isinstance(member.recipe, Finetuning)
+    score = run.read_recipe(Finetuning, member.folder).score if tuned else "validation"
     if not (is_number(scores.get(score)) and is_number(guessing.get(score))):
         return []
-    level, own = guessing[score], scores[score]
-    worse = own >= level if score in LOSSES else own <= level
-    return [f"{score} {own:.4g} is no better than guessing, {level:.4g}"] if worse else []
+    level, value = guessing[score], scores[score]
+    worse = value >= level if score in LOSSES else value <= level
+    return [f"{score} {value:.4g} is no better than guessing, {level:.4g}"] if worse else []
 
 
 def _usual(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
     """What runs are compared by where nobody says: a task's own score, else validation, else the last loss."""
     usual = ["validation"]
     if isinstance(study.recipe, Finetuning):
-        own = run.read_recipe(Finetuning, Path(scored[0]["folder"])).score if scored else study.recipe.score
-        usual = [own, "validation"]
+        score = run.read_recipe(Finetuning, Path(scored[0]["folder"])).score if scored else study.recipe.score
+        usual = [score, "validation"]
     return next((name for name in usual if any(name in row["scores"] for row in scored)), "loss")
 
 
@@ -160,14 +160,14 @@ def ended(result: Mapping[str, Any]) -> str:
     if deviation is None:
         return f"{metric} {mean:.4f}; of one seed there is no deviation"
     low, high = over["interval"]
-    reach = f"{result['level']:.0%} interval of the mean {shown(low, deviation)} to {shown(high, deviation)}"
+    reach = f"{result['level']:.0%} interval of the mean {rounded(low, deviation)} to {rounded(high, deviation)}"
     return (
-        f"{metric} {shown(mean, deviation)} ± {shown(deviation, deviation)}: mean and sample deviation (n - 1) of "
+        f"{metric} {rounded(mean, deviation)} ± {rounded(deviation, deviation)}: mean and sample deviation (n - 1) of "
         f"{many(over['count'], 'seed')}; {reach}"
     )
 
 
-def shown(value: float, deviation: float) -> str:
+def rounded(value: float, deviation: float) -> str:
     """A number to the second digit of what it varies by."""
     text = f"{deviation:.1e}"
     digits = min(8, max(2, 1 - int(text.partition("e")[2]))) if deviation else 4

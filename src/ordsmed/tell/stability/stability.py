@@ -50,9 +50,9 @@ def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None
     A name may be the folder of a study that stands, which goes on.
     """
     how = how or StudyOptions()
-    with run.at_home(name) as own:
-        study = plan.requested(own, overrides, how.seeds, workers=how.workers, devices=how.devices)
-        result = _perform(study, how, own)
+    with run.at_home(name) as place:
+        study = plan.requested(place, overrides, how.seeds, workers=how.workers, devices=how.devices)
+        result = _perform(study, how, place)
     _complain(result, results.ended(result))
     return result
 
@@ -63,9 +63,9 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     words, out = plan.without_out(overrides)
     names, studies = (first, second), list[Study]()
     for name in names:
-        with run.at_home(name) as own:
+        with run.at_home(name) as place:
             home = Path(out) if out else None
-            studies.append(plan.requested(own, words, how.seeds, home, workers=how.workers, devices=how.devices))
+            studies.append(plan.requested(place, words, how.seeds, home, workers=how.workers, devices=how.devices))
     one, other = studies
     if one.recipe.verb != other.recipe.verb:
         problem = f"{first} is of {one.recipe.verb}, {second} of {other.recipe.verb}"
@@ -78,12 +78,12 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     outcomes = list[dict[str, Any]]()
     for name, study, other in zip(names, studies, reversed(studies), strict=True):
         with run.at_home(name):
-            known = other.begun and (outcomes or not how.anew)
-            alike = plan.as_the_other(study, other) if known and (how.anew or not study.begun) else study
+            known = other.exists and (outcomes or not how.anew)
+            alike = plan.as_the_other(study, other) if known and (how.anew or not study.exists) else study
             outcomes.append(_perform(alike, how, name))
     result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
-    for each in outcomes:
-        _complain(each, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
+    for outcome in outcomes:
+        _complain(outcome, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
     return result
 
 
@@ -92,9 +92,9 @@ def _complain(result: Mapping[str, Any], outcome: str) -> None:
     failed = [str(row["seed"]) for row in result["runs"] if row["state"] != "done"]
     if failed:
         say(outcome)
-        what = f"{len(failed)} of {len(result['runs'])} seeds failed: {', '.join(failed)}"
+        problem = f"{len(failed)} of {len(result['runs'])} seeds failed: {', '.join(failed)}"
         remedy = f"{result['folder']}/stability.md tells why, and has the others; the same command makes those again"
-        raise RunError(result["folder"], what, "", remedy)
+        raise RunError(result["folder"], problem, "", remedy)
 
 
 def _perform(study: Study, how: StudyOptions, name: str) -> dict[str, Any]:
@@ -114,26 +114,26 @@ def _perform(study: Study, how: StudyOptions, name: str) -> dict[str, Any]:
 
 def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
     """Refuse what every run would refuse, before anything is made: they differ in nothing but their seeds."""
-    one = next((one for one in study.runs if how.anew or not one.done), None)
-    if one and kind_of_folder(one.folder) is FolderKind.ABSENT:
+    member = next((member for member in study.runs if how.anew or not member.done), None)
+    if member and kind_of_folder(member.folder) is FolderKind.ABSENT:
         with run.nothing_made():
-            session.check(study.plan, Request(one.recipe, one.folder, (name,), devices=study.devices))
+            session.check(study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices))
 
 
 def _make(study: Study) -> dict[str, Any]:
     """The runs, and what came of them."""
     failed, known = dict[str, str](), dict[int, dict[str, Any]]()
 
-    def note(one: PlannedRun, left: str) -> None:
-        if isinstance(one.recipe, Finetuning):  # its best weights are left, without their checkpoint
-            shutil.rmtree(one.folder / "checkpoints", ignore_errors=True)
+    def note(member: PlannedRun, left: str) -> None:
+        if isinstance(member.recipe, Finetuning):  # its best weights are left, without their checkpoint
+            shutil.rmtree(member.folder / "checkpoints", ignore_errors=True)
         result = _leave(study, results.results(study, failed, known=known))
         done = sum(row["state"] == "done" for row in result["runs"])
-        row = next(row for row in result["runs"] if row["folder"] == str(one.folder))
+        row = next(row for row in result["runs"] if row["folder"] == str(member.folder))
         value = row["scores"].get(result["metric"])
         scored = f"{result['metric']} {value:.4f}" if value is not None else row["why"]
         rest = f", {left} left" if done < len(study.runs) else ""
-        say(f"{one.name}: {scored}; {done} of {len(study.runs)} done{rest}")
+        say(f"{member.name}: {scored}; {done} of {len(study.runs)} done{rest}")
 
     failed |= study.make(note)
     return _leave(study, results.results(study, failed, known=known), drawn=True)
@@ -144,7 +144,7 @@ def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) 
     return [
         {"seed": row["seed"], "why": row["why"] or "the other recipe has no score with it"}
         for row in result["runs"]
-        if not all(row["seed"] in own for own in values)
+        if not all(row["seed"] in scores for scores in values)
     ]
 
 
@@ -159,9 +159,11 @@ def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict
     return result
 
 
-def _write_page(place: Path, made: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
+def _write_page(place: Path, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
     """Of the seeds that were asked for and begun, whatever stands beside them."""
-    begun = [row["folder"] for result in made for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()]
+    begun = [
+        row["folder"] for result in results_of for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()
+    ]
     if begun or more:
         report.write([*more, *begun], out=str(place))
 
@@ -175,10 +177,10 @@ def _group(study: Study, result: Mapping[str, Any]) -> BandGroup:
     return BandGroup(study.name, bands([losses for losses, _ in whole]), judged, broken)
 
 
-def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Two studies, seed by seed."""
-    metric, values = made[0]["metric"], []
-    for study, result in zip(studies, made, strict=True):
+    metric, values = outcomes[0]["metric"], []
+    for study, result in zip(studies, outcomes, strict=True):
         if result["over"] and metric not in result["over"]:
             raise RecipeError(study.folder, f"has no {metric}", "a score of both", "--metric NAME names another")
         scores = {row["seed"]: row["scores"].get(metric) for row in result["runs"] if row["state"] == "done"}
@@ -186,9 +188,9 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
     one, other = values
     pairs = paired(one, other) if one.keys() & other.keys() else None
     result = {
-        "metric": metric, "lower_is_better": made[0]["lower_is_better"], "level": LEVEL,
+        "metric": metric, "lower_is_better": outcomes[0]["lower_is_better"], "level": LEVEL,
         "recipes": [{"name": study.name, "folder": str(study.folder), "left_out": _unpaired(own, values)}
-                    for study, own in zip(studies, made, strict=True)],
+                    for study, own in zip(studies, outcomes, strict=True)],
         "pairs": [{"seed": seed, "first": one[seed], "second": other[seed], "difference": difference}
                   for seed, difference in pairs.differences.items()] if pairs else [],
         "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.differs),
@@ -200,7 +202,7 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
         folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "comparison.json", result)
     files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
-    groups = [_group(study, own) for study, own in zip(studies, made, strict=True)]
+    groups = [_group(study, own) for study, own in zip(studies, outcomes, strict=True)]
     draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, result["verdict"])
-    _write_page(folder / "comparison.html", made, [str(folder)])
+    _write_page(folder / "comparison.html", outcomes, [str(folder)])
     return {**result, "folder": str(folder)}

@@ -25,13 +25,13 @@ def compared(score: str, trials: Sequence[Trial], failed: Mapping[str, str]) -> 
     done = [trial for trial in trials if trial.done]
     rows: list[dict[str, Any]] = []
     for setting in _different(trial.setting for trial in trials):
-        own = [trial for trial in done if trial.setting == setting]
+        done_alike = [trial for trial in done if trial.setting == setting]
         rows.append(
             {
                 "setting": setting,
-                "seeds": [trial.recipe.seed for trial in own],
-                "scores": _over_seeds([trial.scores for trial in own]),
-                "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in own]),
+                "seeds": [trial.recipe.seed for trial in done_alike],
+                "scores": _over_seeds([trial.scores for trial in done_alike]),
+                "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in done_alike]),
             }
         )
     means = [_least(row["scores"].get(score, {}).get("mean")) for row in rows]
@@ -61,49 +61,51 @@ def _left_by(trial: Trial) -> dict[str, Any]:
 
 def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each once, in their order."""
-    found: list[dict[str, Any]] = []
+    distinct: list[dict[str, Any]] = []
     for setting in settings:
-        if setting not in found:
-            found.append(setting)
-    return found
+        if setting not in distinct:
+            distinct.append(setting)
+    return distinct
 
 
 def _over_seeds(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Mean and best of each score, and of several its sample deviation."""
-    found = {}
+    table = {}
     for name in scores[0] if scores else ():
-        values = [one[name] for one in scores]
+        values = [trial[name] for trial in scores]
         over = over_seeds(values)
-        beside = {} if over.deviation is None else {"deviation": over.deviation}
-        found[name] = {"mean": over.mean, "best": over.most, **beside}
-    return found
+        more = {} if over.deviation is None else {"deviation": over.deviation}
+        table[name] = {"mean": over.mean, "best": over.most, **more}
+    return table
 
 
-def table(title: str, found: Mapping[str, Any]) -> list[str]:
+def table(title: str, result: Mapping[str, Any]) -> list[str]:
     """The trials in Markdown: a line a setting, then a line a trial."""
-    score = found["score"]
-    others = [name for name in dict.fromkeys(n for row in found["settings"] for n in row["scores"]) if name != score]
-    names = [score, *others[: SHOWN - 1]]
+    score = result["score"]
+    score_names = [
+        name for name in dict.fromkeys(n for row in result["settings"] for n in row["scores"]) if name != score
+    ]
+    names = [score, *score_names[: SHOWN - 1]]
     lines = [
-        f"# {title}: {many(len(found['trials']), 'trial')}", "",
+        f"# {title}: {many(len(result['trials']), 'trial')}", "",
         "Of the dev files: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.", "",
         *markdown(["setting", "seeds", score, "best", "guessing", *names[1:]],
-                  [_of_setting(row, names) for row in found["settings"]], padded=True), "",
+                  [_of_setting(row, names) for row in result["settings"]], padded=True), "",
         "←: the best trial, of which `weights/`, `predictions/` and `recipe.toml` of the folder are.", "",
         *markdown(["trial", score, "step", "seconds", ""],
-                  [_of_trial(trial, score, best=trial["trial"] == found["best"]) for trial in found["trials"]],
+                  [_of_trial(trial, score, best=trial["trial"] == result["best"]) for trial in result["trials"]],
                   padded=True),
     ]  # fmt: skip
-    return lines + [f"\n{trial['trial']} failed: {trial['failed']}" for trial in found["trials"] if "failed" in trial]
+    return lines + [f"\n{trial['trial']} failed: {trial['failed']}" for trial in result["trials"] if "failed" in trial]
 
 
 def _of_setting(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    first, *others = [picture.spread(row["scores"].get(name)) for name in names]
+    first, *cells = [picture.spread(row["scores"].get(name)) for name in names]
     record, guessed = (row[which].get(names[0], {}) for which in ("scores", "guessing"))
     mark = "**" if row["best"] else ""
-    beside = [f"{record['best']:.2f}" if record else "", f"{guessed['mean']:.2f}" if guessed else ""]
+    more = [f"{record['best']:.2f}" if record else "", f"{guessed['mean']:.2f}" if guessed else ""]
     title = f"{mark}{picture.setting_of(row['setting'])}{mark}"
-    return [title, str(len(row["seeds"])), f"{mark}{first}{mark}", *beside, *others]
+    return [title, str(len(row["seeds"])), f"{mark}{first}{mark}", *more, *cells]
 
 
 def _of_trial(trial: Mapping[str, Any], score: str, *, best: bool) -> list[str]:
@@ -117,12 +119,14 @@ def ended(folder: Path) -> list[str]:
     """What a person is told of a finished fine-tuning, and what to do next."""
     facts = found_in(folder)
     if kind_of_folder(folder) is FolderKind.TRIALS:
-        found = files.read_json(folder / "trials.json")
-        rows = found["settings"]
+        result = files.read_json(folder / "trials.json")
+        rows = result["settings"]
         wide = max(len(picture.setting_of(row["setting"])) for row in rows)
-        lines = [f"{folder}: {many(len(found['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"]
-        lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(found['score'], row)}" for row in rows]
-        lines.append(f"the folder stands for the best trial, {found['best']}")
+        lines = [
+            f"{folder}: {many(len(result['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"
+        ]
+        lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(result['score'], row)}" for row in rows]
+        lines.append(f"the folder stands for the best trial, {result['best']}")
     else:
         scores = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {scores}" if scores else "")]

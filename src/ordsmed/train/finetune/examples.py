@@ -79,9 +79,9 @@ class TaskData:
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
 
         def scored() -> dict[str, float]:
-            found: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
-            self._check(found, recipe.score)
-            return found
+            scores: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
+            self._check(scores, recipe.score)
+            return scores
 
         return {"validation": loss, **first_alone(job.ranks, scored)}
 
@@ -95,11 +95,11 @@ class TaskData:
         elif self.dev.features.labels is None:
             self._check({}, score)
 
-    def _check(self, found: dict[str, float], score: str) -> None:
-        if not found:
+    def _check(self, scores: dict[str, float], score: str) -> None:
+        if not scores:
             raise DataError(", ".join(self.task.paths("dev")), "hold no right answers", "files to validate on",
                             "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
-        better = [name for name in found if not name.endswith(UNCOMPARED)]
+        better = [name for name in scores if not name.endswith(UNCOMPARED)]
         if score not in better:
             raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
 

@@ -29,15 +29,15 @@ def finetune(
     `how` as in session.perform; `part`, of trials: 2/8, the second eighth of them.
     """
     _check(how, part)
-    with at_home(name) as own:
-        several, share = _meant(own, overrides, how, part)
+    with at_home(name) as place:
+        several, share = _meant(place, overrides, how, part)
         if several and share:
-            return trials.perform_part(*several, own, share)
+            return trials.perform_part(*several, place, share)
         if several:
-            return trials.perform(*several, own, anew=bool(how.get("anew")))
-        if _is_put_away(own, how):
-            return Path(own)
-        return session.perform(FinetuningPlan, own, overrides, **how)
+            return trials.perform(*several, place, anew=bool(how.get("anew")))
+        if _is_put_away(place, how):
+            return Path(place)
+        return session.perform(FinetuningPlan, place, overrides, **how)
 
 
 def rehearse(
@@ -46,13 +46,13 @@ def rehearse(
 ) -> tuple[Finetuning, list[str]]:  # fmt: skip
     """The recipe that `finetune` would train by, and its plan in lines; what that refuses is refused, nothing made."""
     _check(how, part)
-    with nothing_made(), at_home(name) as own:
-        several = _meant(own, overrides, how, part, devices)[0]
+    with nothing_made(), at_home(name) as place:
+        several = _meant(place, overrides, how, part, devices)[0]
         if several:
-            return several[1], trials.rehearse(*several, own, anew=bool(how.get("anew")))
-        if _is_put_away(own, how):
-            return read_recipe(Finetuning, Path(own)), []
-        plan = session.rehearse(FinetuningPlan, own, overrides, devices=devices, **how)
+            return several[1], trials.rehearse(*several, place, anew=bool(how.get("anew")))
+        if _is_put_away(place, how):
+            return read_recipe(Finetuning, Path(place)), []
+        plan = session.rehearse(FinetuningPlan, place, overrides, devices=devices, **how)
         return plan.recipe, plan.lines()
 
 

@@ -66,16 +66,16 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
     """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
     answers, means = predict_all(task, dev.features, data.packing, alone)  # in full precision, as `evaluate` does
-    asked, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
+    task_before, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
     for field in dataclasses.fields(fitted):
-        if (value := getattr(fitted, field.name)) != getattr(asked, field.name):
+        if (value := getattr(fitted, field.name)) != getattr(task_before, field.name):
             say(
                 f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
             )
     data.task = fitted
     predictions = fitted.predictions(dev.records, dev.features, answers)
-    with files.making(out) as beside:
-        fitted.write(beside, dev.records, predictions)
+    with files.making(out) as new:
+        fitted.write(new, dev.records, predictions)
     guessed = fitted.guesses(data.train.records, dev.records)
     scores: dict[str, Any] = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
     scores |= fitted.score(dev.records, predictions)
@@ -88,9 +88,9 @@ def found_in(folder: Path) -> dict[str, Any]:
     """What a finished fine-tuning found: its scores, and under `guessing` those of who only knows what is frequent."""
     facts = files.read_table(folder / "scores.json")
     if not isinstance(facts.get("guessing", {}), dict):
-        found = f"`guessing` is {facts['guessing']!r}, no table of scores"
+        problem = f"`guessing` is {facts['guessing']!r}, no table of scores"
         raise DataError(
-            folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` computes them again"
+            folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` computes them again"
         )
     return facts
 

@@ -45,8 +45,8 @@ class Trial(PlannedRun):
     @property
     def seconds(self) -> float:
         """Spent on its steps."""
-        found = self.folder / "metrics.jsonl"
-        lines = meters.read(found) if found.exists() else []
+        path = self.folder / "metrics.jsonl"
+        lines = meters.read(path) if path.exists() else []
         return round(sum(float(line.get("seconds", 0.0)) for line in lines), 1)
 
 

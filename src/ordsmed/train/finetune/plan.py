@@ -144,8 +144,8 @@ class FinetuningPlan(Plan):
         if self.begun is None or not self.recipe.examples:
             return 0
         count, learned = self._counts()
-        beside = 1 + self.recipe.optimizer.moments + (self.recipe.average > 0)
-        return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + beside * learned / count))
+        tensors_a_weight = 1 + self.recipe.optimizer.moments + (self.recipe.average > 0)
+        return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + tensors_a_weight * learned / count))
 
     def flops(self, index: int) -> float:
         return self.task.flops(self.recipe.batch, self.row_length(index)) if self.data else 0.0
@@ -156,13 +156,13 @@ class FinetuningPlan(Plan):
     def memory(self) -> list[str]:
         if self.begun is None or not self.recipe.examples:
             return []
-        held = 4 * held_by_rank(self.task, self.recipe.layout)
+        weights_size = 4 * held_by_rank(self.task, self.recipe.layout)
         moments = self.recipe.optimizer.moments + (self.recipe.average > 0)
         count, learned = self._counts()
         if learned == count:
-            return [memory(held, moments)]
-        beside = size(held * learned / count * (1 + moments))
-        return [f"memory a rank: weights {size(held)}, gradients and moments {beside}, and activations"]
+            return [memory(weights_size, moments)]
+        learning = size(weights_size * learned / count * (1 + moments))
+        return [f"memory a rank: weights {size(weights_size)}, gradients and moments {learning}, and activations"]
 
     def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
         begun, recipe = self.begun, self.recipe
@@ -250,9 +250,9 @@ def _files(recipe: Finetuning) -> list[str]:
     lines = []
     for split in SPLITS:
         for path in recipe.task.paths(split):
-            if found := there(path):
-                count = f"{many(len(found), 'file')}, " if len(found) > 1 else ""
-                lines.append(f"task.{split}: {path}, {count}{size(read.size(found))}")
+            if paths := there(path):
+                count = f"{many(len(paths), 'file')}, " if len(paths) > 1 else ""
+                lines.append(f"task.{split}: {path}, {count}{size(read.size(paths))}")
                 continue
             get = read.fetching(path)
             lines.append(f"task.{split}: {path} is not there{'; ' + get if get else ''}")

@@ -143,8 +143,13 @@ class Finetuning(Training):
     def fill_defaults(self, network: ModelSettings) -> Finetuning:
         """With what the recipe left to the family."""
         usual = network.tuning()
-        own = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
-        chosen: dict[str, Any] = {k: v for k, v in own.items() if getattr(self, k) is None}
+        defaults = {
+            "rate": usual.rate,
+            "warmup": usual.warmup,
+            "layer_decay": usual.layer_decay,
+            "freeze": usual.freeze,
+        }
+        chosen: dict[str, Any] = {k: v for k, v in defaults.items() if getattr(self, k) is None}
         if self.optimizer is None:
             chosen["optimizer"] = load("optimizers", "adamw")(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
         return replace(self, model=network, **chosen)
@@ -191,9 +196,9 @@ class Finetuning(Training):
 
     def validates(self, step: int) -> bool:
         epoch = epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
-        each = max(epoch / self.checks, 1.0)  # steps between checks, not always a whole number
+        interval = max(epoch / self.checks, 1.0)  # steps between checks, not always a whole number
         whole = round if self.epoch_steps == "exact" else int
-        return any(whole(count * each) == step for count in (int(step / each), int(step / each) + 1))
+        return any(whole(count * interval) == step for count in (int(step / interval), int(step / interval) + 1))
 
     def is_saved(self, step: int) -> bool:
         return self.validates(step) or (self.save > 0 and step % self.save == 0)

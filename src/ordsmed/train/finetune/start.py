@@ -67,14 +67,14 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
     if recipe.init is None:
         assert recipe.tokenizer is not None
         return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task, its: Begun())
-    found = _pretrained(recipe)
-    tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else found.tokenizer
-    if tokenizer.fingerprint != found.tokenizer.fingerprint and not recipe.fresh:
+    source = _pretrained(recipe)
+    tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else source.tokenizer
+    if tokenizer.fingerprint != source.tokenizer.fingerprint and not recipe.fresh:
         raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
-    check_same(recipe.model, found.network, recipe.init)
-    fill = (lambda task, its: Begun()) if recipe.fresh else found.fill
-    head = "" if recipe.fresh or recipe.fresh_head else found.head
-    return Start(recipe.model or found.network, tokenizer, fill, head)
+    check_same(recipe.model, source.network, recipe.init)
+    fill = (lambda task, its: Begun()) if recipe.fresh else source.fill
+    head = "" if recipe.fresh or recipe.fresh_head else source.head
+    return Start(recipe.model or source.network, tokenizer, fill, head)
 
 
 def _pretrained(recipe: Finetuning) -> Start:
@@ -99,8 +99,8 @@ def _as_read(network: ModelSettings, *, shifted: bool) -> ModelSettings:
 
 
 def _adopt(task: Task, its: TaskSettings, recipe: Finetuning, trained: Trained) -> Begun:
-    held = trained.objective.networks()[""].tensors()
-    left = weights.adopt(task.networks()[""].tensors(), held, trained.settings.begins, trained.folder)
+    tensors = trained.objective.networks()[""].tensors()
+    left = weights.adopt(task.networks()[""].tensors(), tensors, trained.settings.begins, trained.folder)
     return _go_on(task, its, recipe, trained, left)
 
 
@@ -124,16 +124,16 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
 
 def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
     """With the head of what has learned a task of the same kind; `left`: what is random else."""
-    found = KeptHead()
+    kept = KeptHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
         scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
-        found = keep(task, trained.objective, scales)
-    roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in found.names)
+        kept = keep(task, trained.objective, scales)
+    roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in kept.names)
     note = f"weights from {recipe.init}"
-    if found.names:
-        return Begun(f"{note} {found.note}", found.labels, head=True)
+    if kept.names:
+        return Begun(f"{note} {kept.note}", kept.labels, head=True)
     random = f"; random to begin with: {', '.join(roles)}" if roles else ""
-    return Begun(f"{note}{random}{f' ({found.note})' if found.note else ''}")
+    return Begun(f"{note}{random}{f' ({kept.note})' if kept.note else ''}")
 
 
 def prepared(task: Task, recipe: Finetuning) -> Task:

@@ -172,9 +172,9 @@ def _note(trial: Trial, group: Trials, left: str) -> None:
     """Tell of a trial that is done; the checkpoints of those that are not the best so far are not needed any more."""
     score, done = group.score, [trial for trial in group.runs if trial.done]
     best = best_of(done, score)
-    for other in done:
-        if other is not best:
-            shutil.rmtree(other.folder / "checkpoints", ignore_errors=True)
+    for finished in done:
+        if finished is not best:
+            shutil.rmtree(finished.folder / "checkpoints", ignore_errors=True)
     progress = f"{len(done)} of {len(group.runs)} done" + (f", {left} left" if len(done) < len(group.runs) else "")
     say(f"{trial.name}: {_scored(trial, score)}; {progress}; best: {_scored(best, score)}, {best.name}")
 

@@ -61,7 +61,7 @@ def _while_it_learns(block: nn.Module, compiled: Forward) -> Forward:
         try:
             return compiled(*inputs, **more)
         except FailOnRecompileLimitHit:
-            found = f"torch compiled a block {LIMIT} times, each time for other shapes"
-            raise Trouble("layout.compile", found, "few shapes of rows", "set layout.compile = false") from None
+            problem = f"torch compiled a block {LIMIT} times, each time for other shapes"
+            raise Trouble("layout.compile", problem, "few shapes of rows", "set layout.compile = false") from None
 
     return call

@@ -134,13 +134,13 @@ class Layout:
         split = self.shard * self.tensor
         if self.replicate:
             if self.replicate * split != world:
-                found = f"found {self.replicate} x {self.shard} x {self.tensor} = {self.replicate * split}"
-                raise RecipeError("layout.replicate", found, f"{world}, as many as there are processes", _more(split))
+                problem = f"found {self.replicate} x {self.shard} x {self.tensor} = {self.replicate * split}"
+                raise RecipeError("layout.replicate", problem, f"{world}, as many as there are processes", _more(split))
             return self.replicate, self.shard, self.tensor
         if world % split:
             key = "layout.shard" if self.shard > 1 else "layout.tensor"
-            found = f"found shard {self.shard} x tensor {self.tensor} = {split}"
-            does_not = f"{found}, which does not divide {many(world, 'process')}"
+            problem = f"found shard {self.shard} x tensor {self.tensor} = {split}"
+            does_not = f"{problem}, which does not divide {many(world, 'process')}"
             raise RecipeError(key, does_not, "", f"{_sizes(world)}; {_more(split)}")
         return world // split, self.shard, self.tensor
 
@@ -156,27 +156,27 @@ class Layout:
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
         """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused."""
-        place, found = f"phase[{number}].batch", f"found {phase.batch}"
+        place, problem = f"phase[{number}].batch", f"found {phase.batch}"
         if phase.batch % world:
             wanted = f"a multiple of the {world} devices"
             if self.tensor > 1:  # those of a group see the same rows
                 wanted = f"a multiple of {world}, as {world * self.tensor} devices are in groups of {self.tensor}"
             fewer = _divisor(phase.batch, world - 1)
             raise RecipeError(
-                place, found, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
+                place, problem, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
             )
-        own, asked = phase.batch // world, self.micro_of(number)
+        rows, asked = phase.batch // world, self.micro_of(number)
         most = asked or max(1, (self.tokens or TOKENS_HELD.get(device, 8_192)) // phase.length)
-        if asked and own % asked:
-            made = f"micro {asked} x {many(world, 'device')} = {asked * world}"
-            fits = _divisor(own, asked - 1)
+        if asked and rows % asked:
+            product = f"micro {asked} x {many(world, 'device')} = {asked * world}"
+            fits = _divisor(rows, asked - 1)
             raise RecipeError(
                 place,
-                f"{found}, not a multiple of {made}",
+                f"{problem}, not a multiple of {product}",
                 "",
                 f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}",
             )
-        micro = asked or _divisor(own, most)
+        micro = asked or _divisor(rows, most)
         return Share(phase.batch, micro, rank, world)
 
     def check(self, settings: ModelSettings, lengths: list[int], world: int, *, whose: str = "model") -> None:
@@ -184,8 +184,10 @@ class Layout:
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
-            found = f"found true, but the gradients of {kind}'s layers are written by hand: there is nothing to compile"
-            raise RecipeError("layout.compile", found, "false")
+            problem = (
+                f"found true, but the gradients of {kind}'s layers are written by hand: there is nothing to compile"
+            )
+            raise RecipeError("layout.compile", problem, "false")
         if self.tensor > 1:
             if not settings.capabilities.tensor:
                 raise RecipeError(
@@ -193,13 +195,13 @@ class Layout:
                 )
             for name in ("heads", "inner"):
                 if (count := getattr(settings, name, 0)) % self.tensor:
-                    told = many(count, "head") if name == "heads" else f"{count:,} {name}"
-                    found = f"found {self.tensor}, which does not divide the {whose}'s {told}"
-                    raise RecipeError("layout.tensor", found, "", _sizes(count))
+                    size = many(count, "head") if name == "heads" else f"{count:,} {name}"
+                    problem = f"found {self.tensor}, which does not divide the {whose}'s {size}"
+                    raise RecipeError("layout.tensor", problem, "", _sizes(count))
             odd = [length for length in lengths if length % self.tensor]
             if self.sequence and odd:
-                found = f"found true, but rows of {odd[0]} are no multiple of tensor {self.tensor}"
-                raise RecipeError("layout.sequence", found, "", "use `layout.sequence=false` or another length")
+                problem = f"found true, but rows of {odd[0]} are no multiple of tensor {self.tensor}"
+                raise RecipeError("layout.sequence", problem, "", "use `layout.sequence=false` or another length")
 
     def meant(self) -> int:
         """For how many processes it is, or for a multiple of how many."""
@@ -273,18 +275,18 @@ def arithmetic(phase: Phase, number: int, share: Share) -> str:
     )
 
 
-def memory(held: int, moments: int) -> str:
+def memory(weights_size: int, moments: int) -> str:
     """What a rank holds, whatever its micro-batch."""
-    parts = f"weights {size(held)}, gradients {size(held)}, moments {size(held * moments)}"
-    return f"memory a rank: {parts} = {size(held * (2 + moments))}, and activations"
+    parts = f"weights {size(weights_size)}, gradients {size(weights_size)}, moments {size(weights_size * moments)}"
+    return f"memory a rank: {parts} = {size(weights_size * (2 + moments))}, and activations"
 
 
 def parse(text: str, layout: Layout) -> Layout:
     """`2x4x1` -> that mesh in a layout."""
-    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
-    if not found:
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
+    if not match:
         raise RecipeError("--layout", f"found {text}", "auto, or replicate x shard x tensor as in 2x4x1")
-    replicate, shard, tensor = map(int, found.groups())
+    replicate, shard, tensor = map(int, match.groups())
     return dataclasses.replace(layout, replicate=replicate, shard=shard, tensor=tensor)
 
 

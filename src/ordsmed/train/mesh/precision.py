@@ -74,7 +74,7 @@ def has_tf32(arch: tuple[int, int]) -> bool:
 def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
     less = ", of 8 bits in the blocks' linear layers" if layout.fp8 else ""
     fixed = "" if layout.scale_window else " throughout"
-    said = {
+    text = {
         "fp32": "fp32",
         "tf32": "TF32 products, fp32 else",
         "bf16": f"bf16 products{less}, fp32 weights",
@@ -82,25 +82,25 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     }[layout.precision]
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
-        said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
+        text += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
     if cuda and layout.precision == "fp32" and arch < HALVES:
-        return f"precision: {said} ({name} has no units for 16 bits)"
+        return f"precision: {text} ({name} has no units for 16 bits)"
     if cuda and layout.precision == "fp32":
         faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
-        return f"precision: {said} (the recipe asks for it; {faster} is faster on {name})"
+        return f"precision: {text} (the recipe asks for it; {faster} is faster on {name})"
     if cuda and layout.precision == "tf32":
-        return f"precision: {said} (the recipe asks for it; bf16 is faster on {name})"
+        return f"precision: {text} (the recipe asks for it; bf16 is faster on {name})"
     if cuda and layout.precision == "fp16" and arch >= (8, 0):
-        return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
+        return f"precision: {text} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
-        units = next((name for name, asked in UNITS.items() if getattr(torch.cpu, asked, bool)()), "")
-        why = (
+        units = next((name for name, attribute in UNITS.items() if getattr(torch.cpu, attribute, bool)()), "")
+        reason = (
             f"named, or bf16 was not a fifth faster: this CPU has {units}"
             if units
             else "16 bits are slower on most CPUs"
         )
-        return f"precision: {said} ({why})"
-    return f"precision: {said}"
+        return f"precision: {text} ({reason})"
+    return f"precision: {text}"
 
 
 def keep_in_half(objective: nn.Module, layout: Layout) -> None:

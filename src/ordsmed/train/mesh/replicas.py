@@ -93,12 +93,12 @@ def _grad(parameter: Tensor) -> Tensor:
 
 def _cut(parts: list[LocalParameter]) -> list[list[LocalParameter]]:
     """Buckets of about equal size; tensors of one kind of number each."""
-    found: list[list[LocalParameter]] = []
+    buckets: list[list[LocalParameter]] = []
     size = 0
     for part in parts:
-        if not found or size >= BUCKET_BYTES or part.local.dtype != found[-1][-1].local.dtype:
-            found.append([])
+        if not buckets or size >= BUCKET_BYTES or part.local.dtype != buckets[-1][-1].local.dtype:
+            buckets.append([])
             size = 0
-        found[-1].append(part)
+        buckets[-1].append(part)
         size += part.local.numel() * part.local.element_size()
-    return found
+    return buckets

@@ -22,14 +22,14 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
     facts: dict[str, Any] = start.descent.counts()
     if not start.fresh or not (moved := _loss(job)):
         return facts
-    own = own_tensors(job.objective)
-    kept = {name: local(own[name]).detach().clone() for name in start.fresh}
+    tensors = own_tensors(job.objective)
+    kept = {name: local(tensors[name]).detach().clone() for name in start.fresh}
     with torch.no_grad():
-        _put(own, start.fresh)
+        _put(tensors, start.fresh)
         parallel.let_go(job.objective)
         fresh = _loss(job)
         for name, tensor in kept.items():
-            local(own[name]).copy_(tensor)
+            local(tensors[name]).copy_(tensor)
         parallel.let_go(job.objective)
     say(f"before the first step: validation loss {moved:.4f}; with word tables from random numbers {fresh:.4f}")
     return {**facts, "validation": moved, "validation_of_random": fresh}
@@ -41,12 +41,12 @@ def _loss(job: Job) -> float:
     return job.data.validate(job, 0).get("validation", 0.0)
 
 
-def _put(own: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
+def _put(tensors: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
     """Whole tables into what of them lies here; rows of padding behind them stay as they are."""
     for name, table in tables.items():
-        box = box_of(own[name])
+        box = box_of(tensors[name])
         rows = max(min(box.start[0] + box.size[0], len(table)) - box.start[0], 0)
         part = table[box.start[0] : box.start[0] + rows]
         for dimension in range(1, part.ndim):
             part = part.narrow(dimension, box.start[dimension], box.size[dimension])
-        local(own[name])[:rows].copy_(part)
+        local(tensors[name])[:rows].copy_(part)

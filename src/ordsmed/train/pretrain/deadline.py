@@ -35,17 +35,17 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
     judging = _validation_seconds(job)
     numbers = [*(number for trial in trials for number in trial), judging, time.perf_counter() - start]
     *flat, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
-    interval, each, fastest, slowest = recipe.validation_interval, flat[::3], flat[1::3], flat[2::3]
+    interval, per_step, fastest, slowest = recipe.validation_interval, flat[::3], flat[1::3], flat[2::3]
     every = judging / interval if interval else 0.0
-    needed = sum(p.steps * (e + every) for p, e in zip(recipe.phases, each, strict=True))
-    facts = {"asked": table(recipe.phases), "learning": each, "judging": judging}
+    needed = sum(p.steps * (e + every) for p, e in zip(recipe.phases, per_step, strict=True))
+    facts = {"asked": table(recipe.phases), "learning": per_step, "judging": judging}
     left = (seconds - spent) * RESERVE - judging
     if needed <= left:
         return recipe, facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
-        found = f"{duration(seconds)} is less than a step of every phase takes"
-        raise RecipeError("--deadline", found, f"more than {duration(needed / min(p.steps for p in recipe.phases))}")
+        problem = f"{duration(seconds)} is less than a step of every phase takes"
+        raise RecipeError("--deadline", problem, f"more than {duration(needed / min(p.steps for p in recipe.phases))}")
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
     steps = [[phase.steps for phase in which.phases] for which in (recipe, fitted)]
     say(

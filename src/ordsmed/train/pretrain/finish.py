@@ -66,8 +66,8 @@ def beside(term: str, facts: dict[str, Any]) -> str:
 
 def where(folder: Path) -> str:
     """`step 500 of 1,000, phase 1`, for a line of a person's."""
-    recipe, found = run.read_recipe(Pretraining, folder), checkpoint.steps(folder / "checkpoints")
-    step = found[-1] if found else 0
+    recipe, steps = run.read_recipe(Pretraining, folder), checkpoint.steps(folder / "checkpoints")
+    step = steps[-1] if steps else 0
     return (
         f"step {step:,} of {total(recipe.phase):,}, phase {min(locate(recipe.phase, step)[0] + 1, len(recipe.phase))}"
     )

@@ -147,8 +147,8 @@ class PretrainingPlan(Plan):
         return self.recipe.validation_rows
 
     def memory(self) -> list[str]:
-        held = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return [memory(held, self.recipe.optimizer.moments + (self.recipe.average > 0))]
+        weights_size = 4 * held_by_rank(self.objective, self.recipe.layout)
+        return [memory(weights_size, self.recipe.optimizer.moments + (self.recipe.average > 0))]
 
     def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
         """What `init` names is not needed any more where a checkpoint will be put in."""
@@ -191,8 +191,8 @@ def counted(data: TextData) -> Pretraining:
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
-            one = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
-            rows = dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=(one,))).rows(0, index)
+            single = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
+            rows = dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=(single,))).rows(0, index)
             if phase.epochs * len(rows) > MOST_ROWS:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
@@ -209,29 +209,29 @@ def counted(data: TextData) -> Pretraining:
 
 def network_of(recipe: Pretraining) -> ModelSettings:
     """The network's settings: the recipe's, or those of what it starts from."""
-    own: ModelSettings | None = recipe.model
+    settings: ModelSettings | None = recipe.model
     if recipe.init is None:
-        assert own is not None
-        return own
+        assert settings is not None
+        return settings
     origin = Origin.find(recipe.init, key="init")
-    if origin is None and own is not None:
-        return own  # a run that goes on has no need of it any more
-    theirs: ModelSettings = (origin or Origin.of(recipe.init, key="init")).network()
-    check_same(own, theirs, recipe.init)
-    return own or theirs
+    if origin is None and settings is not None:
+        return settings  # a run that goes on has no need of it any more
+    stored: ModelSettings = (origin or Origin.of(recipe.init, key="init")).network()
+    check_same(settings, stored, recipe.init)
+    return settings or stored
 
 
 def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
     """Refuse phases that this network or layout cannot take."""
     for index, phase in enumerate(recipe.phase):
         if phase.length > network.longest():
-            found = f"found {phase.length}, more than the model's {network.longest()} positions"
-            raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
+            problem = f"found {phase.length}, more than the model's {network.longest()} positions"
+            raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
-    others = getattr(recipe.objective, "others", None)
-    networks = {"model": network, **(others(network) if others else {})}
-    for name, own in networks.items():
-        recipe.layout.check(own, [phase.length for phase in recipe.phase], ranks.world, whose=name)
+    more = getattr(recipe.objective, "others", None)
+    networks = {"model": network, **(more(network) if more else {})}
+    for name, settings in networks.items():
+        recipe.layout.check(settings, [phase.length for phase in recipe.phase], ranks.world, whose=name)
 
 
 def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objective, tokenizer: Tokenizer) -> Beginning:
@@ -253,7 +253,7 @@ def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objectiv
 def check_data(data: TextData, network: ModelSettings) -> None:
     """Refuse data that this network cannot read."""
     network.fits(data.tokenizer)
-    wordy = next((own.folder for own in data.encoded if own.train.lexicon is not None), None)
+    wordy = next((source.folder for source in data.encoded if source.train.lexicon is not None), None)
     if wordy:
         check_words(network, wordy)
 
@@ -276,8 +276,8 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
             tokenizers.append(encoded.tokenizer)
         else:
             lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
-            own = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
-            tokenizers.append(_expected(own.tokenizer))
+            encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
+            tokenizers.append(_expected(encoding.tokenizer))
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
@@ -300,9 +300,9 @@ def _expected(name: str) -> Tokenizer:
         folder = run.place(recipe, title)
         if run.finished(folder, "tokenizer"):
             return read_tokenizer(str(folder))
-    own: Tokenizer | None = recipe.tokenizer.load()
-    if own is not None:
-        return own
+    tokenizer: Tokenizer | None = recipe.tokenizer.load()
+    if tokenizer is not None:
+        return tokenizer
     if not hasattr(recipe.tokenizer, "size"):  # one of somebody's own, which learns as many as it likes
         raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
                           f"`{command('tokenizer', name)}` makes it")  # fmt: skip

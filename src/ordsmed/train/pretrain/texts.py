@@ -64,13 +64,13 @@ class TextData:
         rows = self.validation(index)
         return {} if rows is None else validate(job, rows, min(self.recipe.validation_rows, len(rows)))
 
-    def describe(self, job: Job, found: dict[str, float]) -> str:
-        right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in found.items() if k.endswith("_right")]
-        right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in job.objective.measures]
-        return f"validation loss {found['validation']:.4f}" + (f" ({', '.join(right)})" if right else "")
+    def describe(self, job: Job, scores: dict[str, float]) -> str:
+        right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in scores.items() if k.endswith("_right")]
+        right += [f"{k} {in_words(k, v)}" for k, v in scores.items() if k in job.objective.measures]
+        return f"validation loss {scores['validation']:.4f}" + (f" ({', '.join(right)})" if right else "")
 
     def facts(self) -> dict[str, Any]:
-        return {name: own.facts for name, own in zip(self.recipe.sources, self.encoded, strict=True)}
+        return {name: source.facts for name, source in zip(self.recipe.sources, self.encoded, strict=True)}
 
     def unigram(self, index: int) -> tuple[float, float]:
         """Who guesses the validation's targets by how often each token stands in the training split.
@@ -90,11 +90,11 @@ class TextData:
 
     def _validation(self, index: int) -> Rows | None:
         pairs = [(e.validation, w) for e, w in zip(self.encoded, self.recipe.sources.values(), strict=True)]
-        held = [(store, w) for store, w in pairs if store is not None and store.token_count]
-        if not held:
+        held_out = [(store, w) for store, w in pairs if store is not None and store.token_count]
+        if not held_out:
             return None
         phase = dataclasses.replace(self.phases[index], batch=VALIDATION_ROWS)
-        return self._rows([s for s, _ in held], [w for _, w in held], phase, "validation")
+        return self._rows([s for s, _ in held_out], [w for _, w in held_out], phase, "validation")
 
     def _rows(
         self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object, stretch: Stretch = OVER
@@ -134,9 +134,9 @@ def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64
     """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
     rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, VALIDATION_ROWS)
     if job.objective.state:  # rows go on from those before them: each rank follows its own
-        own = np.array_split(np.arange(VALIDATION_ROWS), world)[rank]
+        numbers = np.array_split(np.arange(VALIDATION_ROWS), world)[rank]
         for first in firsts:
-            yield first + (own if len(own) else np.zeros(1, np.int64)), len(own) > 0
+            yield first + (numbers if len(numbers) else np.zeros(1, np.int64)), len(numbers) > 0
         return
     for turn in range(rank, rank + len(firsts), world):
         first = firsts[min(turn, len(firsts) - 1)]
@@ -147,11 +147,11 @@ def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
     tokenizer = data[0].tokenizer
     for encoded in data[1:]:
         if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
-            found = f"{encoded.folder} was encoded with another tokenizer"
-            raise RecipeError("data", found, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
+            problem = f"{encoded.folder} was encoded with another tokenizer"
+            raise RecipeError("data", problem, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
     if recipe.tokenizer is not None:
-        asked = read_tokenizer(recipe.tokenizer)
-        if asked.fingerprint != tokenizer.fingerprint:
-            found = f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}"
-            raise RecipeError(data[0].folder, found, "", "encode again or change `tokenizer`")
+        named = read_tokenizer(recipe.tokenizer)
+        if named.fingerprint != tokenizer.fingerprint:
+            problem = f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {named.fingerprint}"
+            raise RecipeError(data[0].folder, problem, "", "encode again or change `tokenizer`")
     return tokenizer

@@ -131,7 +131,7 @@ class Continuation:
         self.seen = None if self.seen is None else self.seen.index_select(0, at)
 
 
-def begun(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
+def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
     """Rows of all prompts, each as often as samples are wanted."""
     rows = []
     for prompt in prompts:
@@ -161,7 +161,7 @@ def continued(network: WritingNetwork, row: TextRow) -> str:
     return tokenizer.decode(row.ids).removeprefix(tokenizer.decode(row.ids[: row.given]))
 
 
-def settled(network: WritingNetwork, how: SamplingOptions, text: str) -> int:
+def stable_length(network: WritingNetwork, how: SamplingOptions, text: str) -> int:
     """How many characters of a text that grows will not change any more, and are no beginning of a stop string."""
     size = len(text.rstrip("\N{REPLACEMENT CHARACTER}"))  # of a character of which bytes are missing
     for stop in how.stop:

@@ -27,11 +27,11 @@ def lead(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int
     if network.ranks.world == 1:
         yield from steps(network, prompt, how, sample)
         return
-    with _held_back() as asked:
+    with _held_back() as signal:
         first_alone(network.ranks, lambda: [prompt, asdict(how), sample])
         for piece in steps(network, prompt, how, sample):
             yield piece
-            if first_alone(network.ranks, lambda: bool(asked)):
+            if first_alone(network.ranks, lambda: bool(signal)):
                 raise KeyboardInterrupt
 
 
@@ -43,8 +43,8 @@ def end(network: WritingNetwork) -> None:
 def follow(network: WritingNetwork) -> None:
     """Write what the first process is asked for, until nothing more comes."""
     with _held_back():
-        while (asked := first_alone(network.ranks, _nothing)) is not None:
-            prompt, how, sample = asked
+        while (request := first_alone(network.ranks, _nothing)) is not None:
+            prompt, how, sample = request
             options = SamplingOptions(**how | {"stop": tuple(how["stop"])})
             with contextlib.suppress(OrdsmedError):  # the first one tells it
                 for _ in steps(network, prompt, options, sample):

@@ -79,15 +79,15 @@ def _of_json(line: str, place: str) -> Prompt:
     return Prompt(record[name], {key: value for key, value in record.items() if key != name})
 
 
-def agreed(ranks: Ranks, prompts: Iterable[Prompt]) -> Iterator[Prompt]:
+def same_on_all_ranks(ranks: Ranks, prompts: Iterable[Prompt]) -> Iterator[Prompt]:
     """The same prompts on every process: the first one reads them."""
     if ranks.world == 1:
         yield from prompts
         return
-    own = iter(prompts if ranks.first else ())
+    source = iter(prompts if ranks.first else ())
 
     def read() -> list[Any] | None:
-        prompt = next(own, None)
+        prompt = next(source, None)
         return None if prompt is None else [prompt.text, prompt.more]
 
     while (read_there := first_alone(ranks, read)) is not None:
@@ -107,7 +107,7 @@ def as_line(text: Generated, prompt: Prompt) -> str:
 
 
 @contextlib.contextmanager
-def taken(out: str | None, *, anew: bool = False) -> Iterator[Callable[[str], None]]:
+def line_writer(out: str | None, *, anew: bool = False) -> Iterator[Callable[[str], None]]:
     """Who takes lines: a file, which is whole or absent, or standard output as they come."""
     if out is None:
         yield lambda line: print(line, flush=True)
@@ -126,7 +126,7 @@ def taken(out: str | None, *, anew: bool = False) -> Iterator[Callable[[str], No
         yield put
 
 
-def shown(pieces: Iterable[str]) -> None:
+def print_pieces(pieces: Iterable[str]) -> None:
     """Pieces of a text on standard output, as they come."""
     for piece in pieces:
         sys.stdout.write(piece)

@@ -16,7 +16,7 @@ from typing import Any
 from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.use.generation.prompts import before, checked, shown
+from ordsmed.use.generation.prompts import before, checked, print_pieces
 
 NAMES = {"top-k": "best", "top-p": "share", "repetition-penalty": "penalty"}
 KINDS: dict[str, Callable[[str], Any]] = {
@@ -55,7 +55,7 @@ class Session:
         for line in before(self.until, self._lines()):
             try:
                 if line.startswith("/") and not line.startswith("//"):
-                    if self._told(line[1:].split(maxsplit=1)) == "quit":
+                    if self._obey(line[1:].split(maxsplit=1)) == "quit":
                         return
                 else:
                     self._write(line.removeprefix("/") if line.startswith("//") else line)
@@ -80,8 +80,8 @@ class Session:
         checked(prompt, repr(prompt[:40]))
         for sample in range(self.how.samples):
             try:
-                shown([prompt])
-                shown(self.write(prompt, self.how, sample))
+                print_pieces([prompt])
+                print_pieces(self.write(prompt, self.how, sample))
             except KeyboardInterrupt as stop:
                 if isinstance(stop, Ended):
                     raise
@@ -92,7 +92,7 @@ class Session:
             self.after()
         self.how = dataclasses.replace(self.how, seed=self.how.seed + 1)
 
-    def _told(self, words: list[str]) -> str:
+    def _obey(self, words: list[str]) -> str:
         """What a line behind a slash says; settings are changed."""
         name, value = (words[0] if words else "help"), (words[1].strip() if words[1:] else "")
         name = NAMES.get(name, name)

@@ -64,10 +64,10 @@ def filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: i
     whole = framed(tokenizer, "", ends=shifted)
     before, after = whole[: (len(whole) + 1) // 2], whole[(len(whole) + 1) // 2 :]
     ids = tokenizer.encode(prompt)
-    given, room, key = len(ids), network.longest - len(whole), how.key(prompt, sample)
-    if given + how.tokens > room:
+    prompt_length, room, key = len(ids), network.longest - len(whole), how.key(prompt, sample)
+    if prompt_length + how.tokens > room:
         network.note_it_slides()
-    while (left := given + how.tokens - len(ids)) > 0:
+    while (left := prompt_length + how.tokens - len(ids)) > 0:
         block = left if len(ids) + left <= room else min(left, max(room // 2, 1))
         seen = ids[max(len(ids) - (room - block), 0) :]
         masked = [*before, *seen, *[tokenizer.mask or 0] * block, *after]

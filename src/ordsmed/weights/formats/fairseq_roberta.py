@@ -34,7 +34,7 @@ from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import Held, Lies
+from ordsmed.weights.renaming import LazyTensors, Lies
 
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
@@ -102,7 +102,7 @@ class FairseqRoberta(Choice):
         networks = foreign.decoded(tables.override(recipe, overrides), file)
         tokenizer = _tokenizer(file.parent)
         padding = renaming.rows_behind(stored, WORDS, tokenizer, file)
-        tensors = renaming.taken(networks, tokenizer, stored, speller(head), file)
+        tensors = renaming.import_tensors(networks, tokenizer, stored, speller(head), file)
         return Imported(networks, tokenizer, tensors, (*padding, *(f"{file}: {note}" for note in notes)))
 
     def write(self, trained: Any, folder: Path) -> None:
@@ -122,7 +122,7 @@ class FairseqRoberta(Choice):
             raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
         instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
         instead = {**instead, **_without_types(trained)}
-        tensors = dict(renaming.given(trained.objective, speller(self.name), instead=instead))
+        tensors = dict(renaming.export_tensors(trained.objective, speller(self.name), instead=instead))
         tensors.pop(TYPES, None)
         if heads == ["classify"]:
             tensors |= {name: torch.zeros(shape) for name, shape in _idle(model.width, tokenizer.vocabulary).items()}
@@ -200,10 +200,12 @@ def _file(path: Path) -> Path | None:
     return paths[0] if len(paths) == 1 and pickled.is_pickled(paths[0]) else None
 
 
-def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, list[str]]:
+def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[LazyTensors, list[str]]:
     """Tensors under the names of today: query, key and value apart, nothing idle."""
     pieces = source.flat(table)
-    tensors = Held({name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name]))
+    tensors = LazyTensors(
+        {name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name])
+    )
 
     def rename(name: str) -> str:
         for pattern, new in OLD:
@@ -223,7 +225,7 @@ def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, l
         of, n = thirds.get(name, (name, 0))
         return tensors[of].chunk(3)[n] if name in thirds else left[name]
 
-    return Held({**left.shapes, **shapes}, read), notes
+    return LazyTensors({**left.shapes, **shapes}, read), notes
 
 
 def _arguments(table: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +235,7 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _learned(
-    tensors: Held, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
+    tensors: LazyTensors, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
 ) -> tuple[str, tables.Table]:
     """The head of classes that is meant, if one is, and what was learned; `words`: none, that for masked words is."""
     heads = sorted({name.split(".")[1] for name in tensors if re.match(HEADS, name)})
@@ -254,7 +256,7 @@ def _learned(
     return head, {"task": {"kind": kind, **table}}
 
 
-def _described(tensors: Held, table: dict[str, Any], file: Path) -> dict[str, Any]:
+def _described(tensors: LazyTensors, table: dict[str, Any], file: Path) -> dict[str, Any]:
     """What a config.json would say: sizes from the tensors, the rest from how it was trained."""
     args = _arguments(table)
     names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]

@@ -26,7 +26,7 @@ from ordsmed.learn.kept import meant
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import Held
+from ordsmed.weights.renaming import LazyTensors
 
 CONFIG, PREFIX, VOCABULARY = "bert_config.json", "bert_model.ckpt", "vocab.txt"
 WORDS = "bert/embeddings/word_embeddings"
@@ -55,7 +55,7 @@ class GoogleBert(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        stored = google.without_slots(google.of_scopes(Held(source.shapes(), source.read)))
+        stored = google.without_slots(google.of_scopes(LazyTensors(source.shapes(), source.read)))
         network = _network(folder)
         learned, idle, notes = _learned(stored, network.longest(), path)
         stored = stored.renamed(lambda name: None if idle and re.match(idle, name) else name)
@@ -65,7 +65,7 @@ class GoogleBert(Choice):
         padding_notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
         bare = "objective" in learned and not any(name.startswith(HEADS[0]) for name in stored)
         only = r"model\.|pair\.dense\." if bare else ""
-        tensors = renaming.taken(networks, tokenizer, stored, google.spelled, path, only=only)
+        tensors = renaming.import_tensors(networks, tokenizer, stored, google.spelled, path, only=only)
         return Imported(networks, tokenizer, tensors, (*padding_notes, *(f"{path}: {note}" for note in notes)), bare)
 
     def write(self, trained: Any, folder: Path) -> None:
@@ -100,14 +100,14 @@ class GoogleBert(Choice):
 def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
     """Its tensors; run_squad.py wants a pooler as well, which nothing comes through."""
     instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
-    yield from renaming.given(trained.objective, google.spelled, instead=instead)
+    yield from renaming.export_tensors(trained.objective, google.spelled, instead=instead)
     if heads == ["span"]:
         width = trained.settings.width
         yield f"{POOLER}dense/kernel", torch.zeros(width, width)
         yield f"{POOLER}dense/bias", torch.zeros(width)
 
 
-def _learned(tensors: Held, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
+def _learned(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
     """What a checkpoint learned, a pattern of what of it is idle, and what a person should know."""
     masks, pairs = (any(name.startswith(scope) for name in tensors) for scope in HEADS)
     idle, notes = ("", [])

@@ -27,7 +27,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming, weights
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import Held, Lies
+from ordsmed.weights.renaming import LazyTensors, Lies
 
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
 OBJECT, VALUE = "model/discriminator/electra/", "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -63,14 +63,16 @@ class GoogleElectra(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        stored = google.without_slots(Held(source.shapes(), source.read))
+        stored = google.without_slots(LazyTensors(source.shapes(), source.read))
         stored, shared = _googles(stored) if any(name.endswith(VALUE) for name in stored) else (stored, None)
         table, notes = _table(stored, shared or _shared(stored), path, overrides)
         networks = foreign.decoded(tables.override(table, overrides), path)
         tokenizer = Tokenizer.load(folder / VOCABULARY)
         notes += renaming.rows_behind(stored, WORDS, tokenizer, path)
         spell = speller(networks.objective.share)
-        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, stored, spell, path), tuple(notes))
+        return Imported(
+            networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spell, path), tuple(notes)
+        )
 
     def write(self, trained: Any, folder: Path) -> None:
         objective, learned = _both(trained)
@@ -84,7 +86,7 @@ class GoogleElectra(Choice):
             raise RecipeError(trained.folder, wrong, "what google-research/electra computes: gelu, 1e-12, tied", remedy)
         if trained.tokenizer.kind != "wordpiece":
             raise RecipeError(trained.folder, f"has a tokenizer of the kind {trained.tokenizer.kind}", "wordpiece")
-        bundle.write(folder / PREFIX, renaming.given(objective, speller(share)))
+        bundle.write(folder / PREFIX, renaming.export_tensors(objective, speller(share)))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
 
 
@@ -128,7 +130,7 @@ def speller(share: str) -> renaming.Spell:
     return spell
 
 
-def _googles(tensors: Held) -> tuple[Held, str]:
+def _googles(tensors: LazyTensors) -> tuple[LazyTensors, str]:
     """NVIDIA's names as Google's, and what the two networks share: there both tables, and perhaps no norm."""
 
     def rename(name: str) -> str | None:
@@ -158,14 +160,14 @@ def _googles(tensors: Held) -> tuple[Held, str]:
     return tensors, "none"
 
 
-def _shared(tensors: Held) -> str:
+def _shared(tensors: LazyTensors) -> str:
     """What the two networks of a checkpoint of Google's share."""
     if any(name.startswith("generator/embeddings/") for name in tensors):
         return "none"
     return "embeddings" if any(name.startswith("generator/") for name in tensors) else "all"
 
 
-def _table(tensors: Held, share: str, path: Path, overrides: Sequence[str]) -> tuple[tables.Table, list[str]]:
+def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str]) -> tuple[tables.Table, list[str]]:
     """The recipe of networks of these shapes, and what a person should know of it."""
 
     def shape(name: str) -> tuple[int, ...]:

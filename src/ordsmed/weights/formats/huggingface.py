@@ -22,7 +22,7 @@ from ordsmed.nn.model import TASK_CLASSES, own_tensors
 from ordsmed.text.tokenizer import FRAMED, Tokenizer
 from ordsmed.weights import foreign, weights
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import Held
+from ordsmed.weights.renaming import LazyTensors
 
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
@@ -121,7 +121,7 @@ class HuggingFace(Choice):
             name, number = sources.get(new, ("", 0))
             return parts(name)[number].contiguous() if name else torch.zeros(shapes[new])
 
-        weights.write_each(folder / WEIGHTS, shapes, Held(shapes, read))
+        weights.write_each(folder / WEIGHTS, shapes, LazyTensors(shapes, read))
         _write_tokenizer(imported.tokenizer, family, folder)
 
     def write(self, trained: Any, folder: Path) -> None:
@@ -235,12 +235,12 @@ def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str
     sign, begins = tokenizer.piece(tokenizer.separator), start and tokenizer.begins_texts
     if begins:
         with files.survive_disk(folder):
-            _begun(tokenizer, sign).save(str(folder / "tokenizer.json"))
+            _with_start(tokenizer, sign).save(str(folder / "tokenizer.json"))
     kept = {FRAMED: tokenizer.about["post_processor"]} if begins else {}
     return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
 
 
-def _begun(tokenizer: Tokenizer, sign: str) -> Any:
+def _with_start(tokenizer: Tokenizer, sign: str) -> Any:
     """The pipeline of a tokenizer that puts a sign before each text, and nothing else."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors

@@ -36,7 +36,7 @@ from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming, weights
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import Held, Lies
+from ordsmed.weights.renaming import LazyTensors, Lies
 
 TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.pt", "release"
 RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?$")
@@ -138,7 +138,7 @@ class MegatronFormat(Choice):
                 f"{first.path}: {_reason(first, args, model)}; model.activation=... behind an import changes it"
             )
         spell = _spell_2019 if model["kind"] == "bert" else _spell
-        tensors = renaming.taken(networks, tokenizer, joined, spell, first.path, alike=True)
+        tensors = renaming.import_tensors(networks, tokenizer, joined, spell, first.path, alike=True)
         if any(piece.storage.dtype != torch.float32 for piece in first.pieces.values()):
             notes.append(f"{first.path}: 16 bits are read as float32")
         return Imported(networks, tokenizer, tensors, tuple(notes))
@@ -150,7 +150,7 @@ class MegatronFormat(Choice):
         if style == "2019":
             _check_2019(trained)
         spell = _spell_2019 if trained.kind == "bert" else _spell
-        tensors = dict(renaming.given(trained.objective, spell, alike=True))
+        tensors = dict(renaming.export_tensors(trained.objective, spell, alike=True))
         wide = self.multiple * self.ranks
         for name in [n for n in tensors if re.search(r"word_embeddings\.|(lm_head|predictions)\.bias", n)]:
             rows = tensors[name]
@@ -278,7 +278,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _joined(parts: list[list[RankFile]], heads: int) -> Held:
+def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
     """The tensors of all ranks and stages as one network has them, query, key and value head by head."""
     sources: dict[str, tuple[list[RankFile], str]] = {}
     layers = 0
@@ -300,7 +300,7 @@ def _joined(parts: list[list[RankFile]], heads: int) -> Held:
         return cut[0] if axis is None or len(cut) == 1 else torch.cat(cut, axis)
 
     shapes = {name: _shape(ranks, there, heads) for name, (ranks, there) in sources.items()}
-    return Held(shapes, read)
+    return LazyTensors(shapes, read)
 
 
 def _of(part: RankFile, name: str) -> Tensor:
@@ -383,7 +383,7 @@ def _words(names: Any) -> str:
     return f"bert.embeddings.{WORDS}" if f"bert.embeddings.{WORDS}" in names else WORDS
 
 
-def _described(tensors: Held, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
+def _described(tensors: LazyTensors, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
     """The [model] of these tensors and what it learned."""
     old = _words(tensors) != WORDS
     layers, before = (BERT_2019, "bert.embeddings.") if old else ("layers.", "")

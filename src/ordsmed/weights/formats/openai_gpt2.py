@@ -22,7 +22,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import Held, Lies
+from ordsmed.weights.renaming import LazyTensors, Lies
 
 SIZES, PREFIX, PIECES, MERGES = "hparams.json", "model.ckpt", "encoder.json", "vocab.bpe"
 KEYS = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd", "n_head": "n_head", "n_layer": "n_layer"}
@@ -44,7 +44,7 @@ class OpenAiGpt2(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        stored = google.without_slots(Held(source.shapes(), source.read))
+        stored = google.without_slots(LazyTensors(source.shapes(), source.read))
         sizes = files.read_table(folder / SIZES)
         if lacks := [key for key in KEYS if key not in sizes]:
             raise DataError(folder / SIZES, f"has no {', '.join(lacks)}", "the sizes of a GPT-2")
@@ -56,7 +56,9 @@ class OpenAiGpt2(Choice):
             raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean")
         tokenizer = Tokenizer.load([folder / PIECES, folder / MERGES])
         notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
-        return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, stored, spelled, path), tuple(notes))
+        return Imported(
+            networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spelled, path), tuple(notes)
+        )
 
     def write(self, trained: Any, folder: Path) -> None:
         network = trained.objective.networks()[""]
@@ -71,7 +73,7 @@ class OpenAiGpt2(Choice):
             remedy = "`ordsmed export` without --to writes it as it is"
             raise RecipeError(trained.folder, f"has {wrong}", "what openai/gpt-2 computes, with byte-level BPE", remedy)
         files.write_json(folder / SIZES, {name: described[key] for name, key in KEYS.items()})
-        bundle.write(folder / PREFIX, renaming.given(trained.objective, spelled))
+        bundle.write(folder / PREFIX, renaming.export_tensors(trained.objective, spelled))
         trained.tokenizer.save_byte_level(folder / PIECES, folder / MERGES)
 
 
