@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ordsmed.nn.context import Context
 from ordsmed.nn.model import Block
 
 START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # of a sentence, of a word, and what fills a row
@@ -135,7 +136,7 @@ class _Strongest(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, characters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...],
+        ctx: Context, characters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...],
         learns: bool,
     ) -> Tensor:  # fmt: skip
         best = characters.new_empty(len(characters), len(kernel))
@@ -151,7 +152,7 @@ class _Strongest(torch.autograd.Function):
         return best.float()
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, above: Tensor) -> tuple[Tensor | None, ...]:
         characters, kernel, *hits = ctx.saved_tensors
         to_characters, to_kernel = torch.zeros_like(characters), torch.zeros_like(kernel, dtype=torch.float32)
         size = characters.shape[2]

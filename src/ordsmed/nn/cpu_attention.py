@@ -8,12 +8,12 @@ would: they are made here, block by block. What is made of a head or a block is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ordsmed.nn.context import Context
 from ordsmed.nn.dropout import factors
 
 HELD = 1 << 17  # scores a thread that dropout's way makes at a time: half a MB
@@ -25,7 +25,7 @@ class HeadByHead(torch.autograd.Function):
     """[B, T, H, 3, d] -> [B, T, H, d]: query, key and value of each head, to what its tokens make of each other."""
 
     @staticmethod
-    def forward(ctx: Any, fused: Tensor, scale: float, seen: Tensor | None, drawn: Tensor, factor: float) -> Tensor:
+    def forward(ctx: Context, fused: Tensor, scale: float, seen: Tensor | None, drawn: Tensor, factor: float) -> Tensor:
         """`seen`, [1 or B, 1, T, T], is added to the scores; shares are left where `drawn`, [B, H, T, T], is 1."""
         batch, length, heads = fused.shape[:3]
         shares = fused.new_empty(heads, batch, length, length)
@@ -44,7 +44,7 @@ class HeadByHead(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         fused, shares, drawn = ctx.saved_tensors
         gradient, gradients = gradient.contiguous(), torch.empty_like(fused, memory_format=torch.contiguous_format)
         for head, rows in _parts(shares):
@@ -66,7 +66,7 @@ class BackByBlocks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool, scale: float
+        ctx: Context, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool, scale: float
     ) -> Tensor:
         """`seen`, [1 or B, 1, T, T'], is added to the scores; `causal`, without it: none looks ahead."""
         out, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -78,7 +78,7 @@ class BackByBlocks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         query, key, value, seen = ctx.saved_tensors
         query, gradient = (query * ctx.scale).contiguous(), gradient.contiguous()
         key, value = key.contiguous(), value.contiguous()  # products of 16 bits that lie apart are slow

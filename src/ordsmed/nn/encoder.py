@@ -20,7 +20,7 @@ from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.config import expect, settings_of
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, TaskKind
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, SpecialTokens, TaskKind
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
@@ -121,7 +121,7 @@ class EncoderSettings(Family):
     def head_flops(self, vocabulary: int) -> float:
         return 2.0 * self.embedded * (self.width + vocabulary)
 
-    def described(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def described(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         """What all these families' config.json say."""
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,

@@ -7,11 +7,11 @@ the same products of the same 8 bits in fp32: slow, for tests.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ordsmed.nn.context import Context
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16  # of every side of a product, as the units want it
@@ -55,7 +55,7 @@ class _Fp8Product(torch.autograd.Function):
     """x @ weight.T; kept for the backward pass in 8 bits."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
         small_x, scale_x = _scaled(x, FORWARD)
         small_w, scale_w = _scaled(weight, FORWARD)
         ctx.save_for_backward(small_x, scale_x, small_w, scale_w)
@@ -63,7 +63,7 @@ class _Fp8Product(torch.autograd.Function):
         return _product(small_x, small_w.t(), scale_x, scale_w, dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradients: Tensor) -> tuple[Tensor | None, ...]:
         small_x, scale_x, small_w, scale_w = ctx.saved_tensors
         type_x, type_w, dtype = ctx.types
         small, scale = _scaled(gradients, BACKWARD)

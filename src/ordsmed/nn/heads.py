@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.nn.activations import Activation
-from ordsmed.nn.model import Model, TokenHead
+from ordsmed.nn.model import Model, TokenHead, WordTable
 
 
 class MaskedHead(TokenHead):
@@ -63,7 +63,7 @@ class PairHead(nn.Module):
         return scores
 
 
-class WordHead(nn.Module):
+class WordHead(WordTable):
     """A table of its own with a bias a word, which both directions of reading are scored with."""
 
     def __init__(self, vocabulary: int, width: int) -> None:

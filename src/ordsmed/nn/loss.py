@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
 from ordsmed.nn import products
+from ordsmed.nn.context import Context
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import box_of, groups_of, local
 
@@ -39,7 +40,7 @@ SAFE = 60.0  # e^60 times any vocabulary is far from fp32's largest number
 class Range:
     """The words whose rows lie on this rank; the others lie on the other ranks of the group."""
 
-    group: Any
+    group: dist.ProcessGroup
     first: int
     count: int  # rows of padding behind the vocabulary not counted
     rows: int  # with them: the same on every rank
@@ -61,10 +62,34 @@ class Range:
         """Which of this rank's rows; any of them for words of other ranks."""
         return (targets - self.first).clamp(0, max(self.count - 1, 0))
 
-    def agree(self, values: Tensor, by: Any = None) -> Tensor:
+    def agree(self, values: Tensor, by: dist.ReduceOp.RedOpType | None = None) -> Tensor:
         """The sum (or largest, or smallest) over the ranks of the group."""
         dist.all_reduce(values, op=by or dist.ReduceOp.SUM, group=self.group)
         return values
+
+
+class WordDraw(Protocol):
+    """How a word is drawn for each slot from the scores of a loss: learn/sampling.py's `Draw`."""
+
+    @property
+    def plain(self) -> bool:
+        """Are words drawn by the very shares that the loss is made of?"""
+
+    @property
+    def slot_keys(self) -> Tensor:
+        """What the noise of each slot is hashed from."""
+
+    def tempered(self, scores: Tensor, targets: Tensor, first: int = 0) -> Tensor:
+        """The scores that words are drawn by."""
+
+    def sums(self, shares: Tensor, first: int = 0) -> Tensor:
+        """The shares of each block added up."""
+
+    def block(self, sums: Tensor, slots: slice) -> Tensor:
+        """The block that each slot draws."""
+
+    def word(self, shares: Tensor, block: Tensor, slots: slice, first: int = 0) -> tuple[Tensor, Tensor]:
+        """The word that each slot draws within its block, and how high it scores."""
 
 
 def token_loss(
@@ -75,7 +100,13 @@ def token_loss(
 
 
 def token_loss_and_draws(
-    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int, draw: Any
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    weights: Tensor,
+    vocabulary: int,
+    draw: WordDraw,
 ) -> tuple[Tensor, Tensor]:
     """The same, and a word drawn for every slot from the same scores; nothing is learned through the draws.
 
@@ -87,7 +118,7 @@ def token_loss_and_draws(
 
 def _loss(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None,
-    draw: Any,
+    draw: WordDraw | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
@@ -252,17 +283,16 @@ def _best(scores: Tensor, split: Range) -> Tensor:
     return _agreed_best(value, column, split)
 
 
-def _drawn(draw: Any, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
+def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
     """A word for each slot, from its shares and their sums by block."""
     block = draw.block(sums, slots)
     if split is None:
-        word: Tensor = draw.word(shares, block, slots)[1]
-        return word
+        return draw.word(shares, block, slots)[1]
     value, column = draw.word(shares, block, slots, split.first) if split.count else _nothing(shares)
     return _agreed_best(value, column, split)
 
 
-def _drawn_otherwise(draw: Any, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
+def _drawn_otherwise(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
     """The same where words are drawn by other shares than the loss is made of."""
     first = split.first if split else 0
     shares = draw.tempered(scores, targets, first)
@@ -289,8 +319,8 @@ def _nothing(scores: Tensor) -> tuple[Tensor, Tensor]:
 class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor,
-        split: Range | None, draw: Any, learns: bool,
+        ctx: Context, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor,
+        split: Range | None, draw: WordDraw | None, learns: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         drawn = torch.empty(len(hidden) if draw else 0, dtype=torch.int64, device=hidden.device)
         learns = learns and any(ctx.needs_input_grad[:3])
@@ -304,7 +334,7 @@ class _TokenLoss(torch.autograd.Function):
         return loss, drawn
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
         # (and in fp32: 16 bits would round the factor, the same way for every place)
         learned = [gradient.float().mul_(upstream[0]).to(ctx.dtypes[n]) for n, gradient in enumerate(ctx.saved_tensors)]
@@ -313,7 +343,7 @@ class _TokenLoss(torch.autograd.Function):
 
 def _sums(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
-    draw: Any, drawn: Tensor, learns: bool,
+    draw: WordDraw | None, drawn: Tensor, learns: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
     """The summed loss, and its gradients where something learns; words are drawn into `drawn`."""
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
@@ -323,8 +353,8 @@ def _sums(
     for rows in chunks:
         scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
         words = scores if split is None else scores[:, : split.count]
-        plain = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
-        if draw is not None and not plain:
+        plain = draw if draw is not None and draw.plain else None  # by the shares that the loss is made of
+        if draw is not None and plain is None:
             drawn[rows] = _drawn_otherwise(draw, words, targets[rows], rows, split)
         if split is None:
             right = scores.gather(1, targets[rows, None]).squeeze(1)
@@ -332,13 +362,13 @@ def _sums(
         else:
             right = _shift_agreed(scores, targets[rows], split)
         scores.exp_()
-        sums = draw.sums(words, split.first if split else 0) if plain else scores.sum(1, keepdim=True)
+        sums = plain.sums(words, split.first if split else 0) if plain else scores.sum(1, keepdim=True)
         if split is not None:
             sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
             right = right.squeeze(1)
         total = sums.sum(1)
         if plain:
-            drawn[rows] = _drawn(draw, words, sums, rows, split)
+            drawn[rows] = _drawn(plain, words, sums, rows, split)
         losses = total.log() - right
         loss += (weights[rows] * losses).sum()
         if gradients:
@@ -363,7 +393,7 @@ def _subtract_targets(scores: Tensor, total: Tensor, losses: Tensor, targets: Te
 
 def _sums_on_device(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
-    draw: Any, drawn: Tensor, learns: bool,
+    draw: WordDraw | None, drawn: Tensor, learns: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
     """The same by few passes over many scores."""
     words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
@@ -374,10 +404,10 @@ def _sums_on_device(
     lift = LIFT if hidden.dtype == torch.float16 else 0.0
     for rows in _chunks(len(hidden), words, most):
         scores = hidden[rows] @ product.T if added is None else torch.addmm(added, hidden[rows], product.T)
-        plain = draw is not None and draw.plain
-        if draw is not None and not plain:
+        plain = draw if draw is not None and draw.plain else None
+        if draw is not None and plain is None:
             drawn[rows] = _drawn_otherwise(draw, scores[:, :words].float(), targets[rows], rows, None)
-        losses, shares, word = shares_of(scores, targets[rows], words, draw if plain else None, rows, lift, learns)
+        losses, shares, word = shares_of(scores, targets[rows], words, plain, rows, lift, learns)
         loss += (weights[rows] * losses).sum()
         if plain:
             drawn[rows] = word
@@ -387,7 +417,7 @@ def _sums_on_device(
 
 
 def _by_torch(
-    scores: Tensor, targets: Tensor, words: int, draw: Any, slots: slice, lift: float, learns: bool
+    scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses of rows, their shares times e^lift, and words drawn: torch's own kernel takes the logs, in fp32.
 
@@ -407,7 +437,7 @@ def _by_torch(
 
 
 def _by_kernel(
-    scores: Tensor, targets: Tensor, words: int, draw: Any, slots: slice, lift: float, learns: bool
+    scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same by one kernel, the shares in place of the scores."""
     from ordsmed.nn.kernels.cross_entropy import cross_entropy  # Triton's: where it is switched on it is there
@@ -431,7 +461,7 @@ def _aligned(table: Tensor, bias: Tensor | None, hidden: Tensor) -> tuple[Tensor
 class _SampledLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, right: Tensor, targets: Tensor, weights: Tensor,
+        ctx: Context, hidden: Tensor, table: Tensor, bias: Tensor, right: Tensor, targets: Tensor, weights: Tensor,
         candidates: Tensor,
     ) -> Tensor:  # fmt: skip
         product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
@@ -459,7 +489,7 @@ class _SampledLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, upstream: Tensor) -> tuple[Tensor | None, ...]:
         learned = (
             gradient.float().mul_(upstream).to(kind)
             for gradient, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=True)

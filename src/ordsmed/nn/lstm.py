@@ -13,12 +13,12 @@ import contextlib
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ordsmed.nn import products
+from ordsmed.nn.context import Context
 from ordsmed.nn.kernels import switch
 
 OLDEST_BF16 = 91_300  # of cuDNN's whose recurrent kernels take bf16
@@ -156,7 +156,7 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, ahead: Tensor, h: Tensor, c: Tensor, carry: Tensor, bias: Tensor, project: Tensor | None,
+        ctx: Context, ahead: Tensor, h: Tensor, c: Tensor, carry: Tensor, bias: Tensor, project: Tensor | None,
         clips: tuple[float, float],
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         steps, rows, width = ahead.shape
@@ -192,7 +192,7 @@ class _Steps(torch.autograd.Function):
         return out, states
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
         """Through time, step by step; gradients of weights in one product each at the end."""
         gates, states, mixed, out, h, first, carry, *rest = ctx.saved_tensors
         if above is None:

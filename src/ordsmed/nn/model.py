@@ -65,9 +65,9 @@ class Block(nn.Module):
     tensor_plan: ClassVar[dict[str, str]] = {}
     compiled = False  # then it wants a mask, for every batch has other runs of texts
 
-    def compile(self, *how: Any, **more: Any) -> None:
+    def compile(self, *args: Any, **options: Any) -> None:
         self.compiled = True
-        super().compile(*how, **more)
+        super().compile(*args, **options)
 
 
 TRANSFORMER_PLAN = {
@@ -93,7 +93,7 @@ class Model(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Hidden states to scores over the vocabulary, by the network's word table or one of its settings."""
+    """Hidden states to scores over the vocabulary, by the network's word table or one of its own."""
 
     words: nn.Embedding
     bias: nn.Parameter | None
@@ -107,8 +107,53 @@ class TokenHead(nn.Module):
         return nn.functional.linear(self.transform(hidden), self.words.weight, self.bias)
 
 
+class WordTable(nn.Module):
+    """Scores over the vocabulary by a table and a bias of its own."""
+
+    table: nn.Embedding
+    bias: nn.Parameter
+
+
+class SpecialTokens(Protocol):
+    """What a family asks of a tokenizer: its kind, and the ids of its special tokens."""
+
+    @property
+    def kind(self) -> str:
+        """As the library of tokenizers calls it."""
+
+    @property
+    def pad(self) -> int | None:
+        """What fills rows."""
+
+    @property
+    def start(self) -> int | None:
+        """Before a text."""
+
+    @property
+    def stop(self) -> int | None:
+        """Behind a text."""
+
+    @property
+    def separator(self) -> int | None:
+        """Between texts."""
+
+
+class Width(Protocol):
+    """Settings of a network as wide as this."""
+
+    @property
+    def width(self) -> int:
+        """Numbers a token of a layer."""
+
+
 class Family:
     """What the settings of a family are, beside their numbers."""
+
+    width: int  # what the settings of a Transformer have; others say what follows from them themselves
+    heads: int
+    inner: int
+    positions: int
+    dropout: float
 
     capabilities: ClassVar[Capabilities] = Capabilities()
     model_type: ClassVar[str] = ""  # what Hugging Face calls it
@@ -117,28 +162,25 @@ class Family:
 
     other_types: ClassVar[tuple[str, ...]] = ()  # more of what Hugging Face calls it
 
-    def say_otherwise(self, **facts: Any) -> None:
+    def say_otherwise(self, **facts: object) -> None:
         """Of these settings hold other facts than of the family's usual ones."""
         for name, value in facts.items():
             object.__setattr__(self, name, value)
 
-    def fits(self, tokenizer: Any) -> None:
+    def fits(self, tokenizer: SpecialTokens) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
 
     def longest(self) -> int:
         """As many tokens as there are positions."""
-        settings: Any = self
-        return int(settings.positions)
+        return self.positions
 
     def head_flops(self, vocabulary: int) -> float:
         """A product with the word table, and nothing before it."""
-        settings: Any = self
-        return 2.0 * float(settings.width) * vocabulary
+        return 2.0 * self.width * vocabulary
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         """[E, D] of a text's first token (causal: of its last), or [..., D] of all -> [..., outputs]."""
-        settings: Any = self
-        return nn.Sequential(OrderedDict(dropout=Dropout(settings.dropout), out=nn.Linear(settings.width, outputs)))
+        return nn.Sequential(OrderedDict(dropout=Dropout(self.dropout), out=nn.Linear(self.width, outputs)))
 
     def tuning(self) -> Tuning:
         """BERT's way: 3e-5 for base and large, more for the smaller ones (its release's grid goes to 3e-4)."""
@@ -146,15 +188,14 @@ class Family:
 
     def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
         """Fill in what is left to the width; refuse sizes, standard deviations and dropouts that cannot be."""
-        settings: Any = self
-        object.__setattr__(self, "heads", settings.heads or max(1, settings.width // 64))
-        object.__setattr__(self, "inner", settings.inner or inner)
+        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
+        object.__setattr__(self, "inner", self.inner or inner)
         for name in ("width", "layers", "heads", "inner", "positions", *counts):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
-        if settings.width % settings.heads:
-            raise ValueError(f"heads: found {settings.heads}; wanted a divisor of the width {settings.width}")
-        for name in (f.name for f in fields(settings)):
+        if self.width % self.heads:
+            raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
+        for name in (f.name for f in fields(self)):  # type: ignore[arg-type]
             value = getattr(self, name)
             if name == "epsilon" and not 0 <= value < 1:
                 raise ValueError(f"{name}: found {value}; wanted 0 to below 1")
@@ -181,7 +222,7 @@ class ModelSettings(Protocol):
     def layers(self) -> int:
         """Its blocks."""
 
-    def fits(self, tokenizer: Any) -> None:
+    def fits(self, tokenizer: SpecialTokens) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
 
     def build(self, vocabulary: int) -> Model:
@@ -208,14 +249,52 @@ class ModelSettings(Protocol):
     def head_flops(self, vocabulary: int) -> float:
         """2 x multiply-adds of one token's way through the token head."""
 
-    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         """The config.json of this network there, without its model type and architecture."""
 
     def names(self) -> Names:
         """Our tensors <-> theirs."""
 
 
-def small_rate(settings: Any, *, base: float) -> float:
+class PairSettings(ModelSettings, Protocol):
+    """What families offer that tell how two segments belong together."""
+
+    types: int
+
+    def pair_head(self, model: Model) -> nn.Module:
+        """The head over a row's first token."""
+
+
+class DetectingSettings(ModelSettings, Protocol):
+    """What families offer that tell fake tokens, and have smaller generators of their kind."""
+
+    types: int
+
+    @property
+    def embedded(self) -> int:
+        """Numbers a token is in the embeddings."""
+
+    def detect_head(self, model: Model) -> nn.Module:
+        """The head over all tokens."""
+
+    def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> ModelSettings:
+        """The same network in another size, over embeddings of this width."""
+
+
+class CarryingSettings(ModelSettings, Protocol):
+    """What families offer that read in both directions, from a state that is carried on."""
+
+    dropout: float
+    longest_word: int
+
+    def word_head(self, vocabulary: int) -> WordTable:
+        """Scores over the vocabulary, for both directions."""
+
+    def describe(self, device: str, precision: str) -> str:
+        """Which cell runs on a device."""
+
+
+def small_rate(settings: Width, *, base: float) -> float:
     """A rate for fine-tuning: that of a base-sized network, more where the width is smaller."""
     return base if settings.width >= 768 else max(base, 1e-4 if settings.width > 256 else 3e-4)
 

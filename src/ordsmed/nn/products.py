@@ -7,7 +7,6 @@ kernels use these, by the operator that torch's compiler takes. Everywhere else,
 from __future__ import annotations
 
 import types
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ordsmed.base.machine.speed import wider_by_onednn
+from ordsmed.nn.context import Context
 from ordsmed.nn.shards import is_sharded
 
 STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes half a millisecond
@@ -74,13 +74,13 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         return times(x, weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         to_x, to_weight, to_bias = ctx.needs_input_grad
         flat = gradient.reshape(-1, gradient.shape[-1])

@@ -5,11 +5,11 @@ Queries and keys are turned together, in few passes, and the gradients of the th
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from ordsmed.nn.context import Context
 
 Turn = tuple[Tensor, Tensor]  # cosine and sine of every place's angles, [B, T, d]
 
@@ -32,7 +32,7 @@ def turned(x: Tensor, turn: Turn) -> Tensor:
 
 class _Parted(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, fused: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Context, fused: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(cosine, sine)
         both, half = fused[..., :2, :].float(), fused.shape[-1] // 2
         cosine, sine = cosine[:, :, None, None], sine[:, :, None, None]
@@ -45,7 +45,7 @@ class _Parted(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Turned back."""
         cosine, sine = (saved.unsqueeze(2) for saved in ctx.saved_tensors)
         shape, half = gradients[0].shape, gradients[0].shape[-1] // 2

@@ -30,6 +30,7 @@ from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.characters import symbols
 from ordsmed.nn.dropout import Dropout, number_layers
 from ordsmed.nn.loss import sampled_loss, token_hits, token_loss
+from ordsmed.nn.model import CarryingSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 WAYS = ("forward", "backward")
@@ -71,7 +72,7 @@ class BiLm(Choice):
         how = {"length": phase.length, "batch": phase.batch, "together": self.together}
         return BiRows(self, stores, weights, special, *key, whole=stretch.validating, **how)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> BothDirections:
+    def build(self, model: CarryingSettings, tokenizer: Tokenizer) -> BothDirections:
         if not model.capabilities.state:
             raise RecipeError("objective.kind", "bilm with a model that carries no state", "", 'use kind = "elmo"')
         if self.samples > tokenizer.vocabulary // 2:
@@ -111,10 +112,10 @@ class BothDirections(Objective):
     guesses = "validation"
     measures = ("perplexity", *(f"perplexity_{way}" for way in WAYS))
 
-    def __init__(self, settings: BiLm, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: BiLm, model: CarryingSettings, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
-        self.elmo: Any = model  # which tells more than other families do
+        self.elmo = model  # which tells more than other families do
         self.model = model.build(vocabulary)
         if settings.head:
             self.head = model.word_head(vocabulary)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -22,6 +21,7 @@ from ordsmed.learn.objective import Objective, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -38,7 +38,7 @@ class Clm(Choice):
     ) -> CausalRows:  # fmt: skip
         return CausalRows(self, stores, weights, tokenizer, phase, *key)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> NextTokens:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:
         if not model.capabilities.causal:
             raise RecipeError("objective.kind", "clm with a model that sees what it is to guess", "", "use mlm")
         return NextTokens(model, tokenizer.vocabulary)
@@ -74,7 +74,7 @@ class CausalRows(StreamRows):
 class NextTokens(Objective):
     """A network and its token head, asked about every place."""
 
-    def __init__(self, model: Any, vocabulary: int) -> None:
+    def __init__(self, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.vocabulary = model, vocabulary
         self.model = model.build(vocabulary)

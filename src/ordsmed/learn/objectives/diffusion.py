@@ -31,6 +31,7 @@ from ordsmed.learn.objective import Objective, counted, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -54,7 +55,7 @@ class Diffusion(Choice):
         plain = PackedRows.of(stores, weights, frame, *key, **cut)
         return HiddenRows(plain, tokenizer.mask or 0, chance.key("diffusion", *key))
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> HiddenTokens:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> HiddenTokens:
         if model.capabilities.causal:
             raise RecipeError(
                 "objective.kind", "diffusion with a model that sees only what stands before", "", "use clm"
@@ -108,7 +109,7 @@ class HiddenTokens(Objective):
 
     measures = ("perplexity_bound",)
 
-    def __init__(self, model: Any, vocabulary: int) -> None:
+    def __init__(self, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.vocabulary = model, vocabulary
         self.model = model.build(vocabulary)

@@ -31,6 +31,7 @@ from ordsmed.learn.schedules import Ramp
 from ordsmed.learn.usage import Usage, block, in_python, loaded, pipeline
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 DIRECTION = 11  # a use of chance, beside those of learn/masking.py
@@ -65,7 +66,7 @@ class Hybrid(Choice):
     ) -> HybridRows:  # fmt: skip
         return HybridRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> BothWays:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> BothWays:
         if not model.capabilities.both:
             problem = "hybrid with a model that reads one way only"
             raise RecipeError("objective.kind", problem, 'kind = "gpt2" or "modern" in [model]')
@@ -125,7 +126,7 @@ class BothWays(Objective):
 
     shifted = True
 
-    def __init__(self, settings: Hybrid, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Hybrid, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -68,7 +69,7 @@ class Mlm(Choice):
     ) -> MaskedRows:  # fmt: skip
         return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> MaskedTokens:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> MaskedTokens:
         if model.capabilities.causal:
             raise RecipeError("objective.kind", "mlm with a model that sees only what stands before", "", "use clm")
         return MaskedTokens(self, model, tokenizer.vocabulary)
@@ -147,7 +148,7 @@ def _plain(
 class MaskedTokens(Objective):
     """A network and its token head, which sees only the places it is asked about."""
 
-    def __init__(self, settings: Mlm, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Mlm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)

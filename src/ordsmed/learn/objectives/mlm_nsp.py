@@ -30,6 +30,7 @@ from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.nn.model import PairSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -76,7 +77,7 @@ class MlmNsp(Choice):
     ) -> MaskedPairRows:  # fmt: skip
         return MaskedPairRows(self, stores, weights, tokenizer, phase, *key)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> MaskedPairs:
+    def build(self, model: PairSettings, tokenizer: Tokenizer) -> MaskedPairs:
         if not (model.capabilities.pairs and model.capabilities.types):
             problem = "mlm_nsp with a model that has no head for pairs or knows no token types"
             raise RecipeError("objective.kind", problem, "", "use mlm, or a model of BERT's kind")
@@ -166,7 +167,7 @@ class MaskedPairRows:
 class MaskedPairs(Objective):
     """A network, its token head, which sees only the places it is asked about, and its head for pairs."""
 
-    def __init__(self, settings: MlmNsp, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: MlmNsp, model: PairSettings, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)

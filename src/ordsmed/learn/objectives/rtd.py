@@ -33,6 +33,7 @@ from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.learn.usage import Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss_and_draws
+from ordsmed.nn.model import DetectingSettings
 from ordsmed.text.tokenizer import Tokenizer
 
 SHOWN = 0.15  # of the chosen places the generator sees as they are; the others as [MASK] (ELECTRA's code)
@@ -97,7 +98,7 @@ class Rtd(Choice):
         """Places of a row that can be predicted: ELECTRA's `max_predictions_per_seq`."""
         return max(1, int((self.hide + 0.005) * length))
 
-    def others(self, model: Any) -> dict[str, Any]:
+    def others(self, model: DetectingSettings) -> dict[str, Any]:
         """The settings of the networks beside the model's, by their names."""
         self._refuse(model)
         if self.share == "all":
@@ -125,20 +126,20 @@ class Rtd(Choice):
     ) -> ReplacedRows:  # fmt: skip
         return ReplacedRows(self, stores, weights, tokenizer, phase, *key)
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> Replaced:
+    def build(self, model: DetectingSettings, tokenizer: Tokenizer) -> Replaced:
         return Replaced(self, model, tokenizer.vocabulary)
 
-    def alone(self, model: Any, tokenizer: Tokenizer) -> Detector:
+    def alone(self, model: DetectingSettings, tokenizer: Tokenizer) -> Detector:
         """The network that is kept, without its generator: to use, not to train."""
         self._need_head(model)
         return Detector(model, tokenizer.vocabulary)
 
-    def _refuse(self, model: Any) -> None:
+    def _refuse(self, model: DetectingSettings) -> None:
         self._need_head(model)
         if model.types < 2:
             raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
 
-    def _need_head(self, model: Any) -> None:
+    def _need_head(self, model: DetectingSettings) -> None:
         if not model.capabilities.detects:
             problem = "rtd with a model that has no head to detect fakes"
             raise RecipeError("objective.kind", problem, 'kind = "electra" in [model]', "or use mlm")
@@ -206,7 +207,7 @@ class ReplacedRows:
 class Detector(Objective):
     """A network and its head that tells fake tokens."""
 
-    def __init__(self, model: Any, vocabulary: int) -> None:
+    def __init__(self, model: DetectingSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.vocabulary = model, vocabulary
         self.model = model.build(vocabulary)
@@ -227,7 +228,7 @@ class Detector(Objective):
 class Replaced(Detector):
     """Generator and detector."""
 
-    def __init__(self, settings: Rtd, model: Any, vocabulary: int) -> None:
+    def __init__(self, settings: Rtd, model: DetectingSettings, vocabulary: int) -> None:
         smaller = settings.others(model)
         super().__init__(model, vocabulary)
         self.settings, self.generator_settings = settings, smaller.get("generator", model)

@@ -142,7 +142,7 @@ def fitted_threshold(
     return threshold
 
 
-def written(name: str, value: Any, form: str = ".4g") -> str:
+def written(name: str, value: object, form: str = ".4g") -> str:
     """A score for a person; a threshold in full, for a rounded one may refuse other questions."""
     return f"{value:{form}}" if isinstance(value, float) and not name.endswith("thresh") else f"{value}"
 
@@ -222,7 +222,7 @@ def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, 
     return predictions
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict) and "text" in value[0]:
         return "several answers, as in nbest_predictions.json"
     if isinstance(value, float):

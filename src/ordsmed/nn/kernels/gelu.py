@@ -8,7 +8,6 @@ torch reads the gradients of z again to sum up those of the bias. Sums go in fix
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 import triton
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from triton.language import tensor as Value  # pointers and numbers alike
 
+from ordsmed.nn.context import Context
 from ordsmed.nn.kernels.ops import define
 from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
 
@@ -69,13 +69,13 @@ _op = define("gelu_backward(Tensor gradients, Tensor inputs, bool tanh) -> (Tens
 
 class _Gelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, bias: Tensor, tanh: bool) -> Tensor:
+    def forward(ctx: Context, z: Tensor, bias: Tensor, tanh: bool) -> Tensor:
         ctx.save_for_backward(z)
         ctx.tanh, ctx.kind = tanh, bias.dtype
         return F.gelu(z, approximate="tanh" if tanh else "none")
 
     @staticmethod
-    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradients: Tensor) -> tuple[Tensor | None, ...]:
         (z,) = ctx.saved_tensors
         flat = z.flatten(0, -2)
         to_z, sums = _op(gradients.to(z.dtype).reshape(flat.shape).contiguous(), flat, ctx.tanh)

@@ -8,14 +8,13 @@ which starts about sixteen kernels a step and direction.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language import tensor as Value  # pointers and numbers alike
 
+from ordsmed.nn.context import Context
 from ordsmed.nn.kernels.trial import Shapes, alike, exact
 
 BLOCK = 1_024
@@ -125,7 +124,7 @@ def _leave_back(
 class _SideBySide(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor,
+        ctx: Context, ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor,
         clips: tuple[float, float],
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ways, steps, rows, width = ahead.shape
@@ -155,7 +154,7 @@ class _SideBySide(torch.autograd.Function):
         return out, states
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
         if above is None:
             return (None,) * 7
         gates, states, mixed, out, carried, first, carry, project = ctx.saved_tensors

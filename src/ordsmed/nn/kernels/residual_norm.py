@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from triton.language import tensor as Value  # pointers and numbers alike
 
 from ordsmed.base import chance
+from ordsmed.nn.context import Context
 from ordsmed.nn.dropout import Drop
 from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
@@ -217,7 +218,7 @@ class _How:
 class _Together(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None,
+        ctx: Context, products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None,
         bias: Tensor | None, how: _How,
     ) -> Any:  # fmt: skip
         flat, more = _rows(residuals), None if products is None else _rows(products)
@@ -234,7 +235,7 @@ class _Together(torch.autograd.Function):
         return (normed, normed.view_as(normed)) if how.after else (added, normed)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, stats, scale = ctx.saved_tensors or (None, None, None)
         shape = next(gradient.shape for gradient in gradients if gradient is not None)
         flat = [None if gradient is None else _rows(gradient) for gradient in gradients]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ordsmed.base.menu import Choice
 from ordsmed.nn.encoder import EncoderSettings, deep
-from ordsmed.nn.model import Capabilities, Names, task_classes
+from ordsmed.nn.model import Capabilities, Names, SpecialTokens, task_classes
 
 
 def _size(layers: int, width: int) -> dict[str, int]:
@@ -44,7 +44,7 @@ class Bert(EncoderSettings, Choice):
     def residual_std(self) -> float:
         return deep(self.initializer_std, self.layers) if self.deep else self.initializer_std
 
-    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         return self.described(vocabulary, tokenizer)
 
     def names(self) -> Names:

@@ -16,7 +16,7 @@ from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import Encoder, EncoderSettings, both_ends
 from ordsmed.nn.heads import DetectHead
-from ordsmed.nn.model import Capabilities, Model, Names, Tuning, small_rate, task_classes
+from ordsmed.nn.model import Capabilities, Model, Names, SpecialTokens, Tuning, small_rate, task_classes
 
 
 def _size(layers: int, width: int, embedding: int) -> dict[str, int]:
@@ -87,7 +87,7 @@ class Electra(EncoderSettings, Choice):
         rate = small_rate(self, base=5e-5 if large else 1e-4)
         return Tuning(rate=rate, layer_decay=0.9 if large else 0.8)
 
-    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         return {**self.described(vocabulary, tokenizer), "embedding_size": self.embedding}
 
     def names(self) -> Names:

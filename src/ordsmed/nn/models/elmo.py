@@ -15,7 +15,7 @@ from ordsmed.nn.characters import CharacterCnn
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
 from ordsmed.nn.lstm import Lstm, describe, lacks_fused, read
-from ordsmed.nn.model import Block, Capabilities, Family, Tuning
+from ordsmed.nn.model import Block, Capabilities, Family, SpecialTokens, Tuning
 
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -79,7 +79,7 @@ class Elmo(Family, Choice):
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
-    def fits(self, tokenizer: Any) -> None:
+    def fits(self, tokenizer: SpecialTokens) -> None:
         """Only words have letters."""
         if tokenizer.kind != "wordlevel":
             problem = f"cuts words into pieces ({tokenizer.kind})"

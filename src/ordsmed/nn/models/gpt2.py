@@ -25,6 +25,7 @@ from ordsmed.nn.model import (
     Family,
     Model,
     Names,
+    SpecialTokens,
     TaskKind,
     TokenHead,
     task_classes,
@@ -110,7 +111,7 @@ class Gpt2(Family, Choice):
         attention = self.width * (length + 1 if self.causal else 2 * length)
         return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
 
-    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         end = tokenizer.separator
         return {
             "vocab_size": vocabulary,

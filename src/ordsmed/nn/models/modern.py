@@ -34,6 +34,7 @@ from ordsmed.nn.model import (
     Family,
     Model,
     Names,
+    SpecialTokens,
     TaskKind,
     TokenHead,
     task_classes,
@@ -190,7 +191,7 @@ class ModernBert(Family, Choice):
     def head_flops(self, vocabulary: int) -> float:
         return 2.0 * self.width * (self.width + vocabulary)
 
-    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         """As transformers 5 wants it, and with the keys of transformers 4 beside."""
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,

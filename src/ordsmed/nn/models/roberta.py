@@ -15,7 +15,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.nn.config import expect
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import EncoderSettings, both_ends
-from ordsmed.nn.model import Capabilities, Names, Tuning, small_rate, task_classes
+from ordsmed.nn.model import Capabilities, Names, SpecialTokens, Tuning, small_rate, task_classes
 
 
 def _size(layers: int, width: int) -> dict[str, int]:
@@ -42,7 +42,7 @@ class Roberta(EncoderSettings, Choice):
     offset: ClassVar[int] = 2
     head_activation: ClassVar[str | None] = "gelu"
 
-    def fits(self, tokenizer: Any) -> None:
+    def fits(self, tokenizer: SpecialTokens) -> None:
         if tokenizer.pad != self.offset - 1:
             raise RecipeError(
                 "tokenizer",
@@ -58,7 +58,7 @@ class Roberta(EncoderSettings, Choice):
         """As its authors: 1e-5, 6 % of warm-up, decay 0.1, and a second moment that forgets sooner."""
         return Tuning(rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
 
-    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         return {
             **self.described(vocabulary, tokenizer),
             "bos_token_id": tokenizer.start,
