@@ -217,13 +217,14 @@ class Variant(NamedTuple):
     like: str
     headline: str
     words: str
+    notes: list[str]
 
 
 @functools.cache
 def _variants(folder: Path) -> dict[str, Variant]:
     """The rows of a folder's table of variants, by name."""
     table = settings.read(folder / VARIANTS) if (folder / VARIANTS).is_file() else {}
-    return {name: Variant(like, *row) for like, rows in table.items() for name, row in rows.items()}
+    return {name: Variant(like, *row[:2], row[2:]) for like, rows in table.items() for name, row in rows.items()}
 
 
 def _variant(path: Path) -> Variant | None:
@@ -269,7 +270,8 @@ def recipe_text(path: Path) -> str:
     comments = itertools.takewhile(
         lambda line: line.startswith("#"), recipe_text(path.with_name(f"{variant.like}.toml")).splitlines()
     )
-    head = [f"# {variant.headline}", f"# `{variant.like}` with {variant.words}", *itertools.islice(comments, 1, None)]
+    head = [variant.headline, f"`{variant.like}` with {variant.words}", *variant.notes]
+    head = [*(f"# {line}" for line in head), *itertools.islice(comments, 1, None)]
     return "\n".join([*head, *settings.lines(read_table(path, path.parent.name)), ""])
 
 

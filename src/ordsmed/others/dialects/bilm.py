@@ -20,7 +20,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.binary import bundle
 from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
-from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, of_table
+from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, joint, of_table
 from ordsmed.text import read
 from ordsmed.text.vocabulary import SIGNS
 
@@ -90,8 +90,7 @@ TRAINING = (
 )
 RESTARTING = (
     *TEXTS,
-    Flag("--n_gpus", 1, "phase.batch", joint=True),
-    Flag("--batch_size", 0, "phase.batch", joint=True),
+    *joint("phase.batch", "--n_gpus=1 --batch_size=0"),
     Flag("--n_train_tokens", 0, "phase.steps", joint=True),
     Flag("--n_epochs", 0, "phase.epochs", joint=True),
 )

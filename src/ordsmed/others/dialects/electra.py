@@ -24,7 +24,7 @@ from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.lengths import check_length
-from ordsmed.others.translate.program import Call, Flag, Program, Values, idle, refused
+from ordsmed.others.translate.program import Call, Flag, Program, Values, idle, joint, refused
 from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
 from ordsmed.weights import foreign
 
@@ -46,8 +46,7 @@ LOOP = "the loop need not be told"
 CASE = (
     Flag("--do-lower-case", True, "tokenizer: tokenizer.lowercase"),
     Flag("--no-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
-    Flag("--do-strip-accents", True, "tokenizer: tokenizer.strip_accents", joint=True),
-    Flag("--no-strip-accents", False, "tokenizer: tokenizer.strip_accents", joint=True),
+    *joint("tokenizer: tokenizer.strip_accents", "--do-strip-accents=True --no-strip-accents=False"),
 )
 RECORDS = (Flag("--max-seq-length", 128, "--length"), Flag("--num-processes", 1, "encode: processes", joint=True))
 BUILDING = (
@@ -105,7 +104,7 @@ MACHINES = idle(
 PRETRAINING = (
     *RUN,
     *_keys(
-        Flag("debug", False, "model", joint=True),
+        *joint("model", "debug=False model_size=small"),
         Flag("do_train", True, "pretrain", joint=True),
         Flag("do_eval", False, "encode: validation_records", joint=True),
         Flag("electra_objective", True, refused="masked words alone are `ordsmed as google run_pretraining.py`"),
@@ -120,24 +119,21 @@ PRETRAINING = (
         Flag("iterations_per_loop", 200, nothing=LOOP),
         Flag("save_checkpoints_steps", 1000, "save"),
         Flag("num_train_steps", 1_000_000, "phase.steps", joint=True),
-        Flag("num_eval_steps", 100, "validation_rows", joint=True),
+        *joint("validation_rows", "num_eval_steps=100 eval_batch_size=128"),
         Flag("keep_checkpoint_max", 5, "keep", by=lambda count: count or ALL),
-        Flag("model_size", "small", "model", joint=True),
         Flag("model_hparam_overrides", {}, "model", joint=True),
         Flag("embedding_size", int, "model.embedding", joint=True),
         Flag("vocab_size", 30522, nothing="the vocabulary says it"),
         Flag("do_lower_case", True, "tokenizer: tokenizer.lowercase"),
         Flag("uniform_generator", False, refused="leave it out: a generator that learns makes the fakes"),
         Flag("two_tower_generator", False, refused="leave it out: it is Electric's; an ELECTRA is made"),
-        Flag("untied_generator_embeddings", False, "objective.share", joint=True),
-        Flag("untied_generator", True, "objective.share", joint=True),
+        *joint("objective.share", "untied_generator_embeddings=False untied_generator=True"),
         Flag("generator_layers", 1.0, "objective.generator.layers", joint=True),
         Flag("generator_hidden_size", 0.25, "objective.generator.width", joint=True),
         Flag("disallow_correct", False, "objective.never_right"),
         Flag("temperature", 1.0, "objective.temperature"),
         Flag("max_seq_length", 128, "phase.length"),
         Flag("train_batch_size", 128, "phase.batch", joint=True),
-        Flag("eval_batch_size", 128, "validation_rows", joint=True),
         *MACHINES,
         Flag("pretrain_tfrecords", str, "encode: records", joint=True),
         Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
@@ -257,9 +253,9 @@ FINETUNING = (
         Flag("warmup_proportion", 0.1, "warmup"),
         Flag("save_checkpoints_steps", 1_000_000, "save"),
         Flag("iterations_per_loop", 1000, nothing=LOOP),
-        Flag("use_tfrecords_if_existing", True, "features", joint=True),
+        *joint("features", "use_tfrecords_if_existing=True preprocessed_data_dir:str"),
         Flag("write_test_outputs", False, refused="`ordsmed predict MODEL FILE... OUT`, of the test files"),
-        Flag("n_writes_test", 5, nothing="test files are predicted by `ordsmed predict`"),
+        *idle("test files are predicted by `ordsmed predict`", "n_writes_test=5 test_predictions:str"),
         Flag("max_seq_length", 128, "task.length", joint=True),
         Flag("train_batch_size", 32, "batch"),
         *idle("rows are judged together as fits the device", "eval_batch_size=32 predict_batch_size=32"),
@@ -286,8 +282,6 @@ FINETUNING = (
         Flag("qa_eval_file", str, "the file of scores of questions", joint=True),
         Flag("qa_preds_file", str, "the file of answers", joint=True),
         Flag("qa_na_file", str, "the file of null odds", joint=True),
-        Flag("preprocessed_data_dir", str, "features", joint=True),
-        Flag("test_predictions", str, nothing="test files are predicted by `ordsmed predict`"),
     ),
 )
 

@@ -18,7 +18,7 @@ from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.say import say
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import CPU, listed, positive, unless_empty
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values, idle, key_of, refused
+from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values, idle, joint, key_of, refused
 
 SIZES = {"roberta": "base", "roberta_base": "base", "roberta_large": "large"}
 BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences", "eos": "one_sentence"}
@@ -178,11 +178,8 @@ UPDATES = (
     Flag("--adam-betas", "(0.9, 0.999)", "optimizer.betas", joint=True),
     Flag("--adam-eps", 1e-8, "optimizer.epsilon"),
     Flag("--weight-decay", 0.0, "optimizer.decay", joint=True),
-    Flag("--lr-scheduler", "fixed", "phase.schedule", joint=True),
+    *joint("phase.schedule", "--lr-scheduler=fixed --power=1.0 --end-learning-rate=0.0 --total-num-update=0"),
     Flag("--warmup-updates", 0, "phase.warmup", by=float),
-    Flag("--power", 1.0, "phase.schedule", joint=True),
-    Flag("--end-learning-rate", 0.0, "phase.schedule", joint=True),
-    Flag("--total-num-update", 0, "phase.schedule", joint=True),
     Flag("--force-anneal", int, refused="leave it out: --lr-scheduler polynomial_decay says the course"),
     Flag("--stop-time-hours", 0.0, refused="`ordsmed pretrain RUN --deadline 3h` ends in time"),
     *refused("leave it out: --max-update says the end", "--stop-min-lr=-1.0 --patience=-1"),
@@ -190,16 +187,13 @@ UPDATES = (
     Flag("--skip-remainder-batch", False, nothing="every step is full"),
     Flag("--use-old-adam", False, nothing="it computes the same"),
     Flag("--fp16-adam-stats", False, nothing="moments are kept in fp32"),
-    Flag("--store-ema", False, "average", joint=True),
-    Flag("--ema-decay", 0.9999, "average", joint=True),
+    *joint("average", "--store-ema=False --ema-decay=0.9999"),
     *refused(LEAVE, "--ema-start-update=0 --ema-seed-model:str --ema-update-freq=1"),
     Flag("--ema-fp32", False, nothing="it is kept in fp32"),
 )
 CHECKPOINTS = (
     Flag("--save-dir", "checkpoints", "out"),
-    Flag("--restore-file", "checkpoint_last.pt", "init", joint=True),
-    Flag("--finetune-from-model", str, "init", joint=True),
-    Flag("--reset-optimizer", False, "init", joint=True),
+    *joint("init", "--restore-file=checkpoint_last.pt --finetune-from-model:str --reset-optimizer=False"),
     Flag("--continue-once", str, refused="`--restore-file`: a folder goes on by itself"),
     *idle(
         "a start from other weights begins anew, but for the moments of a run",
@@ -257,10 +251,8 @@ COMMON = (
     Flag("--seed", 1, "seed"),
     Flag("--cpu", False, "layout.device", by=CPU),
     *(Flag(name, False, "layout.precision", joint=True) for name in (*HALF, *WIDE)),
-    Flag("--fp16-init-scale", 128, "layout.scale", joint=True),
-    Flag("--amp-init-scale", 128, "layout.scale", joint=True),
-    Flag("--fp16-scale-window", int, "layout.scale_window", joint=True),
-    Flag("--amp-scale-window", int, "layout.scale_window", joint=True),
+    *joint("layout.scale", "--fp16-init-scale=128 --amp-init-scale=128"),
+    *joint("layout.scale_window", "--fp16-scale-window:int --amp-scale-window:int"),
     Flag("--model-parallel-size", 1, "layout.tensor"),
     Flag("--log-interval", 100, "log"),
     *idle(
@@ -285,8 +277,7 @@ COMMON = (
 )
 TRAINING = (
     Flag("data", str, "data", joint=True, required=True),
-    Flag("--task", "translation", "objective.kind", joint=True),
-    Flag("--criterion", "cross_entropy", "objective.kind", joint=True),
+    *joint("objective.kind", "--task=translation --criterion=cross_entropy"),
     Flag("--sample-break-mode", "none", "objective.cut", by=BREAKS, one_of=tuple(BREAKS)),
     Flag("--tokens-per-sample", 1024, "phase.length"),
     Flag("--mask-prob", 0.15, "objective.hide"),
@@ -482,8 +473,7 @@ def _left(out: Path) -> None:
 
 HYDRA = (
     Flag("settings", str, "flags of fairseq-train", joint=True, several=True, required=True),
-    Flag("--config-dir", str, "flags of fairseq-train", joint=True),
-    Flag("--config-name", "config", "flags of fairseq-train", joint=True),
+    *joint("flags of fairseq-train", "--config-dir:str --config-name=config"),
     Flag("--multirun", False, nothing="one run is made", also=("-m",)),
 )
 

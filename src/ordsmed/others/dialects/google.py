@@ -17,7 +17,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import SQUAD_VERSION, listed
 from ordsmed.others.translate.lengths import check_length
-from ordsmed.others.translate.program import Call, Flag, Program, Values, idle
+from ordsmed.others.translate.program import Call, Flag, Program, Values, idle, joint
 from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
 from ordsmed.text.labelled import glue
 from ordsmed.weights import foreign, google
@@ -79,8 +79,7 @@ PRETRAINING = (
     Flag("--do_train", False, "pretrain", joint=True),
     Flag("--do_eval", False, "encode: validation_records", joint=True),
     Flag("--train_batch_size", 32, "phase.batch"),
-    Flag("--eval_batch_size", 8, "validation_rows", joint=True),
-    Flag("--max_eval_steps", 100, "validation_rows", joint=True),
+    *joint("validation_rows", "--eval_batch_size=8 --max_eval_steps=100"),
     Flag("--learning_rate", 5e-5, "phase.rate"),
     Flag("--num_train_steps", 100_000, "phase.steps"),
     Flag("--num_warmup_steps", 10_000, "phase.warmup"),
@@ -154,10 +153,9 @@ def _vocabulary(*paths: str | None) -> Path:
 
 LEARNING = (
     Flag("--bert_config_file", str, nothing="the folder of --init_checkpoint says it"),
-    Flag("--vocab_file", str, "tokenizer", joint=True),
+    *joint("tokenizer", "--vocab_file:str --do_lower_case=True"),
     Flag("--init_checkpoint", str, "init", joint=True, required=True),
     Flag("--output_dir", str, "out", required=True),
-    Flag("--do_lower_case", True, "tokenizer", joint=True),
     Flag("--do_train", False, "finetune", joint=True),
     Flag("--do_predict", False, "predict", joint=True),
     Flag("--train_batch_size", 32, "batch"),

@@ -27,7 +27,7 @@ from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.others.translate import fewer, perform, tagged, trainer
 from ordsmed.others.translate.converters import SQUAD_VERSION, unless_empty
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Table, Values, idle, refused
+from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Table, Values, idle, joint, refused
 from ordsmed.others.translate.standing import asked_by, put_start, run_of
 from ordsmed.text import read
 from ordsmed.text.labelled import glue
@@ -76,14 +76,11 @@ DATA = (
 )
 TEXTS = (
     Flag("--model_type", str, "model.kind", joint=True),
-    Flag("--config_name", str, "model", joint=True),
-    Flag("--config_overrides", str, "model", joint=True),
+    *joint("model", "--config_name:str --config_overrides:str"),
     *MODELS,
     *DATA,
     Flag("--max_train_samples", int, refused=SAMPLES),
-    Flag("--dataset_name", str, "corpus: source", joint=True),
-    Flag("--dataset_config_name", str, "corpus: source", joint=True),
-    Flag("--train_file", str, "corpus: source", joint=True),
+    *joint("corpus: source", "--dataset_name:str --dataset_config_name:str --train_file:str"),
     Flag("--validation_file", str, "corpus: given.validation", joint=True),
     Flag("--validation_split_percentage", 5, "corpus: validation", joint=True),
     Flag("--preprocessing_num_workers", int, "corpus: processes", joint=True),
@@ -99,8 +96,7 @@ MASKED = (
 )
 PERMUTATIONS = "there is no XLNet here, whose permutations it is of"
 OLD = (  # of the program that run_mlm.py and run_clm.py were
-    Flag("--train_data_file", str, "corpus: source", joint=True),
-    Flag("--train_data_files", str, "corpus: source", joint=True),
+    *joint("corpus: source", "--train_data_file:str --train_data_files:str"),
     Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
     Flag("--mlm", False, "objective.kind", joint=True),
     Flag("--mlm_probability", 0.15, "objective.hide", needs="--mlm"),
@@ -140,12 +136,9 @@ LEARNING = (
     *DATA,
     Flag("--config_name", str, nothing="the folder of --model_name_or_path says it"),
     Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels begins anew"),
-    Flag("--train_file", str, "task.train", joint=True),
-    Flag("--validation_file", str, "task.dev", joint=True),
-    Flag("--test_file", str, "the files of predictions", joint=True),
-    Flag("--max_train_samples", int, "task.train", joint=True),
-    Flag("--max_eval_samples", int, "task.dev", joint=True),
-    Flag("--max_predict_samples", int, "the files of predictions", joint=True),
+    *joint("task.train", "--train_file:str --max_train_samples:int"),
+    *joint("task.dev", "--validation_file:str --max_eval_samples:int"),
+    *joint("the files of predictions", "--test_file:str --max_predict_samples:int"),
     *trainer.arguments("", "checks"),
 )
 CLASSES = (
@@ -157,8 +150,7 @@ CLASSES = (
 )
 ENTAILED = (
     Flag("--language", str, "task.language"),
-    Flag("--train_language", str, "task.train", joint=True),
-    Flag("--data_dir", str, "task.train", joint=True),
+    *joint("task.train", "--train_language:str --data_dir:str"),
     Flag("--max_seq_length", 128, "task.length"),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
     *AFAR,
@@ -179,10 +171,8 @@ QUESTIONS = (
 
 
 WORDS = (
-    Flag("--task_name", "ner", "task.train", joint=True),
+    *joint("task.train", "--task_name=ner --text_column_name:str --label_column_name:str"),
     *FILES_ALONE,
-    Flag("--text_column_name", str, "task.train", joint=True),
-    Flag("--label_column_name", str, "task.train", joint=True),
     Flag("--max_seq_length", int, "task.length", joint=True),
     Flag("--label_all_tokens", False, refused="leave it out: a word's tag is learned at its first piece"),
     Flag("--return_entity_level_metrics", False, nothing="conlleval.txt beside the predictions tells each kind"),

@@ -18,7 +18,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import unless_empty
-from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, find, idle
+from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, find, idle, joint
 
 NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
 ALIASES, THEIR_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
@@ -73,15 +73,12 @@ TRAINING = (
     Flag("--exit-interval", int, "ORDSMED_STOP_AT", joint=True),
     Flag("--save", str, "out", joint=True),
     Flag("--save-interval", 5000, "save"),
-    Flag("--load", str, "init", joint=True),
-    Flag("--finetune", False, "init", joint=True),
+    *joint("init", "--load:str --finetune=False --no-load-optim=False"),
     Flag("--no-save-optim", False,
          nothing="checkpoints hold all of a run: one that goes on is the same to the last bit"),
     *idle("draws follow from the seed and the step", "--no-save-rng=False --no-load-rng=False"),
-    Flag("--no-load-optim", False, "init", joint=True),
     Flag("--resume-dataloader", False, nothing="a run goes on with the next rows by itself"),
-    Flag("--reset-position-ids", False, "objective.separate", joint=True),
-    Flag("--reset-attention-mask", False, "objective.separate", joint=True),
+    *joint("objective.separate", "--reset-position-ids=False --reset-attention-mask=False"),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
     Flag("USE_TORCH_DDP", False, "layout.overlap", explicit=True),
     Flag("--DDP-impl", "local", "layout.overlap", by={"torch": True, "local": False}, explicit=True,
@@ -91,8 +88,7 @@ TRAINING = (
     Flag("ORDSMED_EXPORT", False, "iter_N/mp_rank_NN/model_optim_rng.pt in --save", joint=True),
 )  # fmt: skip
 VALIDATION = (
-    Flag("--eval-iters", 100, "validation_rows", joint=True),
-    Flag("--eval-batch-size", int, "validation_rows", joint=True),
+    *joint("validation_rows", "--eval-iters=100 --eval-batch-size:int"),
     Flag("--eval-interval", 1000, "validate"),
     Flag("--eval-seq-length", int, nothing="validation rows are as long as those of training"),
     Flag("--eval-max-preds-per-seq", int, nothing="validation hides as training does"),
@@ -109,8 +105,7 @@ DATA = (
     Flag("--seq-length", 512, "phase.length"),
     Flag("--max-preds-per-seq", int, "objective.most", joint=True),
     Flag("--tokenizer-type", "BertWordPieceTokenizer", "encode: tokenizer", joint=True, one_of=TOKENIZERS),
-    Flag("--tokenizer-model-type", "bert-large-uncased", "encode: tokenizer", joint=True),
-    Flag("--tokenizer-path", str, "encode: tokenizer", joint=True),
+    *joint("encode: tokenizer", "--tokenizer-model-type=bert-large-uncased --tokenizer-path:str"),
     Flag("--cache-dir", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--num-workers", 2, "layout.workers"),
     Flag("--lazy-loader", False, nothing="texts are read from a store of ids, which is made once"),
@@ -497,8 +492,7 @@ def _with_those_of_trainings(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
 EVALUATION = (
     Flag("--model-path", str, "models", joint=True, required=True),
     Flag("--data-path", str, "probe.files", joint=True, required=True),
-    Flag("--cloze-eval", False, "probe.kind", joint=True),
-    Flag("--webtext-eval", False, "probe.kind", joint=True),
+    *joint("probe.kind", "--cloze-eval=False --webtext-eval=False"),
     Flag("--eval-iters", 5000, "probe.iterations", joint=True),
     Flag("--batch-size", 4, "probe.batch", joint=True),
     Flag("--seq-length", 1024, "probe.window", joint=True),

@@ -22,7 +22,7 @@ from ordsmed.others.translate import dllogger, perform
 from ordsmed.others.translate.converters import CPU, FP16, JOINT_HEAD, SQUAD_VERSION, listed, positive
 from ordsmed.others.translate.dllogger import Logged, Window
 from ordsmed.others.translate.lengths import check_length
-from ordsmed.others.translate.program import Call, Flag, Program, Values, find
+from ordsmed.others.translate.program import Call, Flag, Program, Values, find, idle, joint
 from ordsmed.others.translate.standing import asked_by, check_tokenizer
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
@@ -42,17 +42,14 @@ PRETRAINING = (
     Flag("--disc_weight", 50.0, "objective.detect_weight"),
     Flag("--gen_weight", 1.0, "objective.guess_weight"),
     Flag("--generator_hidden_size", 0.25, "objective.generator", joint=True),
-    Flag("--train_batch_size", 128, "phase.batch", joint=True),
-    Flag("--gradient_accumulation_steps", 1, "phase.batch", joint=True),
+    *joint("phase.batch", "--train_batch_size=128 --gradient_accumulation_steps=1"),
     Flag("--learning_rate", 5e-4, "phase.rate"),
     Flag("--num_train_steps", 1_000_000, "phase.steps"),
     Flag("--num_warmup_steps", 10_000, "phase.warmup"),
-    Flag("--lr_decay_power", 0.5, "phase.schedule", joint=True),
-    Flag("--end_lr", 0.0, "phase.schedule", joint=True),
+    *joint("phase.schedule", "--lr_decay_power=0.5 --end_lr=0.0"),
     Flag("--optimizer", "adam", "optimizer.kind", joint=True, one_of=("adam", "lamb")),
     Flag("--skip_adaptive", False, "optimizer.adapt", joint=True),
-    Flag("--opt_beta_1", 0.878, "optimizer.betas", joint=True),
-    Flag("--opt_beta_2", 0.974, "optimizer.betas", joint=True),
+    *joint("optimizer.betas", "--opt_beta_1=0.878 --opt_beta_2=0.974"),
     Flag("--weight_decay_rate", 0.01, "optimizer.decay"),
     Flag("--seed", 42, "seed"),
     Flag("--amp", False, "layout.precision", by=FP16),
@@ -62,9 +59,7 @@ PRETRAINING = (
     Flag("--save_checkpoints_steps", 1000, "save"),
     Flag("--keep_checkpoint_max", 5, "keep"),
     Flag("--restore_checkpoint", str, "init", joint=True, alone="latest"),  # as their run.sub says it
-    Flag("--phase2", False, "init", joint=True),
-    Flag("--load_weights", False, "init", joint=True),
-    Flag("--weights_dir", str, "init", joint=True),
+    *joint("init", "--phase2=False --load_weights=False --weights_dir:str"),
     Flag("--steps_this_run", -1, "ORDSMED_STOP_AT", joint=True),
     Flag("--skip_checkpoint", False, refused="a run keeps its last checkpoint: without it nothing could be made of it"),
     Flag("--log_dir", str, "the folder of dllogger.log", joint=True),
@@ -204,9 +199,10 @@ def _model_of(path: str) -> tuple[str, list[str]]:
 
 def _steps(values: Values, call: Call) -> None:
     """Their batch is of one GPU and one pass; a step of ours is over all."""
-    batch = values.train_batch_size * values.gradient_accumulation_steps * values.place.world
-    call.put("phase.batch", batch)
-    call.put("layout.micro", values.train_batch_size)
+    rows, passes, world = values.train_batch_size, values.gradient_accumulation_steps, values.place.world
+    call.notes.append(f"a step is {rows} x {passes} x {world} = {rows * passes * world:,} rows")
+    call.put("phase.batch", rows * passes * world)
+    call.put("layout.micro", rows)
     if values.num_warmup_steps > values.num_train_steps:
         wanted = f"at most the {values.num_train_steps:,} of --num_train_steps"
         raise UsageError("--num_warmup_steps", f"found {values.num_warmup_steps:,}", wanted)
@@ -219,10 +215,6 @@ def _steps(values: Values, call: Call) -> None:
         call.set("optimizer.kind=adamw optimizer.flavour=keras")
         call.note_idle(values, "with adam", "--skip_adaptive")
     call.put("optimizer.betas", [values.opt_beta_1, values.opt_beta_2])
-    call.notes.append(
-        f"a step is {values.train_batch_size} x {values.gradient_accumulation_steps} x "
-        f"{values.place.world} = {batch:,} rows"
-    )
 
 
 def _weights(values: Values, call: Call) -> None:
@@ -256,10 +248,8 @@ def _restored(path: str) -> str:
 
 
 SQUAD = (
-    Flag("--electra_model", "google/electra-base-discriminator", "init", joint=True),
-    Flag("--init_checkpoint", str, "init", joint=True),
-    Flag("--data_dir", str, "task.train", joint=True),
-    Flag("--train_file", str, "task.train", joint=True),
+    *joint("init", "--electra_model=google/electra-base-discriminator --init_checkpoint:str"),
+    *joint("task.train", "--data_dir:str --train_file:str"),
     Flag("--predict_file", str, "task.dev", joint=True),
     Flag("--output_dir", str, "out", joint=True),
     Flag("--do_train", False, "finetune", joint=True),
@@ -291,17 +281,14 @@ SQUAD = (
     Flag("--log_freq", 50, "log"),
     Flag("--no_cuda", False, "layout.device", by=CPU),
     Flag("--vocab_file", str, "tokenizer", joint=True),
-    Flag("--cache_dir", str, "features", joint=True),
-    Flag("--skip_cache", False, "features", joint=True),
+    *joint("features", "--cache_dir:str --skip_cache=False"),
     Flag("--json-summary", "results/dllogger.json", "the file of DLLogger's lines", joint=True),
-    Flag("--skip_checkpoint", False, "checkpoints/", joint=True),
-    Flag("--ci", False, "checkpoints/", joint=True),
+    *joint("checkpoints/", "--skip_checkpoint=False --ci=False"),
     Flag("--predict_batch_size", 8, nothing="windows are computed together as fits the device"),
     Flag("--verbose_logging", False, nothing=LOGS),
     Flag("--eval_script", str, nothing="official scores are our own, digit for digit"),
     Flag("--disable-progress-bar", False, nothing="there is none where nobody looks"),
-    Flag("--local_rank", int, nothing="the launcher's variables say it"),
-    Flag("--use_env", False, nothing="the launcher's variables say it"),
+    *idle("the launcher's variables say it", "--local_rank:int --use_env=False"),
 )
 
 
@@ -489,8 +476,7 @@ BUILDING = (
     Flag("--num-processes", 1, "encode: processes"),
     Flag("--num-out-files", 1000, "--files", joint=True),
     Flag("--blanks-separate-docs", True, "corpus: source", joint=True, valued=True),
-    Flag("--do-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
-    Flag("--no-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
+    *joint("tokenizer: tokenizer.lowercase", "--do-lower-case=False --no-lower-case=False"),
     Flag("--seed", SEED, "--seed", joint=True),
 )
 
@@ -571,9 +557,8 @@ def preparation(values: Values, call: Call) -> None:
         remedy = "`ordsmed import CHECKPOINT FOLDER` takes over what you have; models.toml gives it a name"
         raise UsageError("--dataset", f"found {values.dataset}, which is nowhere to be had", "", remedy)
     if values.action == "create_hdf5_files":
-        raise UsageError(
-            "--action", "found create_hdf5_files, which theirs does not do either", "create_tfrecord_files"
-        )
+        problem = "found create_hdf5_files, which theirs does not do either"
+        raise UsageError("--action", problem, "create_tfrecord_files")
     home = Path(values.DATA_PREP_WORKING_DIR)
     step = {"download": _download, "text_formatting": _formatting, "sharding": _sharding}
     step.get(values.action, _record_files)(values, call, home)
@@ -589,11 +574,8 @@ def _download(values: Values, call: Call, home: Path) -> None:
             continue
         fetching = Call("fetch", words=[FETCHED[name], "--out", str(folder)])
         fetching.words += ["--allow-missing"] if name == "bookscorpus" else []
-        fetching.after.append(
-            functools.partial(_by_version, folder / name)
-            if name == "squad"
-            else functools.partial(_link, folder / name, folder / FETCHED[name])
-        )
+        link = functools.partial(_link, folder / name, folder / FETCHED[name])
+        fetching.after.append(functools.partial(_by_version, folder / name) if name == "squad" else link)
         call.then.append(fetching)
 
 

@@ -94,8 +94,13 @@ class Flag:
         return self.by.get(value) if isinstance(self.by, Mapping) else self.by(value) if self.by else value
 
 
+def joint(goes: str, names: str) -> tuple[Flag, ...]:
+    """Flags that the program's function makes one setting of, each with its default or type: `--beta1=0.9 --x:str`."""
+    return tuple(Flag(name, usual, goes, joint=True) for name, usual in _spelled(names))
+
+
 def idle(reason: str, names: str) -> tuple[Flag, ...]:
-    """Flags that do nothing here for one reason, each with its default or type: `--workers=4 --tpu_zone:str`."""
+    """Flags that do nothing here, for one reason."""
     return tuple(Flag(name, usual, nothing=reason) for name, usual in _spelled(names))
 
 

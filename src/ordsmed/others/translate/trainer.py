@@ -20,7 +20,7 @@ from ordsmed.base.errors import nearest
 from ordsmed.learn.schedules import warmup_steps
 from ordsmed.learn.score.seeds import is_number
 from ordsmed.others.translate.converters import CPU
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Table, Values, idle, refused
+from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Table, Values, idle, joint, refused
 
 Scores = Mapping[str, Any]
 
@@ -33,10 +33,8 @@ FITS = "rows are judged together as fits the device"
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
 SCORES = "scores are our own, over all files at once"
 RATES = (
-    Flag("--lr_scheduler_type", "linear", "schedule", joint=True),
-    Flag("--lr_scheduler_kwargs", str, "schedule", joint=True),
-    Flag("--warmup_steps", 0.0, "warmup", joint=True),
-    Flag("--warmup_ratio", 0.0, "warmup", joint=True),
+    *joint("schedule", "--lr_scheduler_type=linear --lr_scheduler_kwargs:str"),
+    *joint("warmup", "--warmup_steps=0.0 --warmup_ratio=0.0"),
 )
 UPDATES = (
     Flag("--optim", "adamw_torch_fused", "optimizer.kind", joint=True),
@@ -44,8 +42,7 @@ UPDATES = (
     Flag("--optim_args", str, refused="name settings behind the flags: `optimizer.epsilon=1e-6`"),
     Flag("--optim_target_modules", str, refused="leave it out: --optim names what is known here", several=True),
     Flag("--weight_decay", 0.0, "optimizer.decay"),
-    Flag("--adam_beta1", 0.9, "optimizer.betas", joint=True),
-    Flag("--adam_beta2", 0.999, "optimizer.betas", joint=True),
+    *joint("optimizer.betas", "--adam_beta1=0.9 --adam_beta2=0.999"),
     Flag("--adam_epsilon", 1e-8, "optimizer.epsilon", joint=True),
     Flag("--max_grad_norm", 1.0, "clip"),
     Flag("--average_tokens_across_devices", True, nothing="a loss is the mean over what all devices predict"),
@@ -62,23 +59,19 @@ UPDATES = (
     Flag("--label_names", str, nothing="the task says where labels stand", several=True),
 )
 ARITHMETIC = (
-    Flag("--bf16", False, "layout.precision", joint=True),
-    Flag("--fp16", False, "layout.precision", joint=True),
-    Flag("--tf32", bool, "layout.precision", joint=True),
+    *joint("layout.precision", "--bf16=False --fp16=False --tf32:bool"),
     *idle(
         "products in 16 bits are torch's own", "--fp16_opt_level=O1 --fp16_backend=auto --half_precision_backend=auto"
     ),
     *idle("a validation is computed in the precision of the training", "--bf16_full_eval=False --fp16_full_eval=False"),
-    Flag("--gradient_checkpointing", False, "layout.recompute", joint=True),
-    Flag("--activation_checkpointing", False, "layout.recompute", joint=True),
+    *joint("layout.recompute", "--gradient_checkpointing=False --activation_checkpointing=False"),
     *idle(
         "blocks are computed again, each alone",
         "--gradient_checkpointing_kwargs:str --activation_checkpointing_kwargs:str",
     ),
-    Flag("--torch_compile", False, "layout.compile", joint=True),
-    Flag("--torch_compile_backend", str, "layout.compile", joint=True),
-    Flag("--torch_compile_mode", str, "layout.compile", joint=True),
-    Flag("--torchdynamo", str, "layout.compile", joint=True),
+    *joint(
+        "layout.compile", "--torch_compile=False --torch_compile_backend:str --torch_compile_mode:str --torchdynamo:str"
+    ),
     *idle(
         "kernels of our own are taken where they are equal: layout.kernels",
         "--use_liger_kernel=False --liger_kernel_config:str",
@@ -120,8 +113,7 @@ VALIDATION = (
         "--include_inputs_for_metrics=False --batch_eval_metrics=False",
     ),
     Flag("--include_for_metrics", str, nothing=SCORES, several=True),
-    Flag("--load_best_model_at_end", False, "best", joint=True),
-    Flag("--metric_for_best_model", str, "best", joint=True),
+    *joint("best", "--load_best_model_at_end=False --metric_for_best_model:str"),
     Flag("--greater_is_better", bool, nothing="it is known of each score"),
 )
 SAVING = (
