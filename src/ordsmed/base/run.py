@@ -224,7 +224,7 @@ class Variant(NamedTuple):
 def _variants(folder: Path) -> dict[str, Variant]:
     """The rows of a folder's table of variants, by name."""
     table = settings.read(folder / VARIANTS) if (folder / VARIANTS).is_file() else {}
-    return {name: Variant(like, *row[:2], row[2:]) for like, rows in table.items() for name, row in rows.items()}
+    return {name: Variant(like, row[0], row[1], row[2:]) for like, rows in table.items() for name, row in rows.items()}
 
 
 def _variant(path: Path) -> Variant | None:
