@@ -292,6 +292,54 @@ def test_flags_go_to_the_probes_that_know_them() -> None:
         named([["minimal_pairs", "y"]], iterations=5)
 
 
+OWN = """
+from dataclasses import dataclass
+from ordsmed.base.menu import Choice
+from ordsmed.measure.likelihood.choosing import ChoiceProbe, ChoiceQuestion, scores_by_choice
+from ordsmed.measure.likelihood.probe import paths_of
+
+@dataclass(frozen=True)
+class Longer(ChoiceProbe, Choice):
+    files: tuple[str, ...] = ()
+    way: str = ""
+
+    def questions(self):
+        for path in paths_of(self.files):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                place = f"{path}:{number}"
+                yield ChoiceQuestion(place, [("", line), ("", f"{line} {line}")], ["", place])
+
+    def record(self, example, scores):
+        return [*example.about[2:], *(score.total for score in scores_by_choice(example, scores))]
+
+    def marks(self, record):
+        return {"accuracy": record[2] > record[3]}
+
+    def guess(self, record):
+        return 0.5
+
+    def as_line(self, record):
+        return {"place": record[1]}
+"""
+
+
+def test_a_probe_of_somebodys_own(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    """By the name of its module; what it lacks is one line."""
+    (tmp_path / "a_lab").mkdir()
+    (tmp_path / "a_lab" / "longer.py").write_text(OWN)
+    (tmp_path / "a_lab" / "lacking.py").write_text(OWN.replace("def record", "def recorded"))
+    (tmp_path / "texts").write_text("the newt swam\nit ran\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["evaluate", str(model), "--device", "cpu", "--threads", "1", "--json", "--probe"]
+    main([*words, "a_lab.longer", str(tmp_path / "texts")])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["probe"], found["examples"], found["accuracy"]) == ("a_lab.longer", 2, 100.0)
+    for name, said in (("lacking", "Longer has no `record`; wanted `record(example, scores)`"), ("none", "No module")):
+        with pytest.raises(RecipeError, match=said.replace("(", r"\(").replace(")", r"\)")):
+            named([[f"a_lab.{name}", "x"]])
+
+
 def test_runs_are_drawn_apart(tmp_path: Path) -> None:
     """Where results of several stand in one folder."""
     for model, value in (("a", 50.0), ("b", 75.0)):

@@ -27,6 +27,8 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
               "write(folder, records, predictions)", "read(path, records)", "details(records, predictions)"),
     "optimizers": ("moments", "build(groups)"),
     "formats": ("wanted", "recognises(path)", "read(path, overrides)"),
+    "probes": ("files", "way", "best", "prefers", "fits(scorer, place)", "examples(scorer)",
+               "record(example, scores)", "finding(records)", "as_line(record)"),
 }  # fmt: skip
 FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
 PAGE = "docs/add-a.md shows one"

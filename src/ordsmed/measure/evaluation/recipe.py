@@ -37,13 +37,15 @@ def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
     """Probes as the command line names them: `NAME FILE... key=value`; `common` goes to those that know it."""
     result, common, taken = [], {key: value for key, value in common.items() if value is not None}, set[str]()
     for name, *rest in words:
-        if name not in entries("probes"):
+        if name not in entries("probes") and "." not in name:
             raise RecipeError(
                 "--probe", f"found {name}", " or ".join(entries("probes")), meant(name, entries("probes"))
             )
         changes = [word for word in rest if _is_setting(word)]
         table = {"kind": name, "files": [word for word in rest if word not in changes]}
-        shared = {key: common[key] for key in common if key in load("probes", name).__dataclass_fields__}
+        shared = {
+            key: common[key] for key in common if key in load("probes", name, place="--probe").__dataclass_fields__
+        }
         table, taken = table | shared, taken | set(shared)
         table = settings.override({"probe": table}, [f"probe.{word}" for word in changes])["probe"]
         result.append(settings.decode(Evaluation, {"probe": table}, f"--probe {name}").probe[0])
