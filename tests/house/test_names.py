@@ -39,12 +39,12 @@ PARTICIPLES = {"agreed", "begun", "settled", "shown", "stands", "taken", "told"}
 UNUSUAL = {"slope", "slopes", "places", "spread", "spreads", "letters", "signs", "course", "courses", "judged", "judge"}
 MOST = {  # names of a wing that are thin, participles, unusual, and layouts by hand; these may only become fewer
     "api": (0, 0, 0, 6),
-    "base": (1, 0, 0, 12),
+    "base": (1, 0, 0, 11),
     "cli": (0, 0, 0, 3),
     "corpus": (1, 0, 2, 7),
     "data": (0, 0, 1, 12),
     "learn": (0, 0, 1, 37),
-    "machines": (21, 0, 4, 24),
+    "machines": (1, 0, 0, 22),
     "measure": (6, 0, 0, 31),
     "nn": (1, 0, 0, 67),
     "others": (0, 0, 0, 38),

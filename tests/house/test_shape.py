@@ -12,12 +12,12 @@ LONGEST = 60  # lines
 # parameters, results and fields typed `Any` alone; these may only become fewer
 MOST = {
     "api": 0,
-    "base": 81,
-    "cli": 9,
+    "base": 13,
+    "cli": 0,
     "corpus": 2,
     "data": 0,
     "learn": 40,
-    "machines": 3,
+    "machines": 0,
     "measure": 14,
     "nn": 65,
     "others": 6,

@@ -148,7 +148,7 @@ def number(text: str) -> float:
     return value
 
 
-def _unmarked(value: Any) -> Any:
+def _unmarked(value: object) -> object:
     if isinstance(value, list):
         return [_unmarked(word) for word in value]
     return value.removeprefix(PLAIN) if isinstance(value, str) else value

@@ -12,10 +12,13 @@ import socket
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.say import many, say
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @contextlib.contextmanager
@@ -61,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """JSON, whole or absent."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
@@ -133,7 +136,7 @@ def read_table(path: Path) -> dict[str, Any]:
     return table
 
 
-def mapped(path: Path, wanted: str, remedy: str) -> Any:
+def mapped(path: Path, wanted: str, remedy: str) -> NDArray[Any]:
     """A .npy file as an array in memory that is read as it is needed; or a complaint that names it."""
     import numpy as np
 

@@ -10,12 +10,17 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ordsmed.base.errors import RecipeError
 
+if TYPE_CHECKING:
+    from h5py import File
+    from numpy.typing import NDArray
 
-def h5py(place: object) -> Any:
+
+def h5py(place: object) -> ModuleType:
     """The package, or how to get it."""
     try:
         return importlib.import_module("h5py")
@@ -37,10 +42,10 @@ def writing(path: Path) -> Iterator[Sheet]:
 class Sheet:
     """An open file that is written."""
 
-    def __init__(self, opened: Any, file: Sturdy) -> None:
+    def __init__(self, opened: File, file: Sturdy) -> None:
         self.opened, self.file = opened, file
 
-    def add(self, name: str, array: Any) -> None:
+    def add(self, name: str, array: NDArray[Any]) -> None:
         """A dataset."""
         self.opened.create_dataset(name, data=array)
         self.file.complain()
@@ -65,7 +70,7 @@ class Sturdy:
         if self.error:
             raise self.error
 
-    def write(self, block: Any) -> int:
+    def write(self, block: bytes | memoryview) -> int:
         count = memoryview(block).nbytes
         try:
             if not self.error:
@@ -87,7 +92,7 @@ class Sturdy:
         self.place += len(piece)
         return piece + bytes(max(count - len(piece), 0) if self.error else 0)
 
-    def readinto(self, room: Any) -> int:
+    def readinto(self, room: bytearray | memoryview) -> int:
         piece = self.read(memoryview(room).nbytes)
         memoryview(room).cast("B")[: len(piece)] = piece
         return len(piece)

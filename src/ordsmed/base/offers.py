@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ordsmed.base.errors import RecipeError
 
@@ -51,7 +50,7 @@ def imported(kind: str, place: str) -> ModuleType:
         raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend that line") from None
 
 
-def check(menu: str, kind: str, settings: Any, place: str) -> None:
+def check(menu: str, kind: str, settings: type, place: str) -> None:
     """Refuse a choice that is not what its menu asks for."""
     choice = getattr(settings, "__name__", str(settings))
     if not (inspect.isclass(settings) and dataclasses.is_dataclass(settings)):

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ordsmed.base import ending, errors
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
@@ -29,6 +29,8 @@ from ordsmed.base.say import speak
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup, Store
+    from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
 LAUNCHED = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -66,9 +68,9 @@ class Ranks:
     threads: int = 1
     shape: tuple[int, int, int] = (1, 1, 1)  # replicate, shard, tensor
     place: Place = field(default_factory=Place)
-    mesh: Any = None  # torch's DeviceMesh; None: alone
-    data_group: Any = None  # the ranks that see other rows: one of every tensor group
-    store: Any = None  # a small key-value store that all ranks reach
+    mesh: DeviceMesh = None  # type: ignore[assignment]  # None: alone; as the next two
+    data_group: ProcessGroup = None  # type: ignore[assignment]  # the ranks that see other rows: one of every tensor group
+    store: Store = None  # type: ignore[assignment]  # a small key-value store that all ranks reach
     limit: timedelta = timedelta(0)  # of what a group does together, where that is longer than torch's own
 
     @property
@@ -258,7 +260,8 @@ def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
 
     sizes = {name: size for name, size in zip(DIMENSIONS, shape, strict=True) if size > 1} or {DIMENSIONS[0]: 1}
     mesh = dist.init_device_mesh(ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    tensor, data = shape[2], None
+    tensor = shape[2]
+    data: ProcessGroup = None  # type: ignore[assignment]  # until its own is made
     for first in range(tensor):
         group = dist.new_group(list(range(first, ranks.world, tensor)))
         data = group if ranks.rank % tensor == first else data
@@ -268,18 +271,19 @@ def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
     return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
-def second_connection(store: Any) -> Any:
+def second_connection(store: Store) -> Store:
     """To the same store, for a thread of one's own; torch 2.7 has no `clone`: then under a word all agree on."""
     if hasattr(store, "clone"):
         return store.clone()
     import torch.distributed as dist
 
     word = store.compare_set("second", "", os.urandom(8).hex()).decode()
-    first = getattr(store, "_underlying_non_prefix_store", store)
-    return dist.PrefixStore(word, dist.TCPStore(first.host, first.port, is_master=False, timeout=store.timeout))
+    first = cast(dist.TCPStore, getattr(store, "_underlying_non_prefix_store", store))
+    limit = store.timeout  # type: ignore[attr-defined]
+    return dist.PrefixStore(word, dist.TCPStore(first.host, first.port, is_master=False, timeout=limit))
 
 
-def word_of_attempt(store: Any, ranks: Ranks, until: float) -> str:
+def word_of_attempt(store: Store, ranks: Ranks, until: float) -> str:
     """A word that only the processes of this attempt share: the first draws it and gives it to who asks.
 
     torchrun keeps its store, with all that stands in it, when it begins again; and it counts restarts a machine.
@@ -300,14 +304,14 @@ def word_of_attempt(store: Any, ranks: Ranks, until: float) -> str:
     raise RuntimeError(f"rank {', '.join(map(str, missing[:8]))} did not come")
 
 
-def _has(store: Any, rank: int, word: str) -> bool:
+def _has(store: Store, rank: int, word: str) -> bool:
     """Give a rank the word; does it have it?"""
     if asks := _read(store, f"asks/{rank}"):
         store.set(f"given/{rank}", f"{asks} {word}")
     return _read(store, f"has/{rank}") == word
 
 
-def _read(store: Any, key: str) -> str:
+def _read(store: Store, key: str) -> str:
     return str(store.get(key).decode()) if store.check([key]) else ""
 
 

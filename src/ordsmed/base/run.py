@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import ordsmed
 from ordsmed.base import files, menu, settings
@@ -30,6 +30,9 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.ranks import place_of
 from ordsmed.base.say import logged, say
 from ordsmed.base.screen import command
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock as FileLock
 
 
 class Recipe(Protocol):
@@ -111,12 +114,12 @@ class Run:
         """What `status.json` says; empty where there is none."""
         return read_status(self.path)
 
-    def set(self, **facts: Any) -> None:
+    def set(self, **facts: object) -> None:
         """Change `status.json`, whole or not at all; None takes a fact out."""
         known = {k: v for k, v in {**self.status, **facts}.items() if v is not None}
         files.write_json(self.path / STATUS, known)
 
-    def begin(self, recipe: Recipe, **facts: Any) -> None:
+    def begin(self, recipe: Recipe, **facts: object) -> None:
         """Write what is going to be done and where."""
         self.check_place()
         known = {"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
@@ -180,11 +183,11 @@ def fingerprint(recipe: Recipe) -> str:
     return _mark(recipe, essence(recipe))
 
 
-def _mark(recipe: Recipe, table: Any) -> str:
+def _mark(recipe: Recipe, table: object) -> str:
     return value_key([recipe.verb, table, recipe.stamp()], 16, any_order=True)
 
 
-def essence(recipe: Recipe) -> Any:
+def essence(recipe: Recipe) -> settings.Table:
     """A recipe without what makes no difference to its result."""
     return {k: v for k, v in settings.plain(recipe, essence=True).items() if k not in ("out", "layout")}
 
@@ -462,7 +465,7 @@ def fits(run: Run, recipe: Recipe) -> bool:
         return False
 
 
-def _within(new: Any, old: Any) -> Any:
+def _within(new: object, old: object) -> object:
     """What of a table was there when another was written."""
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: _within(value, old[key]) for key, value in new.items() if key in old}
@@ -471,7 +474,7 @@ def _within(new: Any, old: Any) -> Any:
     return new
 
 
-def locked(folder: Path, *, anew: bool = False) -> Any:
+def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextManager[object]:
     """A lock beside a folder: one process works in it, others wait and say so, unless they were started with it.
 
     A finished folder that may only be read needs none, for nobody changes it, unless it is to be made anew.
@@ -517,7 +520,7 @@ def is_left(folder: Path, host: object) -> bool:
     return host == platform.node() and is_held(folder) is False
 
 
-def _held(lock: Any, note: Path, group: str) -> contextlib.ExitStack:
+def _held(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
     """A lock that is held, with a note beside it while a group of processes works under it."""
     stack = contextlib.ExitStack()
     stack.callback(lock.release)

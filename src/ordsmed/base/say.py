@@ -10,12 +10,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ordsmed.base.screen import columns, fitted
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+    from rich.progress import ProgressColumn
+
 _logs: list[TextIO] = []  # the innermost run's log is the last
-_bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
+_bar: RichProgress | None = None  # the rich progress on screen, if one is: lines are printed above it
 WIDE, NARROW = 100, 72  # columns of a screen: from where on a bar is long, and below which there is none
 _unread: Callable[[], object] | None = None  # what is done where nobody reads the lines any more; None: the end
 _silent = False  # of several processes that do the same, one speaks
@@ -95,7 +100,7 @@ class Progress:
     def __init__(self, title: str, total: float, unit: str, *, done: float = 0.0, every: float = 10.0) -> None:
         self.title, self.total, self.unit, self.done, self.every = title, total, unit, done, every
         self.began, self.start, self.said = time.monotonic(), done, time.monotonic()
-        self.bar: Any = None
+        self.bar: RichProgress | None = None
 
     def __enter__(self) -> Progress:
         global _bar
@@ -106,7 +111,8 @@ class Progress:
             self.bar = _bar = self._on(console)
             self.wide = console.width
             self.bar.start()
-            self.task = self.bar.add_task(self.title, total=self.total, completed=self.done, amount="", note="")
+            self.task = self.bar.add_task(self.title, total=self.total, amount="", note="")
+            self.bar.update(self.task, completed=self.done)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -115,20 +121,18 @@ class Progress:
             self.bar.stop()
             _bar = None
 
-    def _on(self, console: Any) -> Any:
+    def _on(self, console: Console) -> RichProgress:
         """A bar as wide as there is room for: on a narrow screen numbers matter more than it does."""
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Rich
 
         wide = console.width
         bar = [BarColumn(30 if wide >= WIDE else 10)] if wide >= NARROW else []
-        times = [
-            *([TimeElapsedColumn()] if wide >= WIDE else []),
-            *(["left", TimeRemainingColumn()] if wide > 45 else []),
-        ]
-        texts = ("{task.description}", *bar, "{task.percentage:>3.0f}%", "{task.fields[amount]}", *times,
-                 "{task.fields[note]}")  # fmt: skip
-        columns: list[Any] = [TextColumn(text, markup=False) if isinstance(text, str) else text for text in texts]
+        times: list[str | ProgressColumn] = [TimeElapsedColumn()] if wide >= WIDE else []
+        times += ["left", TimeRemainingColumn()] if wide > 45 else []
+        numbers = ("{task.percentage:>3.0f}%", "{task.fields[amount]}")
+        texts: list[str | ProgressColumn] = ["{task.description}", *bar, *numbers, *times, "{task.fields[note]}"]
+        columns = [TextColumn(text, markup=False) if isinstance(text, str) else text for text in texts]
         return Rich(*columns, console=console, transient=True)
 
     def _fitting(self, note: str) -> str:

@@ -16,7 +16,7 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError, meant, near, nearest
@@ -159,7 +159,7 @@ def lines(table: Table, path: str = "") -> list[str]:
     return written
 
 
-def _is_tables(value: Any) -> bool:
+def _is_tables(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
@@ -167,7 +167,7 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
 
 
-def _in_line(value: Any) -> str:
+def _in_line(value: object) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(k)} = {_in_line(v)}' for k, v in value.items())} }}"
     if isinstance(value, list):
@@ -195,7 +195,7 @@ def flat(table: object, prefix: str = "") -> dict[str, Any]:
     return {k: v for key, value in items for k, v in flat(value, key).items()}
 
 
-def _decode(wish: Any, value: Any, place: str) -> Any:
+def _decode(wish: object, value: object, place: str) -> Any:
     if _is_menu(wish):
         return _choice(get_args(wish)[1], value, place)
     if get_origin(wish) in (Union, types.UnionType):
@@ -206,7 +206,7 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
         if len(inner) == 1 or (tables and isinstance(value, Mapping)):
             return _decode(tables[0] if tables else inner[0], value, place)
         if tables:
-            return _scalar(tuple(w for w in inner if w not in tables), tables[0], value, place)
+            return _scalar(tuple(w for w in inner if w not in tables), cast(type, tables[0]), value, place)
     if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
         if not isinstance(value, list):
             raise RecipeError(
@@ -218,16 +218,16 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
     return _leaf(wish, value, place)
 
 
-def _is_menu(wish: Any) -> bool:
+def _is_menu(wish: object) -> bool:
     return get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu)
 
 
-def _is_word(wish: Any) -> bool:
+def _is_word(wish: object) -> bool:
     """Could "none" be meant as itself?"""
     return wish is str or "none" in _choices(wish)
 
 
-def _scalar(wishes: tuple[Any, ...], table: Any, value: Any, place: str) -> Any:
+def _scalar(wishes: tuple[object, ...], table: type, value: object, place: str) -> Any:
     """A value where a table may stand too."""
     try:
         return _leaf(Union[wishes], value, place)  # noqa: UP007
@@ -266,7 +266,7 @@ def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Tab
     return result
 
 
-def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
+def _choice(choices: menu.Menu, value: object, place: str) -> Any:
     if choices.many and isinstance(value, list):
         return tuple(_choice(choices, entry, f"{place}[{number}]") for number, entry in enumerate(value, 1))
     table = {"kind": value} if isinstance(value, str) else value
@@ -278,7 +278,7 @@ def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
     return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
 
 
-def _leaf(wish: Any, value: Any, place: str) -> Any:
+def _leaf(wish: object, value: object, place: str) -> Any:
     import msgspec
 
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -295,7 +295,7 @@ def _leaf(wish: Any, value: Any, place: str) -> Any:
         raise RecipeError(place, f"found {_show(value)}", _wish(wish), like) from None
 
 
-def _put(table: Table, path: list[str], value: Any, word: str) -> None:
+def _put(table: Table, path: list[str], value: object, word: str) -> None:
     key, bracket, index = path[0].partition("[")
     if wrong := _counted_from_1(table, path):
         raise RecipeError(f"`{word}`", f"found {wrong[0]}", *wrong[1:])
@@ -307,7 +307,7 @@ def _put(table: Table, path: list[str], value: Any, word: str) -> None:
             wanted = f"{key}[1] to {key}[{len(entries)}]" if entries else f"`{key}` without a number: it is no list"
             raise RecipeError(f"`{word}`", f"found {path[0]}", wanted)
         if len(path) == 1:
-            entries[int(number) - 1] = value
+            entries[int(number) - 1] = value  # type: ignore[call-overload]
         else:
             _put(entries[int(number) - 1], path[1:], value, word)
     elif len(path) == 1:
@@ -339,9 +339,10 @@ def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | Non
     return "".join(match.groups()[:4]), wanted, f"did you mean `{right}`?"
 
 
-def literal(value: Any) -> str:
+def literal(value: object) -> str:
     """A value of Python as a word of the command line has it, which is TOML; None takes a setting back."""
-    value = plain(value.tolist() if callable(getattr(value, "tolist", None)) else value)  # of NumPy
+    tolist = getattr(value, "tolist", None)  # of NumPy
+    value = plain(tolist() if callable(tolist) else value)
     if value is None:
         return "none"
     if isinstance(value, Mapping):
@@ -383,7 +384,7 @@ def _show(value: object) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def _choices(wish: Any, *, inside: bool = False) -> tuple[Any, ...]:
+def _choices(wish: object, *, inside: bool = False) -> tuple[Any, ...]:
     """The values of a Literal, which may be one of several wishes; `inside`: of what a list may hold as well."""
     if get_origin(wish) is Literal:
         return get_args(wish)
@@ -391,7 +392,7 @@ def _choices(wish: Any, *, inside: bool = False) -> tuple[Any, ...]:
     return tuple(value for alternative in among for value in _choices(alternative, inside=inside))
 
 
-def _wish(wish: Any) -> str:
+def _wish(wish: object) -> str:
     """What a setting takes, as people say it."""
     origin, inner = get_origin(wish), [argument for argument in get_args(wish) if argument is not types.NoneType]
     if origin is Annotated:
@@ -412,7 +413,9 @@ def _wish(wish: Any) -> str:
         return f"a table of {_many(inner[1])}"
     if dataclasses.is_dataclass(wish):
         return f"a table of {', '.join(_names(wish))}"  # type: ignore[arg-type]
-    return "a table" if wish is dict else WORDS.get(wish, getattr(wish, "__name__", str(wish)))
+    if wish is dict:
+        return "a table"
+    return WORDS[wish] if isinstance(wish, type) and wish in WORDS else getattr(wish, "__name__", str(wish))
 
 
 def _list_of(inner: Sequence[Any]) -> str:
@@ -424,7 +427,7 @@ def _list_of(inner: Sequence[Any]) -> str:
     return f"a list of {' and '.join(_wish(part) for part in inner)}"
 
 
-def _many(wish: Any) -> str:
+def _many(wish: object) -> str:
     """Of a list or table: what it holds."""
     if wish in (int, float, str):
         return _wish(wish).removeprefix("a ") + "s"
@@ -447,7 +450,7 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
     return error.remedy
 
 
-def _paths(cls: Any, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:
+def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:
     """The settings of a class and of its tables, by their paths, each with its names in other codes; of a menu those of
     the choice that the table names."""
     hints = get_type_hints(cls, include_extras=True)
@@ -459,7 +462,7 @@ def _paths(cls: Any, table: object, before: str = "") -> Iterator[tuple[str, set
             yield from _paths(kind, below, f"{before}{name}.")
 
 
-def _tables(wish: Any, value: object) -> Iterator[Any]:
+def _tables(wish: object, value: object) -> Iterator[Any]:
     """The classes of the tables that may stand for a setting."""
     if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
         choices = get_args(wish)[1]

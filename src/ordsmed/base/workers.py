@@ -22,6 +22,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.popen_spawn_posix import Popen
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
@@ -90,7 +92,7 @@ class WorkerProcess(SpawnProcess):
     """One that does not run the caller's script again, as spawned ones do: it may be a user's, who calls us from it."""
 
     @staticmethod
-    def _Popen(process_obj: Any) -> Any:
+    def _Popen(process_obj: BaseProcess) -> Popen:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
@@ -152,7 +154,7 @@ def _begin() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _leave_with(parent: Any) -> None:
+def _leave_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
 

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
@@ -21,7 +20,7 @@ def print_lines(lines: Iterable[str]) -> None:
         print("\n".join(fitted(line, wide)))
 
 
-def print_or_json(facts: Any, lines: Iterable[str], args: argparse.Namespace) -> None:
+def print_or_json(facts: object, lines: Iterable[str], args: argparse.Namespace) -> None:
     """Lines for a person, or with --json the facts in one line."""
     if args.json:
         print(json.dumps(facts))

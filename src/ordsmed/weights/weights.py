@@ -132,7 +132,7 @@ def _unpickled(path: Path) -> Tensors:
         table = file.value if isinstance(file.value, dict) else {"": file.value}
         if unreadable := [(name, value) for name, value in table.items() if not isinstance(value, Strided)]:
             raise DataError(path, f"cannot be read: {_odd(*unreadable[0])}")
-        return {f"{name}": file.tensor(piece) for name, piece in table.items()}
+        return {f"{name}": file.tensor(piece) for name, piece in table.items() if isinstance(piece, Strided)}
     except DataError as error:
         remedy = "take a copy saved as safetensors, or have it saved so where it was made"
         raise DataError(error.place, error.found, "plain tensors", remedy) from None

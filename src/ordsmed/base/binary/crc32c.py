@@ -86,7 +86,7 @@ def crc32c_of_words(words: NDArray[np.uint64]) -> Sums:
     )
 
 
-def masked(sums: Any) -> Any:
+def masked(sums: int | Sums) -> Sums:
     """As TensorFlow writes them."""
     sums = np.asarray(sums, np.uint32)
     with np.errstate(over="ignore"):

@@ -55,7 +55,7 @@ class Stub:
 
     def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
-        self.state: Any = None
+        self.state: object = None
 
     def table(self) -> dict[str, Any]:
         """Its attributes, as far as it has some."""
@@ -134,7 +134,7 @@ class Pickled:
                 part = key if isinstance(key, str) else f"{key}" if isinstance(key, int) else "?"
                 self._gather(inner, f"{name}.{part}" if name else part, depth + 1, tensors, left)
 
-    def _zipped(self, file: IO[bytes]) -> Any:
+    def _zipped(self, file: IO[bytes]) -> object:
         with zipfile.ZipFile(file) as parts:
             listed = parts.infolist()
         names = [part for part in listed if part.filename.endswith("data.pkl")]
@@ -172,7 +172,7 @@ class Pickled:
             raise Broken(f"it is cut off: {part.filename} reaches over its end")
         return start, part.file_size, part.CRC
 
-    def _legacy(self) -> Any:
+    def _legacy(self) -> object:
         if self.bytes[:2] == ZIP[:2]:
             raise Broken("it is cut off: a zip file without its end")
         if LEGACY not in self.bytes[:32]:
@@ -227,7 +227,7 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, float) or (isinstance(value, str) and len(value) <= LONGEST_NAME)
 
 
-def write(path: Path, value: Any) -> None:
+def write(path: Path, value: object) -> None:
     """Write what torch.load reads; nothing else is read by the codes that such files are for."""
     torch.save(value, path)
 
@@ -269,7 +269,7 @@ class Inert(pickle._Unpickler):
             raise Broken(f"a class with a name of {len(module) + len(name):,} letters")
         return Stub(f"{module}.{name}")
 
-    def persistent_load(self, pid: Any) -> Storage:
+    def persistent_load(self, pid: object) -> Storage:
         """A run of numbers that the pickle speaks of."""
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage" or not isinstance(pid[1], Stub):
             raise Broken("it speaks of something outside itself")
@@ -280,7 +280,7 @@ class Inert(pickle._Unpickler):
         self.used[storage.key] = storage
         return storage
 
-    def make(self, of: Any, arguments: Any) -> None:
+    def make(self, of: object, arguments: object) -> None:
         """What comes of a class and arguments: a tensor's place, a table, a tuple; a stub in all other cases."""
         name = of.name if isinstance(of, Stub) else "?"
         if not isinstance(arguments, tuple):
@@ -377,13 +377,14 @@ for _code, _usual in pickle._Unpickler.dispatch.items():
         Inert.dispatch[_code] = getattr(Inert, _usual.__name__)
 
 
-def _strided(storage: Any, offset: Any, shape: Any, strides: Any) -> Strided:
-    """A tensor's place, if that is what is told."""
-    if not isinstance(storage, Storage) or not all(isinstance(part, tuple | list) for part in (shape, strides)):
+def _strided(storage: object, offset: object, shape: object, strides: object) -> Strided:
+    """A tensor's place, if that is what they say."""
+    if not (isinstance(storage, Storage) and isinstance(shape, tuple | list) and isinstance(strides, tuple | list)):
         raise Broken("a tensor without numbers")
     if len(shape) != len(strides) or len(shape) > MOST_SIZES:
         raise Broken(f"a tensor of {len(shape):,} dimensions")
-    if not all(isinstance(n, int) and 0 <= n <= LARGEST for n in (offset, *shape, *strides)):
+    numbers = (offset, *shape, *strides)
+    if not isinstance(offset, int) or not all(isinstance(n, int) and 0 <= n <= LARGEST for n in numbers):
         raise Broken("a tensor whose sizes are none")
     return Strided(storage, offset, tuple(shape), tuple(strides))
 
@@ -392,7 +393,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
     return {_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
 
 
-def _key(key: Any) -> Any:
+def _key(key: object) -> object:
     """A key of a table that is cheap to compare: a name or a number; any other one is never asked for."""
     small = abs(key) <= LARGEST if isinstance(key, int) else isinstance(key, str | float | bytes | Stub | None)
     return key if small else Stub("key")

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base.arguments import FILES, Parser, UsageError, whole
 from ordsmed.base.ending import GOES_ON
@@ -91,7 +90,7 @@ def _probes(args: argparse.Namespace) -> None:
     from ordsmed.measure.evaluation.results import finite, table
 
     common = {"way": args.way, "iterations": args.iterations, "batch": args.batch}
-    step: Any = args.step
+    step: int | str | None = args.step
     out = args.out
     if args.probe:
         models, probes = (args.run, *args.files), named(args.probe, **common)

@@ -9,10 +9,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from ordsmed.base.arguments import Parser, UsageError, number, whole
 from ordsmed.cli import flags
+
+if TYPE_CHECKING:
+    from ordsmed.use.generation.network import WritingNetwork
+    from ordsmed.use.generation.options import SamplingOptions
+    from ordsmed.use.generation.prompts import Prompt
 
 PLACE = ("use", 1)
 WAY = ("tokens", "temperature", "best", "share", "seed", "penalty", "samples", "together", "order", "start")
@@ -77,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.use.generation.prompts import before, given, of_file, same_on_all_ranks
     from ordsmed.weights.trained import opened
 
-    prompts: Any = of_file(args.file) if args.file else given(args.text)
+    prompts: Iterable[Prompt] = of_file(args.file) if args.file else given(args.text)
     with together(opened(args.run, **flags.opened_as(args))) as network:
         if first_alone(network.ranks, lambda: asks):
             _session(network, how, args.until)
@@ -89,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
         _write(args, network, same_on_all_ranks(network.ranks, prompts), how)
 
 
-def _options(args: argparse.Namespace) -> Any:
+def _options(args: argparse.Namespace) -> SamplingOptions:
     from ordsmed.use.generation.options import SamplingOptions
 
     if args.greedy and args.temperature not in (0.0, 1.0):
@@ -100,7 +106,7 @@ def _options(args: argparse.Namespace) -> Any:
     return SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
 
 
-def _session(network: Any, how: Any, until: str) -> None:
+def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
     """The first process asks; others write with it."""
     import contextlib
     import functools
@@ -117,7 +123,7 @@ def _session(network: Any, how: Any, until: str) -> None:
     leading.end(network)
 
 
-def _write(args: argparse.Namespace, network: Any, prompts: Any, how: Any) -> None:
+def _write(args: argparse.Namespace, network: WritingNetwork, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
     """Texts of all prompts; one by itself as it is made."""
     import itertools
 

@@ -62,9 +62,9 @@ class Margin:
     def times(self, factor: float) -> Margin:
         return Margin(self.least * factor, self.likely * factor, self.most * factor)
 
-    def by(self, factor: Margin) -> Margin:
+    def by(self, factors: Margin) -> Margin:
         """Both uncertain."""
-        return Margin(self.least * factor.least, self.likely * factor.likely, self.most * factor.most)
+        return Margin(self.least * factors.least, self.likely * factors.likely, self.most * factors.most)
 
     def under(self, work: float) -> Margin:
         """How long so much work takes at these speeds."""
@@ -148,13 +148,13 @@ class Estimate:
         room = f"{size(self.held)} a device" + ("" if self.speed.memory else ", and activations")
         if self.speed.memory:
             room += f"; measured with activations {size(self.speed.memory)}"
-        burns = "not known" if energy is None else f"{_spread(energy)} kWh" + (
+        burns = "not known" if energy is None else f"{_range(energy)} kWh" + (
             ", measured" if self.speed.energy else ", of its GPUs alone, at 50 to 100% of their watts")  # fmt: skip
         return [
             f"{self.name} on {self.where}, {self.precision}",
             f"  work: {trials}{many(self.steps, 'step')}, {self.tokens:,.0f} tokens, {operations(self.flops)} in all",
             f"  time: {duration(self.seconds.likely)}; {duration(self.seconds.least)} to {duration(self.seconds.most)}",
-            f"  device hours: {_spread(self.device_hours)}",
+            f"  device hours: {_range(self.device_hours)}",
             f"  energy: {burns}",
             f"  memory: {room if self.held else 'not known'}",
             f"  speed: {operations(self.speed.flops.likely)}/s, {self.speed.basis}",
@@ -163,7 +163,7 @@ class Estimate:
         ]
 
 
-def _spread(of: Margin) -> str:
+def _range(of: Margin) -> str:
     return f"{of.likely:.3g} ({of.least:.3g} to {of.most:.3g})"
 
 
@@ -185,18 +185,18 @@ def estimate(
     if isinstance(recipe, Finetuning) and recipe.several:
         trials = len(grid.plan(recipe, folder_of(recipe, name), name))
     plan, place = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
-    steps, work, extra, tokens = _work(plan, name)
+    steps, work, checking, tokens = _work(plan, name)
     start = time.monotonic() - began if place.here else START
     speed = _timed(plan) if measure else _known(plan, place, work / tokens, file)
-    single = speed.flops.under(work + extra).plus(start)
+    trial = speed.flops.under(work + checking).plus(start)
     at_a_time = max(1, place.world * (1 if trials > 1 else 0) or 1)
-    seconds = single.times(ceil(trials / at_a_time))
-    device_hours = single.times(trials * (1 if trials > 1 else place.world) / 3600)
+    seconds = trial.times(ceil(trials / at_a_time))
+    device_hours = trial.times(trials * (1 if trials > 1 else place.world) / 3600)
     lacks = [note for note in plan.notes if "does not stand" in note or "not there" in note]
     return Estimate(
         name=name, where=_where(place, site), nodes=nodes, devices=place.world, precision=place.precision,
-        trials=trials, steps=steps, tokens=tokens, flops=(work + extra) * trials, speed=speed, seconds=seconds,
-        device_hours=device_hours, kilowatt_hours=_energy(speed, place, (work + extra) * trials, device_hours),
+        trials=trials, steps=steps, tokens=tokens, flops=(work + checking) * trials, speed=speed, seconds=seconds,
+        device_hours=device_hours, kilowatt_hours=_energy(speed, place, (work + checking) * trials, device_hours),
         held=plan.held(), notes=tuple(f"not counted: {note}" for note in lacks),
     )  # fmt: skip
 
@@ -224,8 +224,8 @@ def _there(
         return plan, Devices(device, kind, world, nodes, precision, site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
-    with run.at_home(name) as place_name:
-        plan = PLANS[verb].read(place_name, overrides, devices=1 if alone else a_node or 0)
+    with run.at_home(name) as folder:
+        plan = PLANS[verb].read(folder, overrides, devices=1 if alone else a_node or 0)
         layout = plan.recipe.layout
         with named(name, plan.recipes):
             alone_ranks = prepare(layout.device, layout.threads or None)
@@ -273,17 +273,17 @@ class _EnoughSteps(Exception):
 def _timed(plan: Plan) -> Speed:
     """Some steps of the very training, with its own rows, thrown away after."""
     job = plan.build()
-    seconds, work, before, count, spread = 0.0, 0.0, 0, 0, TIMES
+    seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, TIMES
     for index, phase in enumerate(plan.recipe.phases):
         steps = _steps_of(job, before, phase.steps)
         mean = statistics.fmean(steps)  # no median: a step that waits for others is part of the whole
         if len(steps) > 3:
             low, _, high = statistics.quantiles(steps, n=4)
-            spread = max(spread, (high - low) / mean / 2)
+            uncertainty = max(uncertainty, (high - low) / mean / 2)
         seconds, work = seconds + mean * phase.steps, work + plan.flops(index) * phase.steps
         before, count = before + phase.steps, count + len(steps)
-    reason = f"of {many(count, 'step')} the middle half lies within {spread:.0%} of their mean"
-    return Speed(_around(work / seconds, spread), "by steps of this very training that were timed here", (reason,))
+    reason = f"of {many(count, 'step')} the middle half lies within {uncertainty:.0%} of their mean"
+    return Speed(_around(work / seconds, uncertainty), "by steps of this very training that were timed here", (reason,))
 
 
 def _steps_of(job: Job, start: int, most: int) -> list[float]:
@@ -307,85 +307,66 @@ def _steps_of(job: Job, start: int, most: int) -> list[float]:
     return steps[WARM:] or steps
 
 
-def _around(likely: float, spread: float) -> Margin:
-    return Margin(likely / (1 + spread), likely, likely * (1 + spread))
+def _around(likely: float, uncertainty: float) -> Margin:
+    return Margin(likely / (1 + uncertainty), likely, likely * (1 + uncertainty))
 
 
 def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Speed:
     """By the measurement that is most like it, else by a share of the peak."""
     path = file or measurements.PLACE
     if file or path.is_file():
-        ranked = [(off, row, reasons) for row in measurements.read(path) if (like := _unlike(row, plan, place, a_token))
-                  for off, reasons in [like]]  # fmt: skip
-        if ranked:
-            return _like(*min(ranked, key=lambda candidate: candidate[0]), place, path)
+        alike = [(*like, past) for past in measurements.read(path) if (like := _unlike(past, plan, place, a_token))]
+        if alike:
+            off, reasons, nearest = min(alike, key=lambda entry: entry[0])
+            return _like(off, nearest, reasons, place, path)
         if file:
             wanted = f"a training of ordsmed on {place.device} in {place.precision}"
-            raise RecipeError("--measurements", f"{file} holds none that is like this", wanted,
-                              "`ordsmed bench` there, or leave it out: a share of the peak is taken")  # fmt: skip
+            remedy = "`ordsmed bench` there, or leave it out: a share of the peak is taken"
+            raise RecipeError("--measurements", f"{file} holds none that is like this", wanted, remedy)
     return share_of_peak(place)
 
 
-def _unlike(
-    measurement: Measurement, plan: Plan, place: Devices, a_token: float
-) -> tuple[float, tuple[str, ...]] | None:
+def _unlike(past: Measurement, plan: Plan, place: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
     """By how much it may mislead, and why; None: it tells nothing of this training."""
-    same_device = (
-        measurement.device == place.device or (gpus.named(measurement.device) or measurement.device) == place.device
-    )
-    if measurement.software != "ordsmed" or measurement.measure not in ("training", "finetune"):
+    same_device = past.device == place.device or (gpus.named(past.device) or past.device) == place.device
+    if past.software != "ordsmed" or past.measure not in ("training", "finetune"):
         return None
-    if not same_device or measurement.kind != place.kind or measurement.precision != place.precision:
+    if not same_device or past.kind != place.kind or past.precision != place.precision:
         return None
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
-    rows = recipe.phases[0].batch / place.world
+    rows, threads = recipe.phases[0].batch / place.world, past.threads * past.processes
     optimizer = kind_of(recipe.optimizer) if recipe.optimizer else ""
     parts = [
-        ("another network", 0.2 * (measurement.family != kind_of(plan.network))),
-        ("something else is learned", 0.1 * (measurement.task != learned)),
-        ("another optimizer", 0.05 * (measurement.optimizer != optimizer)),
-        (
-            "other work a token",
-            0.15 * _doublings(a_token, measurement.flops_per_second / measurement.tokens_per_second),
-        ),
-        ("other lengths", 0.1 * _doublings(plan.row_length(0), measurement.length)),
-        ("other rows a device", 0.05 * _doublings(rows, measurement.batch / measurement.processes)),
-        (
-            "recomputing or compiling",
-            0.2 * ((measurement.recompute, measurement.compile) != (layout.recompute, layout.compile)),
-        ),
-        (
-            "other threads",
-            0.2 * (place.kind == "cpu" and place.here and measurement.threads * measurement.processes != place.threads),
-        ),
+        ("another network", 0.2 * (past.family != kind_of(plan.network))),
+        ("something else is learned", 0.1 * (past.task != learned)),
+        ("another optimizer", 0.05 * (past.optimizer != optimizer)),
+        ("other work a token", 0.15 * _doublings(a_token, past.flops_per_second / past.tokens_per_second)),
+        ("other lengths", 0.1 * _doublings(plan.row_length(0), past.length)),
+        ("other rows a device", 0.05 * _doublings(rows, past.batch / past.processes)),
+        ("recomputing or compiling", 0.2 * ((past.recompute, past.compile) != (layout.recompute, layout.compile))),
+        ("other threads", 0.2 * (place.kind == "cpu" and place.here and threads != place.threads)),
     ]
-    off = (
-        MEASURED
-        + (measurement.step_seconds_most - measurement.step_seconds_least) / measurement.step_seconds / 2
-        + sum(n for _, n in parts)
-    )
-    return (
-        (off, tuple(f"{reason}: {number:.0%} less sure" for reason, number in parts if number >= 0.01))
-        if off < NEAR
-        else None
-    )
+    jitter = (past.step_seconds_most - past.step_seconds_least) / past.step_seconds / 2
+    off = MEASURED + jitter + sum(number for _, number in parts)
+    reasons = tuple(f"{reason}: {number:.0%} less sure" for reason, number in parts if number >= 0.01)
+    return (off, reasons) if off < NEAR else None
 
 
-def _doublings(first: float, second: float) -> float:
-    return abs(log2(first / second)) if first > 0 and second > 0 else 1.0
+def _doublings(a: float, b: float) -> float:
+    return abs(log2(a / b)) if a > 0 and b > 0 else 1.0
 
 
-def _like(off: float, measurement: Measurement, notes: tuple[str, ...], place: Devices, path: Path) -> Speed:
-    """The speed of a measurement, on as many devices as are meant."""
-    times = place.world / measurement.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
-    left, more = _summing(place, measurement.processes)
-    alike = f"{measurement.bench} ({measurement.family}, {measurement.task}, {measurement.date[:10]}) in {path}"
-    reasons = (f"the measurement itself: {off:.0%} in all", *notes, *more)
-    speed = _around(measurement.flops_per_second * times, off).by(left)
-    energy = (measurement.energy or 0.0) / (measurement.flops_per_second * measurement.step_seconds)
-    same = not notes and measurement.processes == place.world
-    return Speed(speed, f"measured: {alike}", reasons, energy, measurement.memory if same else 0)
+def _like(off: float, past: Measurement, unlike: tuple[str, ...], place: Devices, path: Path) -> Speed:
+    """The speed of a past measurement, on as many devices as are meant."""
+    times = place.world / past.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
+    left, more = _summing(place, past.processes)
+    alike = f"{past.bench} ({past.family}, {past.task}, {past.date[:10]}) in {path}"
+    reasons = (f"the measurement itself: {off:.0%} in all", *unlike, *more)
+    speed = _around(past.flops_per_second * times, off).by(left)
+    energy = (past.energy or 0.0) / (past.flops_per_second * past.step_seconds)
+    same = not unlike and past.processes == place.world
+    return Speed(speed, f"measured: {alike}", reasons, energy, past.memory if same else 0)
 
 
 def share_of_peak(place: Devices) -> Speed:

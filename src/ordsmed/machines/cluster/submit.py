@@ -113,16 +113,18 @@ def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> 
     return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
 
 
-def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, wish: Wish) -> slurm.BatchJob:
+def _job(
+    name: str, overrides: Sequence[str], recipe: Training | Corpus, place: Destination, wish: Wish
+) -> slurm.BatchJob:
     verb: str = recipe.verb
     part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
-    words = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
+    arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
     limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
     cores = part.cores_per_gpu or ((part.cores or 0) // (part.gpus or tasks) if gpus else 0)
     return slurm.BatchJob(
-        words=(verb, *words, *site), place=place, title=title, folder=Path.cwd(),
+        words=(verb, *arguments, *site), place=place, title=title, folder=Path.cwd(),
         log=(JOBS / f"{title}-{'%A-%a' if wish.parts else '%j'}.log").absolute(), hours=limit, nodes=wish.nodes,
         gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
         parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
@@ -131,11 +133,11 @@ def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, w
     )  # fmt: skip
 
 
-def gpus_of(place: Destination, wanted: int | None) -> int:
+def gpus_of(place: Destination, requested: int | None) -> int:
     """Of each node: as many as are asked for, else all."""
     part = place.partition
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     if part.gpu != "none" and part.gpus is None:
         raise RecipeError("--gpus", f"missing; how many a node of {place.name} has is unknown", "a number")
     return part.gpus or 0
@@ -155,14 +157,14 @@ def _hours(text: str) -> float:
 
 def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, site: str, processes: int) -> Plan:
     """The plan on all processes; what does not divide or fit, or what its GPUs have no units for, is refused."""
-    with run.at_home(name) as place_name:
-        plan = PLANS[verb].read(place_name, overrides, site=absolute(site), devices=processes)
+    with run.at_home(name) as folder:
+        plan = PLANS[verb].read(folder, overrides, site=absolute(site), devices=processes)
     part, gpu, precision = place.partition, place.partition.model, plan.recipe.layout.precision
     if gpu and precision not in (*gpu.able, "auto"):
         problem = f"found {precision}, which {part.gpu} has no units for"
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
-    if gpu and (byte_count := plan.held()) > SHARE * gpu.memory * 2**30:
-        problem = f"takes {size(byte_count)} a GPU before activations"
+    if gpu and (needed := plan.held()) > SHARE * gpu.memory * 2**30:
+        problem = f"takes {size(needed)} a GPU before activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
     return plan
@@ -187,8 +189,8 @@ def _note(written: Written, numbers: Sequence[str]) -> None:
     if not numbers:
         return
     job, when = written.job, time.strftime("%Y-%m-%d %H:%M:%S")
-    facts = {"title": job.title, "site": job.place.name, "script": str(written.path), "log": str(job.log), "at": when}
-    lines = [{"job": number, **facts, "words": list(job.words)} for number in numbers]
+    entry = {"title": job.title, "site": job.place.name, "script": str(written.path), "log": str(job.log), "at": when}
+    lines = [{"job": number, **entry, "words": list(job.words)} for number in numbers]
     with files.survive_disk(JOBS / LIST):
         JOBS.mkdir(parents=True, exist_ok=True)
         with (JOBS / LIST).open("a", encoding="utf-8") as file:

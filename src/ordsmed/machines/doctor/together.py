@@ -63,7 +63,7 @@ def facts(host: Host) -> dict[str, str]:
     return {key: value for key, value in {**named, **settings}.items() if value}
 
 
-def gather(ranks: Ranks, key: str, value: Any, patience: float) -> list[Any]:
+def gather(ranks: Ranks, key: str, value: object, patience: float) -> list[Any]:
     """What all ranks say, in their order; anything JSON holds."""
     store, limit = ranks.store, timedelta(seconds=patience)
     store.set(f"{key}/{ranks.rank}", json.dumps(value))
