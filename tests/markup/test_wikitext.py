@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordsmed.text.markup.wikitext import _RULES, decoded, is_disambiguation, is_redirect, prose
+from ordsmed.text.markup.templates import _RULES
+from ordsmed.text.markup.wikitext import decoded, is_disambiguation, is_redirect, prose
 
 
 @pytest.mark.parametrize(

@@ -38,20 +38,20 @@ def facts(
         if source.purpose != "against":
             whole.add(of_source)
     names = ("documents", "changed", "dropped", "characters_before", "characters_after")
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"name": name, **dict(zip(names, counts, strict=True)), "reasons": _reasons(whole, name)}
         for name, counts in zip(work.names(), whole.steps, strict=False)
     ]
-    cleaned = {step["name"]: step["dropped"] for step in steps if step["dropped"]}
-    written = {name: {"parts": writer.parts, "checksums": writer.checksums} for name, writer in writers.items()}
-    return {
-        **{name: {**asdict(writer.count), **written[name]} for name, writer in writers.items()},
-        "read": whole.read, "sources": entries, "left_out": dict(most(whole.left_out)), "steps": steps,
-        "dropped": {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})},
-        "duplicates": {"exact": matched.exact, "near": matched.near, "groups": matched.groups},
-        "held_out": whole.held_out or None, "replaced": whole.replaced, "cut": whole.cut,
-        "encodings": dict(whole.encodings),
-    }  # fmt: skip
+    cleaned: dict[str, Any] = {step["name"]: step["dropped"] for step in steps if step["dropped"]}
+    written: dict[str, Any] = {
+        name: {**asdict(writer.count), "parts": writer.parts, "checksums": writer.checksums}
+        for name, writer in writers.items()
+    }
+    duplicates = {"exact": matched.exact, "near": matched.near, "groups": matched.groups}
+    dropped = {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})}
+    written |= {"read": whole.read, "sources": entries, "left_out": dict(most(whole.left_out)), "steps": steps}
+    written |= {"dropped": dropped, "duplicates": duplicates, "held_out": whole.held_out or None}
+    return written | {"replaced": whole.replaced, "cut": whole.cut, "encodings": dict(whole.encodings)}
 
 
 def most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -140,12 +140,10 @@ COUNTED = ("documents", "sentences", "words", "characters", "bytes")
 
 def _source(source: CorpusSource, facts: Facts) -> dict[str, Any]:
     settings = source.settings
-    return {
-        "kind": kind_of(settings), "purpose": source.purpose, "licence": getattr(settings, "LICENCE", "") or None,
-        "bytes": settings.size(),
-        "published": getattr(settings, "WORDS", 0), "read": facts.read, "documents": facts.documents,
-        "left_out": dict(most(facts.left_out)),
-    }  # fmt: skip
+    licence, published = getattr(settings, "LICENCE", "") or None, getattr(settings, "WORDS", 0)
+    about = {"kind": kind_of(settings), "purpose": source.purpose, "licence": licence, "bytes": settings.size()}
+    counts = {"published": published, "read": facts.read, "documents": facts.documents}
+    return {**about, **counts, "left_out": dict(most(facts.left_out))}
 
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:

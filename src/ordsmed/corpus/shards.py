@@ -211,11 +211,10 @@ def _changed(path: Path) -> RunError:
 
 
 def _manifest(sources: list[Path], sizes: list[Sizes], shards: list[Shard]) -> dict[str, Any]:
-    read = [
-        {"folder": str(source), "fingerprint": Run(source).status["fingerprint"],
-         "documents": len(of_one), "sentences": int(of_one.sum())}
-        for source, of_one in zip(sources, sizes, strict=True)
-    ]  # fmt: skip
+    read = []
+    for source, of_source in zip(sources, sizes, strict=True):
+        counts = {"documents": len(of_source), "sentences": int(of_source.sum())}
+        read.append({"folder": str(source), "fingerprint": Run(source).status["fingerprint"], **counts})
     return {"sources": read, "shards": {s.name: {k: v for k, v in asdict(s).items() if k != "name"} for s in shards}}
 
 

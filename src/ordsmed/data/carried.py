@@ -142,14 +142,14 @@ class CarriedRows:
         self.sources, self.special, self.length, self.count = sources, special, length, batch
         self.source_of = _shared(weights, batch)  # of each stream
         streams = np.bincount(self.source_of, minlength=len(sources))
-        self.ways = [
-            [StreamOrder(source, special, backward=backward, kept=2 * int(streams[k]),
-                    key=(*key, k, "backward" if backward and not together else "")) for backward in (False, True)]
-            for k, source in enumerate(sources)
-        ]  # fmt: skip
-        self.within = (
-            np.arange(batch) - (np.cumsum(streams) - streams)[self.source_of]
-        )  # a stream's number in its source
+
+        def order(k: int, backward: bool) -> StreamOrder:
+            parts = (*key, k, "backward" if backward and not together else "")
+            return StreamOrder(sources[k], special, backward=backward, kept=2 * int(streams[k]), key=parts)
+
+        self.ways = [[order(k, backward) for backward in (False, True)] for k in range(len(sources))]
+        before = np.cumsum(streams) - streams  # streams of the sources before
+        self.within = np.arange(batch) - before[self.source_of]  # a stream's number in its source
         words = np.asarray([ways[0].words for ways in self.ways])
         if not words.all():
             raise DataError(f"source {int(words.argmin()) + 1}", "has no words", "", "add text")
@@ -178,8 +178,9 @@ class CarriedRows:
         steps = windows[:, None] * self.length + np.tile(np.arange(self.length), 2)
         tokens, characters, words = self._spelled(read, sources)
         targets = np.where(following < self.special.vocabulary, following, self.special.unknown)
-        return batch_of(numbers=numbers, tokens=tokens, positions=steps, targets=targets, weights=weights,
-                        streams=streams, characters=characters, words=words)  # fmt: skip
+        predicted: dict[str, np.ndarray] = {"targets": targets, "weights": weights}
+        carried: dict[str, np.ndarray] = {"streams": streams, "characters": characters, "words": words}
+        return batch_of(numbers=numbers, tokens=tokens, positions=steps, **predicted, **carried)
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold, in the forward direction and then the backward."""

@@ -43,8 +43,8 @@ class GivenRows(PairRows):
                 remedy = "encode TFRecords with `records = ...`, or leave `examples` out"
                 raise RecipeError("objective.examples", f"{store.prefix} was encoded from text", "records", remedy)
             if style in LABELLED and store.given[0, 1] == NO_LABEL:
-                raise RecipeError("objective.examples", f"{store.prefix} holds ELECTRA's examples, without labels",
-                                  "BERT's", "learn rtd from them, or leave `examples` out")  # fmt: skip
+                wrong = f"{store.prefix} holds ELECTRA's examples, without labels"
+                raise RecipeError("objective.examples", wrong, "BERT's", "learn rtd from them, or leave `examples` out")
             if store.row_length > length:
                 wrong = f"found {length}, but the rows of {store.prefix} have {store.row_length} tokens"
                 raise RecipeError("phase.length", wrong, f"{store.row_length} or more")

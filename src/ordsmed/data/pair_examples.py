@@ -76,9 +76,8 @@ class PairExamples:
     def __init__(
         self, source: TokenSource, style: Style, length: int, short: float, single: float, *key: object
     ) -> None:
-        self.source, self.style, self.length, self.short, self.single, self.key = (
-            source, style, length, short, single, key,
-        )  # fmt: skip
+        self.source, self.style, self.length = source, style, length
+        self.short, self.single, self.key = short, single, key
         self.sentences = len(source.starts) - 1
         self.blocks = max(1, -(-self.sentences // BLOCK))
         self.groups = max(1, self.blocks // GROUP)

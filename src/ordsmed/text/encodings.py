@@ -132,13 +132,11 @@ def guess(sample: bytes, whole: bool) -> str | None:
     latin = length < 1.8 * len(runs)  # letters of other alphabets stand beside one another
     if not latin and length < FEWEST:
         return None
-    fits = []
-    for name, of in {**({name: [(alphabet, 1.0) for alphabet in _LATIN[name]] for name in _LATIN} if latin
-                        else {name: [fit] for name, fit in _OTHER.items()}), **_WIDE}.items():  # fmt: skip
+    fits, elsewhere = [], {name: [fit] for name, fit in _OTHER.items()}
+    alphabets = {name: [(alphabet, 1.0) for alphabet in table] for name, table in _LATIN.items()}
+    for name, of in ((alphabets if latin else elsewhere) | _WIDE).items():
         if (read := _read(sample, name)) is not None:
-            counts = Counter(
-                character for character in read.lower() if character > "\x7f" and character not in _NEUTRAL
-            )
+            counts = Counter(c for c in read.lower() if c > "\x7f" and c not in _NEUTRAL)
             fits.append((max(_share(counts, *fit) for fit in of) * _cased(read), name, read))
     fits.sort(key=lambda fit: -fit[0])
     if not fits or fits[0][0] < LEAST:

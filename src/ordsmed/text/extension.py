@@ -221,6 +221,6 @@ def _with(old: Tokenizer, characters: list[str], added: Iterable[tuple[Candidate
     before, now = (tokenizer.pipeline.get_vocab(with_added_tokens=True) for tokenizer in (old, larger))
     moved = [piece for piece, number in before.items() if now.get(piece) != number]
     if moved or larger.vocabulary != old.vocabulary + len(names):
-        raise DataError("tokenizer", f"its numbers do not stand: {moved[:3] or names[:3]}", "pieces numbered once each",
-                        "mend tokenizer.json")  # fmt: skip
+        problem = f"its numbers do not stay: {moved[:3] or names[:3]}"
+        raise DataError("tokenizer", problem, "pieces numbered once each", "mend tokenizer.json")
     return larger

@@ -99,10 +99,9 @@ def parsed(data: bytes, place: object) -> SentencePieceModel:
     kind = TYPES.get(int(trainer.get(3, 1)), str(trainer.get(3)))
     names, scores, kinds = zip(*pieces, strict=True)
     _check(place, kind, names, kinds, bool(trainer.get(24)), bool(normalizer.get(5, 1)))
-    return SentencePieceModel(
-        names, scores, kinds, kind, bool(trainer.get(35)), bytes(normalizer.get(2, b"")),
-        prefix=bool(normalizer.get(3, 1)), squeeze=bool(normalizer.get(4, 1)),
-    )  # fmt: skip
+    byte_fallback, charsmap = bool(trainer.get(35)), bytes(normalizer.get(2, b""))
+    prefix, squeeze = bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1))
+    return SentencePieceModel(names, scores, kinds, kind, byte_fallback, charsmap, prefix, squeeze)
 
 
 def _fields(data: memoryview) -> tuple[list[tuple[str, float, int]], dict[int, Any], dict[int, Any]]:

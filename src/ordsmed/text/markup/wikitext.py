@@ -10,18 +10,12 @@ closed take no more than their line with them. What a dropped formula, note or t
 from __future__ import annotations
 
 import html
-import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 
-Arguments = dict[str, str]
-Rule = Callable[[Arguments], str]
-
-DEEPEST = 40  # templates inside of templates; what lies deeper is dropped
-GONE = "\x01"  # stands where something was dropped; XML cannot hold it
-BREAK = "\n\n" + GONE
+from ordsmed.text.markup.templates import BREAK, GONE, line_end, names_of, without_templates
 
 
 def prose(wikitext: str, unshown: Collection[str] = ()) -> str:
@@ -29,7 +23,7 @@ def prose(wikitext: str, unshown: Collection[str] = ()) -> str:
     text = wikitext.replace(GONE, "").replace("\r", "")
     text = _without_tags(_POWER.sub(r"\g<0>^", text))
     text = _CONVERTED.sub(_converted, text) if "-{" in text else text
-    text = _without_templates("\n" + "".join(filter(None, _SIMPLE_LINK.split(text))))
+    text = without_templates("\n" + "".join(filter(None, _SIMPLE_LINK.split(text))))
     text = _without_links(_OUTER_LINK.sub(r"\1", text), UNSHOWN.union(unshown))
     return _tidied("\n".join(_paragraphs(text)))
 
@@ -67,25 +61,21 @@ def _character(entity: re.Match[str]) -> str:
     return html.unescape(entity[0])
 
 
-def _set(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
 # ---- comments and tags
 
 _TAG = re.compile(r"<(?:!--|(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>)")
-_CONTAINERS = _set(  # dropped with what they hold
+_CONTAINERS = names_of(  # dropped with what they hold
     "categorytree ce chem dl gallery graph h1 h2 h3 h4 h5 h6 hiero imagemap includeonly indicator inputbox mapframe"
     " maplink math nowiki ol pre ref references score script source style syntaxhighlight table templatedata timeline"
     " ul"
 )
-_NESTING = _set("dl ol table ul")
-_BLOCKS = _set(  # a paragraph ends there
+_NESTING = names_of("dl ol table ul")
+_BLOCKS = names_of(  # a paragraph ends there
     "blockquote categorytree center dd div dl dt gallery graph h1 h2 h3 h4 h5 h6 hr imagemap inputbox li ol p poem pre"
     " references source syntaxhighlight table td th timeline tr ul"
 )
 _INSTEAD = dict.fromkeys(_BLOCKS, BREAK) | {"br": " ", "section": GONE}
-_INLINE = _set(
+_INLINE = names_of(
     "abbr b bdi bdo big cite code data del dfn em font i ins kbd langconvert mark noinclude nobr nobreak onlyinclude q"
     " rb rp rt rtc ruby s samp small span strike strong sub sup templatestyles time tt u var wbr"
 )
@@ -120,7 +110,7 @@ def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> 
         return instead, tag.end()
     if name in unclosed or not (closing := _closing(name, text, tag.end())):
         unclosed.add(name)
-        return instead, _line_end(text, tag.end())
+        return instead, line_end(text, tag.end())
     content = text[tag.end() : closing.start()]
     if name == "nowiki" or (name in ("syntaxhighlight", "source") and "inline" in tag[3]):
         return content.translate(_LITERALLY), closing.end()
@@ -152,218 +142,10 @@ def _after(mark: str, text: str, at: int) -> int:
     return len(text) if end < 0 else end + len(mark)
 
 
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
-
-
-# ---- templates and tables
-
-_BRACES = re.compile(r"\{\{|\}\}|\n[ \t:*#;]*+(?:\{\||\|\}(?!\}))")
-_NAME = re.compile(r"\{\{\s*+([^|:{}\[\]<>\n\x01]*+)\s*+(?:[|:]|(?=\}))")
-_NAMED = re.compile(r"\s*+([\w-]{1,20}+)\s*+=(?!=)")
-
-
-def _without_templates(text: str) -> str:
-    """No tables; of templates what `_RULES` says that they show."""
-    opened, closed = _paired(text)
-    opened.reverse()
-    return _unfolded(text, 0, len(text), opened, closed)
-
-
-def _paired(text: str) -> tuple[list[int], dict[int, int]]:
-    """Where templates and tables begin, and for those that are closed: where they end."""
-    opened: list[int] = []
-    closed: dict[int, int] = {}
-    waiting: list[tuple[int, bool]] = []  # begin, whether it is a table
-    tables = 0
-    for brace in _BRACES.finditer(text):
-        mark = brace[0]
-        if mark == "{{" or mark[-1] == "|":
-            opened.append(brace.start())
-            waiting.append((brace.start(), mark != "{{"))
-            tables += mark != "{{"
-        elif mark == "}}":
-            if waiting and not waiting[-1][1]:
-                closed[waiting.pop()[0]] = brace.end()
-        elif tables:
-            while not waiting[-1][1]:  # templates that were left open in a cell
-                waiting.pop()
-            closed[waiting.pop()[0]] = brace.end()
-            tables -= 1
-    return opened, closed
-
-
-def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int, int], depth: int = 0) -> str:
-    """text[at:stop] with its templates and tables replaced; `opened` holds their begins, the next one last."""
-    kept: list[str] = []
-    while opened and opened[-1] < stop:
-        begin = opened.pop()
-        if begin < at:  # inside of what was dropped
-            continue
-        kept.append(text[at:begin])
-        at = closed.get(begin, 0) or min(stop, _line_end(text, begin + 1))
-        name = _NAME.match(text, begin, at)
-        rule = _rule(name[1]) if name and begin in closed and depth < DEEPEST else None
-        if name and rule:
-            kept.append(rule(_arguments(_unfolded(text, name.end(), at - 2, opened, closed, depth + 1))))
-        else:
-            kept.append(GONE if text[begin] == "{" else BREAK)
-    kept.append(text[at:stop])
-    return "".join(kept)
-
-
-def _arguments(body: str) -> Arguments:
-    """By name, or by number ("1", "2", ...) where they have none."""
-    arguments: Arguments = {}
-    number = 0
-    for argument in body.split("|"):
-        if named := _NAMED.match(argument):
-            arguments[named[1]] = argument[named.end() :].strip()
-        else:
-            number += 1
-            arguments[str(number)] = argument.strip()
-    return arguments
-
-
-def _numbered(arguments: Arguments) -> list[str]:
-    numbers = itertools.takewhile(arguments.__contains__, map(str, itertools.count(1)))
-    return [arguments[number] for number in numbers if arguments[number]]
-
-
-def _rule(name: str) -> Rule | None:
-    """What a template of this name shows; None: nothing."""
-    name = name.strip().replace("_", " ").lower()
-    return _RULES.get(name) or (_first if name.startswith("lang-") else None)
-
-
-def _first(arguments: Arguments) -> str:
-    return arguments.get("1") or arguments.get("text") or GONE
-
-
-def _second(arguments: Arguments) -> str:
-    return arguments.get("2") or arguments.get("text") or GONE
-
-
-def _last(arguments: Arguments) -> str:
-    return (_numbered(arguments) or [GONE])[-1]
-
-
-def _together(arguments: Arguments) -> str:
-    return "".join(_numbered(arguments))
-
-
-def _spaced(arguments: Arguments) -> str:
-    return " ".join(_numbered(arguments)[:3])
-
-
-def _passage(arguments: Arguments) -> str:
-    return BREAK + _first(arguments) + BREAK
-
-
-def _behind(before: str) -> Rule:
-    return lambda arguments: before + arguments.get("1", "")
-
-
-def _sign(shown: str) -> Rule:
-    return lambda arguments: shown
-
-
-def _power(arguments: Arguments) -> str:
-    """23 -> × 10^23."""
-    return f" × 10^{arguments['1']}" if arguments.get("1") else GONE
-
-
-def _as_of(arguments: Arguments) -> str:
-    return ("as of " if "lc" in arguments else "As of ") + arguments.get("1", "")
-
-
-def _convert(arguments: Arguments) -> str:
-    """5|km -> 5 km, 5|to|10|km -> 5 to 10 km, 6|ft|2|in -> 6 ft 2 in; then units to convert to, and digits."""
-    numbered = _numbered(arguments)
-    unit = 1
-    while numbered[unit : unit + 1] and numbered[unit] in _BETWEEN:
-        unit += 2
-    last = unit
-    while (
-        len(numbered) > last + 2
-        and numbered[last + 1][0].isdigit()
-        and f"{numbered[last]}|{numbered[last + 2]}" in _AND_LESSER
-    ):
-        last += 2
-    numbers = "".join(
-        n if n in ("-", "–") else f" {n.removesuffix('(-)')} " if n in _BETWEEN else n for n in numbered[:unit]
-    )
-    return " ".join([numbers, *(_UNITS.get(name, name) for name in numbered[unit : last + 1])])
-
-
-def _fraction(arguments: Arguments) -> str:
-    """2 -> 1/2, 1|2 -> 1/2, 3|1|2 -> 3 1/2."""
-    numbered = _numbered(arguments)[:3]
-    if not numbered:
-        return GONE
-    *whole, above, below = numbered if len(numbered) > 1 else ["1", *numbered]
-    return " ".join([*whole, f"{above}/{below}"])
-
-
-def _value(arguments: Arguments) -> str:
-    """12|3|e=5|u=km -> 12 ± 3 × 10^5 km."""
-    number = " ± ".join(_numbered(arguments)[:2])
-    power = f" × 10^{arguments['e']}" if "e" in arguments else ""
-    return f"{number}{power} {arguments.get('u') or arguments.get('ul') or ''}".strip()
-
-
-_BETWEEN = _set("- – to to(-) and and(-) or by x × +/- ± bis und à et og til до и")
-_AND_LESSER = _set(
-    "mi|furlong mi|ch mi|chain mi|yd mi|ft furlong|ch furlong|yd ch|yd ch|ft yd|ft yd|in ft|in foot|in"
-    " LT|cwt LT|lb ST|lb cwt|qtr cwt|lb qtr|lb st|lb lb|oz"
-)
-_UNITS = {
-    "C": "°C", "F": "°F", "sqmi": "sq mi", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²", "m3": "m³",
-    "km3": "km³", "cm3": "cm³", "sqft": "sq ft", "cuft": "cu ft", "kg/m3": "kg/m³",
-}  # fmt: skip
-
-# What templates show in running text, in the English Wikipedia and some others; the others show nothing.
-_NAMES: dict[Rule, str] = {
-    _first: "nowrap nobr nobreak small smaller large larger big sub sup abbr abbrlink tooltip hover sic unicode math"
-    " mvar mono code key em strong underline smallcaps sc nihongo nihongo2 ill interlanguage_link vanchor"
-    " visible_anchor angbr flag flagcountry linktext not_a_typo proper_name text noitalic script polytonic formatnum"
-    " num нп нп3 нп5 не_переведено lj lien nts ens citation",
-    _second: "lang langx langue språk color colour font_color color_text",
-    _last: "transl transliteration",
-    _together: "chem chem2 s",
-    _spaced: "date dato unité unit nombre ship",
-    _passage: "quote quotation cquote blockquote bquote zitat sitat citat цитата",
-    _convert: "convert cvt",
-    _fraction: "frac fraction sfrac",
-    _value: "val",
-    _power: "e x10^ ×10^",
-    _as_of: "as_of",
-    **{_behind(f"{name} "): name for name in sorted(_set("USS HMS HMAS HMCS RMS SS SMS MV USCGC"))},
-    _behind("c. "): "circa c. ca ca. cca",
-    _behind("fl. "): "floruit fl. fl",
-    _behind("$"): "$ us$ usd",
-    _behind("£"): "£ gbp",
-    _behind("€"): "€ eur",
-    _sign(" "): "nbsp space spaces thinsp thin_space hairsp zwsp",
-    _sign("–"): "ndash endash en_dash",
-    _sign(" – "): "snd spnd snds spaced_ndash",
-    _sign("−"): "minus −",
-    _sign("—"): "mdash emdash em_dash",
-    _sign(" · "): "· middot dot",
-    _sign(" • "): "• bull",
-    _sign("'"): "'",
-    _sign("'s"): "'s",
-    _sign("="): "=",
-    _sign("|"): "! pipe",
-}
-_RULES = {name.replace("_", " ").lower(): rule for rule, names in _NAMES.items() for name in names.split()}
-
-
 # ---- links
 
 # Names, in lower case, of the namespaces of files, media and categories; a dump names its own.
-UNSHOWN = _set(
+UNSHOWN = names_of(
     """
     file image media category datei bild medium kategorie fil bilde billede kategori bestand afbeelding categorie
     fichier catégorie archivo imagen categoría immagine ficheiro arquivo imagem categoria plik grafika kategoria файл
@@ -408,7 +190,7 @@ def _cuts(text: str, unshown: frozenset[str]) -> Iterator[tuple[int, int, str]]:
     at = 0
     for begin, _ in waiting:
         if begin >= at:
-            at = _line_end(text, begin) if _is_unshown(text, begin, unshown) else begin + 2
+            at = line_end(text, begin) if _is_unshown(text, begin, unshown) else begin + 2
             yield begin, at, GONE
 
 

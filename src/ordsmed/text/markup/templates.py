@@ -1,0 +1,229 @@
+"""Templates of wikitext: what they show in running text, in the English Wikipedia and some others; and tables go.
+
+{{convert|5|km|mi}} -> 5 km    {{lang|de|Volk}} -> Volk    {{infobox ...}}, {| ... |} -> nothing
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+
+Arguments = dict[str, str]
+Rule = Callable[[Arguments], str]
+
+DEEPEST = 40  # templates inside of templates; what lies deeper is dropped
+GONE = "\x01"  # stands where something was dropped; XML cannot hold it
+BREAK = "\n\n" + GONE
+
+
+def names_of(table: str) -> frozenset[str]:
+    """A table's words."""
+    return frozenset(table.split())
+
+
+def line_end(text: str, at: int) -> int:
+    """Where the line ends in which this is."""
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+_BRACES = re.compile(r"\{\{|\}\}|\n[ \t:*#;]*+(?:\{\||\|\}(?!\}))")
+_NAME = re.compile(r"\{\{\s*+([^|:{}\[\]<>\n\x01]*+)\s*+(?:[|:]|(?=\}))")
+_NAMED = re.compile(r"\s*+([\w-]{1,20}+)\s*+=(?!=)")
+
+
+def without_templates(text: str) -> str:
+    """No tables; of templates what `_RULES` says that they show."""
+    opened, closed = _paired(text)
+    opened.reverse()
+    return _unfolded(text, 0, len(text), opened, closed)
+
+
+def _paired(text: str) -> tuple[list[int], dict[int, int]]:
+    """Where templates and tables begin, and for those that are closed: where they end."""
+    opened: list[int] = []
+    closed: dict[int, int] = {}
+    waiting: list[tuple[int, bool]] = []  # begin, whether it is a table
+    tables = 0
+    for brace in _BRACES.finditer(text):
+        mark = brace[0]
+        if mark == "{{" or mark[-1] == "|":
+            opened.append(brace.start())
+            waiting.append((brace.start(), mark != "{{"))
+            tables += mark != "{{"
+        elif mark == "}}":
+            if waiting and not waiting[-1][1]:
+                closed[waiting.pop()[0]] = brace.end()
+        elif tables:
+            while not waiting[-1][1]:  # templates that were left open in a cell
+                waiting.pop()
+            closed[waiting.pop()[0]] = brace.end()
+            tables -= 1
+    return opened, closed
+
+
+def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int, int], depth: int = 0) -> str:
+    """text[at:stop] with its templates and tables replaced; `opened` holds their begins, the next one last."""
+    kept: list[str] = []
+    while opened and opened[-1] < stop:
+        begin = opened.pop()
+        if begin < at:  # inside of what was dropped
+            continue
+        kept.append(text[at:begin])
+        at = closed.get(begin, 0) or min(stop, line_end(text, begin + 1))
+        name = _NAME.match(text, begin, at)
+        rule = _rule(name[1]) if name and begin in closed and depth < DEEPEST else None
+        if name and rule:
+            kept.append(rule(_arguments(_unfolded(text, name.end(), at - 2, opened, closed, depth + 1))))
+        else:
+            kept.append(GONE if text[begin] == "{" else BREAK)
+    kept.append(text[at:stop])
+    return "".join(kept)
+
+
+def _arguments(body: str) -> Arguments:
+    """By name, or by number ("1", "2", ...) where they have none."""
+    arguments: Arguments = {}
+    number = 0
+    for argument in body.split("|"):
+        if named := _NAMED.match(argument):
+            arguments[named[1]] = argument[named.end() :].strip()
+        else:
+            number += 1
+            arguments[str(number)] = argument.strip()
+    return arguments
+
+
+def _numbered(arguments: Arguments) -> list[str]:
+    numbers = itertools.takewhile(arguments.__contains__, map(str, itertools.count(1)))
+    return [arguments[number] for number in numbers if arguments[number]]
+
+
+def _rule(name: str) -> Rule | None:
+    """What a template of this name shows; None: nothing."""
+    name = name.strip().replace("_", " ").lower()
+    return _RULES.get(name) or (_first if name.startswith("lang-") else None)
+
+
+def _first(arguments: Arguments) -> str:
+    return arguments.get("1") or arguments.get("text") or GONE
+
+
+def _second(arguments: Arguments) -> str:
+    return arguments.get("2") or arguments.get("text") or GONE
+
+
+def _last(arguments: Arguments) -> str:
+    return (_numbered(arguments) or [GONE])[-1]
+
+
+def _together(arguments: Arguments) -> str:
+    return "".join(_numbered(arguments))
+
+
+def _spaced(arguments: Arguments) -> str:
+    return " ".join(_numbered(arguments)[:3])
+
+
+def _passage(arguments: Arguments) -> str:
+    return BREAK + _first(arguments) + BREAK
+
+
+def _behind(before: str) -> Rule:
+    return lambda arguments: before + arguments.get("1", "")
+
+
+def _sign(shown: str) -> Rule:
+    return lambda arguments: shown
+
+
+def _power(arguments: Arguments) -> str:
+    """23 -> × 10^23."""
+    return f" × 10^{arguments['1']}" if arguments.get("1") else GONE
+
+
+def _as_of(arguments: Arguments) -> str:
+    return ("as of " if "lc" in arguments else "As of ") + arguments.get("1", "")
+
+
+def _convert(arguments: Arguments) -> str:
+    """5|km -> 5 km, 5|to|10|km -> 5 to 10 km, 6|ft|2|in -> 6 ft 2 in; then units to convert to, and digits."""
+    numbered = _numbered(arguments)
+    unit = 1
+    while numbered[unit : unit + 1] and numbered[unit] in _BETWEEN:
+        unit += 2
+    last = unit
+    while (
+        len(numbered) > last + 2
+        and numbered[last + 1][0].isdigit()
+        and f"{numbered[last]}|{numbered[last + 2]}" in _AND_LESSER
+    ):
+        last += 2
+    numbers = "".join(
+        n if n in ("-", "–") else f" {n.removesuffix('(-)')} " if n in _BETWEEN else n for n in numbered[:unit]
+    )
+    return " ".join([numbers, *(_UNITS.get(name, name) for name in numbered[unit : last + 1])])
+
+
+def _fraction(arguments: Arguments) -> str:
+    """2 -> 1/2, 1|2 -> 1/2, 3|1|2 -> 3 1/2."""
+    numbered = _numbered(arguments)[:3]
+    if not numbered:
+        return GONE
+    *whole, above, below = numbered if len(numbered) > 1 else ["1", *numbered]
+    return " ".join([*whole, f"{above}/{below}"])
+
+
+def _value(arguments: Arguments) -> str:
+    """12|3|e=5|u=km -> 12 ± 3 × 10^5 km."""
+    number = " ± ".join(_numbered(arguments)[:2])
+    power = f" × 10^{arguments['e']}" if "e" in arguments else ""
+    return f"{number}{power} {arguments.get('u') or arguments.get('ul') or ''}".strip()
+
+
+_BETWEEN = names_of("- – to to(-) and and(-) or by x × +/- ± bis und à et og til до и")
+_AND_LESSER = names_of(
+    "mi|furlong mi|ch mi|chain mi|yd mi|ft furlong|ch furlong|yd ch|yd ch|ft yd|ft yd|in ft|in foot|in"
+    " LT|cwt LT|lb ST|lb cwt|qtr cwt|lb qtr|lb st|lb lb|oz"
+)
+_UNITS = {
+    "C": "°C", "F": "°F", "sqmi": "sq mi", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²", "m3": "m³",
+    "km3": "km³", "cm3": "cm³", "sqft": "sq ft", "cuft": "cu ft", "kg/m3": "kg/m³",
+}  # fmt: skip
+
+# What templates show in running text, in the English Wikipedia and some others; the others show nothing.
+_NAMES: dict[Rule, str] = {
+    _first: "nowrap nobr nobreak small smaller large larger big sub sup abbr abbrlink tooltip hover sic unicode math"
+    " mvar mono code key em strong underline smallcaps sc nihongo nihongo2 ill interlanguage_link vanchor"
+    " visible_anchor angbr flag flagcountry linktext not_a_typo proper_name text noitalic script polytonic formatnum"
+    " num нп нп3 нп5 не_переведено lj lien nts ens citation",
+    _second: "lang langx langue språk color colour font_color color_text",
+    _last: "transl transliteration",
+    _together: "chem chem2 s",
+    _spaced: "date dato unité unit nombre ship",
+    _passage: "quote quotation cquote blockquote bquote zitat sitat citat цитата",
+    _convert: "convert cvt",
+    _fraction: "frac fraction sfrac",
+    _value: "val",
+    _power: "e x10^ ×10^",
+    _as_of: "as_of",
+    **{_behind(f"{name} "): name for name in sorted(names_of("USS HMS HMAS HMCS RMS SS SMS MV USCGC"))},
+    _behind("c. "): "circa c. ca ca. cca",
+    _behind("fl. "): "floruit fl. fl",
+    _behind("$"): "$ us$ usd",
+    _behind("£"): "£ gbp",
+    _behind("€"): "€ eur",
+    _sign(" "): "nbsp space spaces thinsp thin_space hairsp zwsp",
+    _sign("–"): "ndash endash en_dash",
+    _sign(" – "): "snd spnd snds spaced_ndash",
+    _sign("−"): "minus −",
+    _sign("—"): "mdash emdash em_dash",
+    _sign(" · "): "· middot dot",
+    _sign(" • "): "• bull",
+    _sign("'"): "'",
+    _sign("'s"): "'s",
+    _sign("="): "=",
+    _sign("|"): "! pipe",
+}
+_RULES = {name.replace("_", " ").lower(): rule for rule, names in _NAMES.items() for name in names.split()}
