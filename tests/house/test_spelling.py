@@ -29,7 +29,7 @@ STEMS = {
 WORD = re.compile(rf"(?<![\w./=\"'-])({'|'.join(STEMS)})[a-z]*+(?![\w/=(\"'-])", re.IGNORECASE)
 NAMES = re.compile(r"`[^`]*`|\{[^{}]*\}|\"\w+\"|'\w+'|https?://\S+", re.DOTALL)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-TABLES = {"wikitext.py"}  # which hold names of templates, as many words in a string
+TABLES = {"templates.py"}  # which hold names of templates, as many words in a string
 FILES = sorted(path for path in (ROOT / "src").rglob("*.py") if path.name not in TABLES)
 
 
