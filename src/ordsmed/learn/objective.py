@@ -22,6 +22,7 @@ from ordsmed.data.store import Store
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.usage import Usage, filling, generation
 from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -119,6 +120,32 @@ class Objective(nn.Module):
     def exported(self) -> dict[str, Network]:
         """The folders that an export makes of them, by their names: a network may be kept in more than one form."""
         return self.networks()
+
+
+class OneTerm(Objective):
+    """A network and its token head, and one term: the loss of predicted tokens."""
+
+    def __init__(self, term: str, model: ModelSettings, vocabulary: int) -> None:
+        super().__init__()
+        self.model_settings, self.vocabulary = model, vocabulary
+        self.model = model.build(vocabulary)
+        self.head = model.token_head(self.model)
+        self.weights, self.guesses = {term: 1.0}, term
+        number_layers(self)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {self.guesses: predictions(batch)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {self.guesses: token_loss(*self._loss_inputs(batch))}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        inputs = self._loss_inputs(batch)
+        return {self.guesses: token_loss(*inputs), f"{self.guesses}_right": token_hits(*inputs)}
+
+    def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
+        """What the loss is made of, as `nn.loss.token_loss` takes it."""
+        raise NotImplementedError
 
 
 O_co = TypeVar("O_co", bound=Objective, covariant=True)

@@ -17,10 +17,8 @@ from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import StreamRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
-from ordsmed.learn.objective import Objective, predictions
+from ordsmed.learn.objective import OneTerm
 from ordsmed.learn.phases import OVER, Phase, Stretch
-from ordsmed.nn.dropout import number_layers
-from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -41,7 +39,7 @@ class Clm(Choice):
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:
         if not model.capabilities.causal:
             raise RecipeError("objective.kind", "clm with a model that sees what it is to guess", "", "use mlm")
-        return NextTokens(model, tokenizer.vocabulary)
+        return NextTokens("clm", model, tokenizer.vocabulary)
 
 
 class CausalRows(StreamRows):
@@ -71,26 +69,8 @@ class CausalRows(StreamRows):
         )  # fmt: skip
 
 
-class NextTokens(Objective):
+class NextTokens(OneTerm):
     """A network and its token head, asked about every place."""
-
-    def __init__(self, model: ModelSettings, vocabulary: int) -> None:
-        super().__init__()
-        self.model_settings, self.vocabulary = model, vocabulary
-        self.model = model.build(vocabulary)
-        self.head = model.token_head(self.model)
-        self.weights, self.state, self.guesses = {"clm": 1.0}, {}, "clm"
-        number_layers(self)
-
-    def count(self, batch: Batch) -> dict[str, Tensor]:
-        return {"clm": predictions(batch)}
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"clm": token_loss(*self._loss_inputs(batch))}
-
-    def validate(self, batch: Batch) -> dict[str, Tensor]:
-        inputs = self._loss_inputs(batch)
-        return {"clm": token_loss(*inputs), "clm_right": token_hits(*inputs)}
 
     def flops(self, rows: int, length: int) -> float:
         per_token = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
@@ -27,10 +26,8 @@ from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, counted, need, predictions
+from ordsmed.learn.objective import OneTerm, counted, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
-from ordsmed.nn.dropout import number_layers
-from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -60,7 +57,7 @@ class Diffusion(Choice):
             raise RecipeError(
                 "objective.kind", "diffusion with a model that sees only what stands before", "", "use clm"
             )
-        return HiddenTokens(model, tokenizer.vocabulary)
+        return HiddenTokens("diffusion", model, tokenizer.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -104,28 +101,10 @@ def shares(key: int, numbers: Ints) -> NDArray[np.float64]:
     return np.asarray((turned >> np.uint64(11)) * (1.0 / (1 << 53)), np.float64)
 
 
-class HiddenTokens(Objective):
+class HiddenTokens(OneTerm):
     """A network and its token head, which sees only what is hidden."""
 
     measures = ("perplexity_bound",)
-
-    def __init__(self, model: ModelSettings, vocabulary: int) -> None:
-        super().__init__()
-        self.model_settings, self.vocabulary = model, vocabulary
-        self.model = model.build(vocabulary)
-        self.head = model.token_head(self.model)
-        self.weights, self.state, self.guesses = {"diffusion": 1.0}, {}, "diffusion"
-        number_layers(self)
-
-    def count(self, batch: Batch) -> dict[str, Tensor]:
-        return {"diffusion": predictions(batch)}
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"diffusion": token_loss(*self._loss_inputs(batch))}
-
-    def validate(self, batch: Batch) -> dict[str, Tensor]:
-        inputs = self._loss_inputs(batch)
-        return {"diffusion": token_loss(*inputs), "diffusion_right": token_hits(*inputs)}
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
         """No model that writes token by token as this one would has a higher perplexity."""

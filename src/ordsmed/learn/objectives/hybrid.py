@@ -25,11 +25,10 @@ from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, schedules
-from ordsmed.learn.objective import Network, Objective, counted, predictions
+from ordsmed.learn.objective import Network, OneTerm, counted
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
 from ordsmed.learn.usage import Usage, block, in_python, loaded, pipeline
-from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -121,34 +120,24 @@ class HybridRows(StreamRows):
         )  # fmt: skip
 
 
-class BothWays(Objective):
+class BothWays(OneTerm):
     """A network and its token head, asked about the place behind each that counts."""
 
     shifted = True
 
     def __init__(self, settings: Hybrid, model: ModelSettings, vocabulary: int) -> None:
-        super().__init__()
-        self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
-        self.model = model.build(vocabulary)
-        self.head = model.token_head(self.model)
-        self.weights, self.state, self.guesses = {"hybrid": 1.0}, {}, "hybrid"
-        number_layers(self)
-
-    def count(self, batch: Batch) -> dict[str, Tensor]:
-        return {"hybrid": predictions(batch)}
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"hybrid": self._loss(batch, batch.weights, self._hidden(batch))}
+        super().__init__("hybrid", model, vocabulary)
+        self.settings = settings
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Both ways together, and each by itself."""
         assert batch.causal is not None
         hidden = self._hidden(batch)
-        sums = {"hybrid": self._loss(batch, batch.weights, hidden)}
+        sums = {"hybrid": token_loss(*self._counted(batch, batch.weights, hidden))}
         for name, rows in (("masked", ~batch.causal), ("causal", batch.causal)):
             weights = (batch.weights > 0).float() * rows[:, None]
-            sums |= {name: self._loss(batch, weights, hidden), f"{name}_count": weights.sum()}
-            sums[f"{name}_right"] = token_hits(*self._loss_inputs(batch, weights, hidden))
+            inputs = self._counted(batch, weights, hidden)
+            sums |= {name: token_loss(*inputs), f"{name}_count": weights.sum(), f"{name}_right": token_hits(*inputs)}
         return sums
 
     def flops(self, rows: int, length: int) -> float:
@@ -186,10 +175,10 @@ class BothWays(Objective):
         )
         return hidden
 
-    def _loss(self, batch: Batch, weights: Tensor, hidden: Tensor) -> Tensor:
-        return token_loss(*self._loss_inputs(batch, weights, hidden))
+    def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
+        return self._counted(batch, batch.weights, self._hidden(batch))
 
-    def _loss_inputs(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
+    def _counted(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
         at = batch.counting if weights is batch.weights else None
         return counted(self.head, hidden, batch.targets, weights, self.vocabulary, at=at)
 

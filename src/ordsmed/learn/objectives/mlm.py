@@ -22,11 +22,9 @@ from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, at_positions, need, predictions
+from ordsmed.learn.objective import OneTerm, at_positions, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
-from ordsmed.nn.dropout import number_layers
-from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -145,26 +143,12 @@ def _plain(
     return PackedRows.of(stores, weights, frame, *key, pack=pack, sentences=cut == "sentence")
 
 
-class MaskedTokens(Objective):
+class MaskedTokens(OneTerm):
     """A network and its token head, which sees only the places it is asked about."""
 
     def __init__(self, settings: Mlm, model: ModelSettings, vocabulary: int) -> None:
-        super().__init__()
-        self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
-        self.model = model.build(vocabulary)
-        self.head = model.token_head(self.model)
-        self.weights, self.state, self.guesses = {"mlm": 1.0}, {}, "mlm"
-        number_layers(self)
-
-    def count(self, batch: Batch) -> dict[str, Tensor]:
-        return {"mlm": predictions(batch)}
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {"mlm": token_loss(*self._loss_inputs(batch))}
-
-    def validate(self, batch: Batch) -> dict[str, Tensor]:
-        inputs = self._loss_inputs(batch)
-        return {"mlm": token_loss(*inputs), "mlm_right": token_hits(*inputs)}
+        super().__init__("mlm", model, vocabulary)
+        self.settings = settings
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
