@@ -18,8 +18,10 @@ from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.train import callbacks, loop
 from ordsmed.train.callbacks import AfterStep, Callback
+from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.training import Training
 
 Recipe = Callable[..., Path]
 
@@ -187,6 +189,11 @@ def test_the_first_rank_calls_them_unless_they_say_otherwise(
     monkeypatch.setattr(type(job.ranks), "first", property(lambda ranks: first))
     loop.train(job, tmp_path, 0, 1e9, callbacks=[callback])
     assert len(steps) == calls
+
+
+def test_callbacks_are_in_no_fingerprint_of_either_training() -> None:
+    """Whatever else a class names as how it is done."""
+    assert all("callbacks" in kind.HOW for kind in (Training, Pretraining, Finetuning))
 
 
 def test_the_order_of_what_is_done_after_a_step() -> None:
