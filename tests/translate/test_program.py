@@ -10,7 +10,8 @@ import pytest
 
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
-from ordsmed.others.translate.program import Call, Flag, Program, Values, find
+from ordsmed.others.translate.converters import listed, positive, unless_empty
+from ordsmed.others.translate.program import Call, Flag, Program, Values, find, idle, joint, refused
 
 FAIRSEQ = (
     "data --task=masked_lm --criterion=masked_lm --arch=roberta_base --optimizer=adam --max-update=1 --batch-size=1"
@@ -108,3 +109,61 @@ def test_a_setting_may_be_carried_by_a_word_or_by_a_later_call() -> None:
 
     assert noted(by_word, "--rate=3") == noted(by_another, "--rate=3") == []
     assert noted(by_word, "--rate=4") == ["--rate: not used by this call"]
+
+
+ROWS = (
+    Flag("--cpu", False, "layout.device", by={True: "cpu"}), Flag("--steps", -1, "steps", by=positive),
+    Flag("--files", str, "corpus: files", by=listed), Flag("--workers", 1, "layout.workers", explicit=True),
+    Flag("--tokens", 256, "--tokens"), Flag("--greedy", False, "--greedy"),
+    Flag("--cache", str, "ORDSMED_CACHE", by=unless_empty),
+    Flag("--half", False, "layout.precision", by={True: "fp16"}),
+    Flag("--scale", 128.0, "layout.scale", needs="--half"), Flag("--way", "a", "way", one_of=("a", "b")),
+)  # fmt: skip
+
+
+def rows_of(words: str) -> Call:
+    program = Program("a.py", "", ROWS, lambda values, call: None, "embed", sets="model.kind=bert corpus:exact=true")
+    return program.translated(program.read(words.split(), Place(0, 1), {}))
+
+
+def test_a_row_says_what_a_value_becomes() -> None:
+    """A setting, a word of the command, a variable of the environment, or nothing; what always holds is set too."""
+    least = rows_of("")
+    assert least.recipes == {"embed": {"model": {"kind": "bert"}, "way": "a"}, "corpus": {"exact": True}}
+    assert (least.words, least.environment, least.notes) == (["--tokens", "256"], {}, [])
+    every = rows_of("--cpu --steps=5 --files=a,b --workers=1 --tokens=3 --greedy --cache=c --half --scale=2 --way=b")
+    layout = {"device": "cpu", "workers": 1, "precision": "fp16", "scale": 2.0}
+    assert every.recipes["embed"] == {"model": {"kind": "bert"}, "way": "b", "steps": 5, "layout": layout}
+    assert every.recipes["corpus"] == {"exact": True, "files": ["a", "b"]}
+    assert (every.words, every.environment) == (["--tokens", "3", "--greedy"], {"ORDSMED_CACHE": "c"})
+    assert every.notes == []
+
+
+def test_a_row_that_needs_another_flag() -> None:
+    call = rows_of("--scale=2 --steps=0")
+    assert call.notes == ["--scale: does nothing without --half"]
+    assert "layout" not in call.recipes["embed"]
+    with pytest.raises(UsageError, match="--way: found c; wanted a, b"):
+        rows_of("--way=c")
+
+
+def test_flags_are_spelled_with_their_defaults() -> None:
+    flags = joint("a.b", "--x=1 --y=0.5 --z:int -w=False v= --u=1e-4 --t=None")
+    assert [flag.usual for flag in flags] == [1, 0.5, int, False, "", 1e-4, "None"]
+    assert {(flag.goes, flag.joint) for flag in flags} == {("a.b", True)}
+    assert [flag.nothing for flag in idle("why", "--x=1 --y:str")] == ["why", "why"]
+    assert [flag.refused for flag in refused("that", "--x=1")] == ["that"]
+    with pytest.raises(ValueError, match="--x: NAME=DEFAULT or NAME:TYPE"):
+        idle("why", "--x")
+
+
+def test_flags_that_exclude_each_other_or_must_be_there() -> None:
+    program = Program("a.py", "", (Flag("--a", False, "a"), Flag("--b-c", str, "b")), lambda *_: None, "embed")
+    values = program.read(["--a", "--b-c=1"], Place(0, 1), {})
+    assert values.says("--b-c")
+    assert not values.says("--d")
+    values.require("--a", "--b-c")
+    with pytest.raises(UsageError, match="--a: found with --b-c; wanted one of the two"):
+        values.refuse_both("--a", "--b-c")
+    with pytest.raises(UsageError, match=r"a.py: no --b-c; wanted `a.py --b-c ...`"):
+        program.read(["--a"], Place(0, 1), {}).require("--a", "--b-c")
