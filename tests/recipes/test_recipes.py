@@ -67,6 +67,10 @@ def test_a_variant_is_a_recipe_as_one_with_a_file(name: str, tmp_path: Path) -> 
     mine.write_text(text := run.recipe_text(path))
     assert run.load(KINDS[verb], str(mine))[0] == run.load(KINDS[verb], short)[0]
     assert "like =" not in text
+    steps = run.recipe_text(run.find_recipe("electra-squad-steps", "finetune")).splitlines()
+    assert steps[1] == "# `electra-squad` with step=all"
+    assert any(line.startswith("# NVIDIA's finetune_ckpts_on_squad.sh") for line in steps), "its own note"
+    assert any("is a placeholder" in line for line in steps), "and what is said of the other recipe"
     assert run.title(name) == name.replace("/", "-")
     with pytest.raises(RecipeError, match="no recipe of"):
         run.find_recipe(f"{short}x", verb)

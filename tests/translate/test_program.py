@@ -136,7 +136,7 @@ def test_a_row_says_what_a_value_becomes() -> None:
     assert every.recipes["embed"] == {"model": {"kind": "bert"}, "way": "b", "steps": 5, "layout": layout}
     assert every.recipes["corpus"] == {"exact": True, "files": ["a", "b"]}
     assert (every.words, every.environment) == (["--tokens", "3", "--greedy"], {"ORDSMED_CACHE": "c"})
-    assert every.notes == []
+    assert every.notes == rows_of("--cache= --steps=0").notes == []
 
 
 def test_a_row_that_needs_another_flag() -> None:
