@@ -69,22 +69,11 @@ def lines(name: str) -> Iterator[str]:
 
 
 def _row(partition: Partition, site: Site) -> list[str]:
-    flag = partition.ask if partition.gpu != "none" else "-"
     usual = "*" if partition.name == (site.default or site.partition[0].name) else ""
-    cells = [
-        partition.gpu,
-        partition.gpus,
-        partition.arch,
-        partition.cores,
-        partition.memory,
-        _hours(partition.hours),
-        partition.layout.get("precision", "auto"),
-        flag,
-    ]
-    return [
-        partition.name + usual,
-        *(UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in cells),
-    ]
+    facts = (partition.gpu, partition.gpus, partition.arch, partition.cores, partition.memory)
+    precision, flag = partition.layout.get("precision", "auto"), partition.ask if partition.gpu != "none" else "-"
+    known = [UNKNOWN if fact is None else f"{fact:g}" if isinstance(fact, float) else str(fact) for fact in facts]
+    return [partition.name + usual, *known, _hours(partition.hours), precision, flag]
 
 
 def _hours(hours: float | None, unknown: str = UNKNOWN) -> str:
