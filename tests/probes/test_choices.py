@@ -76,6 +76,14 @@ def test_an_ending_is_scored_behind_its_context(tmp_path: Path) -> None:
     assert probe.as_line(records[3])["line"] == 4
 
 
+def test_each_metric_divides_by_its_own() -> None:
+    metrics = ("acc", "acc_norm", "acc_bytes", "acc_tokens", "acc_mutual_info")
+    probe = Choices(choices="c", right=0, metrics=metrics)
+    marks = probe.marks(["", "x:1", [0], 0, [[-6.0, 6, 1, 3, -1.0], [-4.0, 2, 4, 1, -9.0]]])
+    assert marks == dict(zip(metrics, (False, True, False, True, False), strict=True))
+    assert templates.text("a {{b}}\n", {"b": "c"}, "x") == "a c\n"
+
+
 def test_minimal_pairs_are_choices_behind_nothing(tmp_path: Path) -> None:
     rows = [{"good": "the newt swam", "bad": "the newts swam"}, {"good": "it ran", "bad": "it ran and ran"}]
     trained = made("gpt2", tmp_path / "gpt2")
