@@ -354,3 +354,14 @@ def test_a_step_gives_a_text_or_none(tmp_path: Path) -> None:
         cleaning._clean(
             Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], cleaning.Facts(steps=[[0] * 5] * 2)
         )
+
+
+def test_entries_of_several_batches_are_counted_from_the_first_line() -> None:
+    whole = cleaning.CleanedBatch(Work().nothing())
+    for texts in (["one", "two two"], ["three"]):
+        documents = [Document(text, [len(text)]) for text in texts]
+        lines = [f"{text}\n".encode() for text in texts]
+        batch = cleaning.CleanedBatch(Work().nothing(), len(texts), [b"".join(lines)])
+        batch.index = [cleaning._indexed(documents, lines, 0)]
+        whole.add(batch)
+    assert whole.entries()["at"].tolist() == [0, 4, 12]
