@@ -1,4 +1,4 @@
-"""The files of docs/add-a.md run as they stand there; wrong ones are refused in a line, before anything is made."""
+"""The files of docs/add-a run as they are printed; wrong ones are refused in a line, before anything is made."""
 
 from __future__ import annotations
 
@@ -9,21 +9,35 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kit.makers import invented_text
 from ordsmed import cli
-from ordsmed.base import menu
+from ordsmed.base import menu, offers, settings
+from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import site
+from ordsmed.base.ranks import Place
 from ordsmed.learn.objective import fresh
+from ordsmed.machines.doctor import doctor
+from ordsmed.machines.suite import items
 from ordsmed.measure.probes.choices import Choices
+from ordsmed.tell.report import send
+from ordsmed.train.pretrain.recipe import Pretraining
 
-PAGE = (Path(__file__).parents[2] / "docs" / "add-a.md").read_text(encoding="utf-8")
+INDEX = Path(__file__).parents[2] / "docs/add-a.md"
+PAGES = sorted(INDEX.with_suffix("").glob("*.md"))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 BLOCK = r"(?:(?: {4}.*)?\n)+"
-FILES = {n: textwrap.dedent(t).strip() + "\n" for n, t in re.findall(rf"^`(my_lab/\S+)`:\n\n({BLOCK})", PAGE, re.M)}
-COMMANDS = [line.strip() for line in re.findall(r"^ {4}ordsmed .*", PAGE, re.M)]
+BLOCKS = {
+    name: textwrap.dedent(text).strip() + "\n"
+    for name, text in re.findall(rf"^(?:In )?`((?:my_lab|src)/\S+)`:\n\n({BLOCK})", TEXT, re.M)
+}
+FILES = {name: text for name, text in BLOCKS.items() if name.startswith("my_lab/")}
+COMMANDS = [line.strip() for line in re.findall(r"^ {4}ordsmed .*", INDEX.read_text(encoding="utf-8"), re.M)]
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +58,18 @@ def run(*words: str) -> None:
     cli.main(words)
 
 
-def test_the_page_has_a_file_of_every_kind() -> None:
+def test_the_index_lists_every_page() -> None:
+    links = re.findall(r"\(add-a/([\w-]+)\.md\)", INDEX.read_text(encoding="utf-8"))
+    assert sorted(links) == [page.stem for page in PAGES]
+
+
+def test_the_pages_have_a_file_of_every_kind() -> None:
     kinds = re.findall(
         r'^(?:kind = |clean = \[|callbacks = \[|sentences = )"(my_lab\.\w+)', "\n".join(FILES.values()), re.M
     )
+    kinds += ["my_lab.rhymes"]  # of the command line
     assert {f"my_lab/{kind.split('.')[1]}.py" for kind in kinds} == {name for name in FILES if name.endswith(".py")}
-    assert len(kinds) == 9
+    assert len(kinds) == 10
 
 
 def test_a_probe_is_asked_what_its_task_says() -> None:
@@ -63,8 +83,8 @@ def test_a_probe_is_asked_what_its_task_says() -> None:
 
 
 @pytest.mark.long
-def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command of the page, in its order: corpus to scores."""
+def test_the_pages_work_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command of the index, in its order: corpus to scores."""
     Path("poems").mkdir()
     for number, text in enumerate(invented_text(30).split("\n\n")):
         name = "one" if not number else f"{number:03d}"
@@ -83,8 +103,10 @@ def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
     assert "  [MASK]: " in said['fill work/pretrain/means "The [MASK] sings."']
     assert "words x 64 numbers" in said["embed work/pretrain/means poems/one.txt vectors.npz"]
     assert "accuracy" in said["evaluate work/finetune/moods"]
-    [probed] = (text for command, text in said.items() if "--probe" in command)
+    [probed] = (text for command, text in said.items() if "--probe choices" in command)
     assert re.search(r"\| means.*\| choices \(masked\) +\| like_hellaswag.jsonl +\| acc_norm ", probed)
+    assert "my_lab.rhymes (masked)" in said["evaluate work/pretrain/means --probe my_lab.rhymes poems"]
+    assert "gpu*       A100  4" in said["sites my_lab/cluster.toml"]
     corpus = "".join(p.read_text() for p in Path("work/corpus/corpus").rglob("*.jsonl"))
     assert "Poem" not in re.sub(r'"title": ?"[^"]*"', "", corpus)  # the title is no text
     with pytest.raises(SystemExit):
@@ -93,6 +115,67 @@ def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
     assert err.startswith("ordsmed: work/pretrain/means: is a my_lab.means: no class or format of others has it; ")
     assert err.count("\n") == 1
     assert not Path("out").exists()
+
+
+def house(name: str) -> ModuleType:
+    """A module of one of the pages' files that go into a checkout."""
+    module = ModuleType(Path(name).stem)
+    exec(compile(BLOCKS[f"src/ordsmed/{name}"], name, "exec"), module.__dict__)
+    return module
+
+
+def test_the_dialect_of_the_page_makes_a_recipe() -> None:
+    module = house("others/dialects/nanogpt.py")
+    offers.check_names("dialects", module, "nanogpt", "page")
+    [program] = module.PROGRAMS
+    words = ["--data_dir", "work/encode/x", "--n_layer=2", "--n_head", "2", "--n_embd", "64", "--wandb_log=True"]
+    call = program.translated(program.read(words, Place(0, 1), {}))
+    recipe = settings.decode(Pretraining, call.recipes["pretrain"], "page")
+    assert (recipe.model.layers, recipe.model.width, recipe.phase[0].steps) == (2, 64, 600_000)
+    assert recipe.phase[0].schedule.end == pytest.approx(0.1)
+    assert call.notes == ["--wandb_log: not needed here: `ordsmed report RUN --to wandb` sends a run"]
+    with pytest.raises(UsageError, match="--init_from: has no meaning here"):
+        program.translated(program.read([*words, "--init_from=gpt2"], Place(0, 1), {}))
+
+
+def test_the_tracker_of_the_page_writes_lines(tmp_path: Path) -> None:
+    module = house("tell/trackers/lines.py")
+    offers.check_names("trackers", module, "lines", "page")
+    tracker = module.Tracker(send.Sending("lab", "bert", "0123456789", {}, 0.0, 0, tmp_path / "sent"))
+    tracker.log(10, {"training/loss": 2.5}, 7.0)
+    tracker.end({"f1": 90.0}, "done")
+    lines = [json.loads(line) for line in (tmp_path / "sent/bert-0123.jsonl").read_text().splitlines()]
+    assert lines == [{"step": 10, "time": 7.0, "training/loss": 2.5}, {"state": "done", "f1": 90.0}]
+
+
+def test_the_verb_of_the_page_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = house("cli/verbs/words.py")
+    offers.check_names("verbs", module, "words", "page")
+    (tmp_path / "a.txt").write_text("two words\n")
+    parser = Parser("words", owners=lambda flag: "")
+    module.arguments(parser)
+    module.run(parser.read([str(tmp_path / "a.txt")]))
+    assert capsys.readouterr().out == f"2 {tmp_path / 'a.txt'}\n2 in all\n"
+
+
+@pytest.mark.parametrize(("answer", "gpus", "state"), [
+    ("cc (Debian) 12\nmore", "none", "ok"), (None, "none", "absent"), (None, "NVIDIA", "warning"),
+])  # fmt: skip
+def test_the_check_of_the_page_says_what_it_finds(answer: str | None, gpus: str, state: str) -> None:
+    module = house("machines/doctor/software.py")
+    host: Any = SimpleNamespace(ask=lambda words: answer if words == ["cc", "--version"] else "", gpus=gpus)
+    assert [outcome.state for outcome in doctor.examine(host, (module.compiler,))] == [state]
+
+
+def test_the_item_of_the_page_is_asked(tmp_path: Path) -> None:
+    module = house("machines/suite/items.py")
+    [(item, case, outcome, _)] = items.ask(items.Workplace(tmp_path / "work"), (module.sorting,))
+    assert (item, case, outcome.state) == ("sorting", "stable", "ok")
+
+
+def test_the_site_of_the_page_takes_a_job(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = site.find("my_lab/cluster.toml:gpu")
+    assert (found.partition.gpu, found.partition.gpus) == ("A100", 4)
 
 
 def change(name: str, old: str, new: str) -> None:
@@ -125,7 +208,9 @@ def change(name: str, old: str, new: str) -> None:
         ("tasks moods", "Sequence[str], *, learning: bool = False", "Sequence[str]", "Moods.records cannot be"),
     ],
 )
-def test_what_lacks_is_one_line(capsys: pytest.CaptureFixture[str], of: str, old: str, new: str, said: str) -> None:
+def test_what_is_missing_is_one_line(
+    capsys: pytest.CaptureFixture[str], of: str, old: str, new: str, said: str
+) -> None:
     name, kind = of.split()
     if old == "*key: object":
         new = "key: object = 0" if new else new

@@ -26,8 +26,11 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
               "write(folder, records, predictions)", "read(path, records)", "details(records, predictions)"),
     "optimizers": ("moments", "build(groups)"),
     "formats": ("wanted", "recognises(path)", "read(path, overrides)"),
-    "probes": ("files", "way", "best", "prefers", "fits(scorer, place)", "examples(scorer)",
-               "record(example, scores)", "finding(records)", "as_line(record)"),
+    "probes": ("way", "files", "best", "prefers", "fits(scorer, place)", "examples(scorer)", "record(example, scores)",
+               "finding(records)", "as_line(record)"),
+    "trackers": ("LATER", "Tracker(sending)"),  # of this menu and those below modules offer it, without a choice
+    "dialects": ("PROGRAMS",),
+    "verbs": ("PLACE", "arguments(parser)", "run(asked)"),
 }  # fmt: skip
 FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
 PAGE = "docs/add-a.md shows one"
@@ -58,14 +61,19 @@ def check(menu: str, kind: str, settings: type, place: str) -> None:
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
     _rename(settings, FORMER.get(menu, {}))
-    names = {field.name for field in dataclasses.fields(settings)}
+    check_names(menu, settings, f"`{kind}`: {choice}", place)
+    check_finished(settings, f"`{kind}`: {choice}", place)
+
+
+def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> None:
+    """Refuse what does not have all that its menu asks for: a choice, or the module of an entry without one."""
+    fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
     for form in WANTED[menu]:
         name = form.partition("(")[0]
-        if not hasattr(settings, name) and name not in names:
-            raise RecipeError(place, f"`{kind}`: {choice} has no `{name}`", f"`{form}`", PAGE)
-        if "(" in form and (reason := _uncallable(settings, name, form)):
-            raise RecipeError(place, f"`{kind}`: {choice}.{name} {reason}", f"`{form}`", PAGE)
-    check_finished(settings, f"`{kind}`: {choice}", place)
+        if not hasattr(owner, name) and name not in fields:
+            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`", PAGE)
+        if "(" in form and (reason := _uncallable(owner, name, form)):
+            raise RecipeError(place, f"{named}.{name} {reason}", f"`{form}`", PAGE)
 
 
 def _rename(settings: type, names: Mapping[str, str]) -> None:
@@ -86,16 +94,17 @@ def check_finished(cls: type, named: str, place: str) -> None:
             raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), PAGE)
 
 
-def _uncallable(settings: type, name: str, form: str) -> str:
+def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:
     """Why a method cannot be called as it will be; empty where it can."""
-    method = inspect.getattr_static(settings, name)
-    if not isinstance(method, staticmethod | classmethod) and not inspect.isfunction(method):
+    method = inspect.getattr_static(owner, name)
+    bound = inspect.ismodule(owner) or isinstance(method, staticmethod | classmethod)
+    if not (bound and callable(getattr(owner, name))) and not inspect.isfunction(method):
         return "is no method"
     parameters = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
-    plain = [] if isinstance(method, staticmethod | classmethod) else [None]
+    plain = [] if bound else [None]
     by_name = {word: None for word in parameters if word in NAMED}
     try:
-        inspect.signature(getattr(settings, name)).bind(
+        inspect.signature(getattr(owner, name)).bind(
             *plain, *[None for word in parameters if word not in NAMED], **by_name
         )
     except TypeError as error:

@@ -37,7 +37,7 @@ def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
     """Probes as the command line names them: `NAME FILE... key=value`; `common` goes to those that know it."""
     result, common, taken = [], {key: value for key, value in common.items() if value is not None}, set[str]()
     for name, *rest in words:
-        if name not in entries("probes") and "." not in name:
+        if name not in entries("probes") and "." not in name:  # `my_lab.rhymes` is a module of somebody's own
             raise RecipeError(
                 "--probe", f"found {name}", " or ".join(entries("probes")), meant(name, entries("probes"))
             )
