@@ -323,7 +323,7 @@ PROGRAMS = (
     *(Program(f"{name}.py", doc, flags, call, verb, f"bin/{name}.py", also=(f"bilm/{name}.py",))
       for name, doc, flags, call, verb in (
           ("train_elmo", "train an ELMo", TRAINING, training, "pretrain"),
-          ("restart", "go on with one, or on other text", RESTARTING, restarting, "pretrain"),
+          ("restart", "resume with one, or on other text", RESTARTING, restarting, "pretrain"),
           ("run_test", "perplexity of held-out text", TESTING, testing, "evaluate"),
           ("dump_weights", "weights as HDF5", DUMPING, dumping, "export"),
     )),

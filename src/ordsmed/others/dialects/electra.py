@@ -42,7 +42,7 @@ RECORDS_SETS = (
     "corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 encode:corpus=<corpus> "
     "encode:tokenizer=<tokenizer> tokenizer:tokenizer.kind=wordpiece"
 )
-LOOP = "the loop need not be told"
+LOOP = "the loop needs no such setting"
 CASE = (
     Flag("--do-lower-case", True, "tokenizer: tokenizer.lowercase"),
     Flag("--no-lower-case", False, "tokenizer: tokenizer.lowercase", joint=True),
@@ -138,7 +138,7 @@ PRETRAINING = (
         Flag("pretrain_tfrecords", str, "encode: records", joint=True),
         Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
         Flag("model_dir", str, "out", joint=True),
-        *idle("theirs writes nothing to it either", "results_txt:str results_pkl:str"),
+        *idle("the original writes nothing to it either", "results_txt:str results_pkl:str"),
     ),
 )
 
@@ -258,14 +258,14 @@ FINETUNING = (
         *idle("test files are predicted by `ordsmed predict`", "n_writes_test=5 test_predictions:str"),
         Flag("max_seq_length", 128, "task.length", joint=True),
         Flag("train_batch_size", 32, "batch"),
-        *idle("rows are judged together as fits the device", "eval_batch_size=32 predict_batch_size=32"),
+        *idle("rows are evaluated together as fits the device", "eval_batch_size=32 predict_batch_size=32"),
         Flag("double_unordered", True, "task.unordered", joint=True),
         Flag("max_query_length", 64, "task.longest_question", joint=True),
         Flag("doc_stride", 128, "task.stride", joint=True),
         Flag("n_best_size", 20, "task.n_best", joint=True),
         Flag("max_answer_length", 30, "task.longest_answer", joint=True),
         *refused(
-            "leave it out: a classifier tells what has no answer",
+            "leave it out: a classifier decides what has no answer",
             "answerable_classifier=True answerable_uses_start_logits=True",
         ),
         Flag("answerable_weight", 0.5, "task.answerable_weight", joint=True),
@@ -273,12 +273,12 @@ FINETUNING = (
         Flag("beam_size", 20, "task.beam", joint=True),
         Flag("qa_na_threshold", -2.75, "task.threshold", joint=True),
         *MACHINES,
-        Flag("raw_data_dir", str, refused="theirs takes no text for it; name files: `task.train=...` behind the flags"),
+        Flag("raw_data_dir", str, refused="it takes no text; name files: `task.train=...` behind the flags"),
         Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
         Flag("init_checkpoint", str, "init", joint=True),
         Flag("model_dir", str, "out", joint=True),
         Flag("results_txt", str, "the file of scores", joint=True),
-        Flag("results_pkl", str, nothing="scores stand in results_txt and in OUT/scores.json"),
+        Flag("results_pkl", str, nothing="scores are in results_txt and in OUT/scores.json"),
         Flag("qa_eval_file", str, "the file of scores of questions", joint=True),
         Flag("qa_preds_file", str, "the file of answers", joint=True),
         Flag("qa_na_file", str, "the file of null odds", joint=True),

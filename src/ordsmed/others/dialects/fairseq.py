@@ -27,7 +27,7 @@ LINES = re.compile(r"[\d ]*\n?")  # of a file of pieces as numbers
 
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
 RANKS = "the launcher's variables and the devices that there are say it"
-EPOCHS = "an epoch has no end here: rows go on over it"
+EPOCHS = "an epoch has no end here: rows continue across it"
 ONE = "there is one language"
 ORDER = "the order is drawn from --seed"
 OTHERS = "of other networks than RoBERTa"
@@ -145,12 +145,12 @@ DATA = (
     Flag("--max-tokens", int, "phase.batch", joint=True),
     Flag("--update-freq", "1", "phase.batch", joint=True),
     Flag("--num-workers", 1, "layout.workers", explicit=True),
-    Flag("--required-batch-size-multiple", 8, nothing="a step has as many rows as are asked for"),
+    Flag("--required-batch-size-multiple", 8, nothing="a step has as many rows as requested"),
     Flag("--required-seq-len-multiple", 1, nothing="rows are of one length"),
     Flag("--skip-invalid-size-inputs-valid-test", False, nothing="what is too long is cut"),
     *idle("stores are mapped", "--dataset-impl:str --use-plasma-view=False --plasma-path=/tmp/plasma"),
     Flag("--train-subset", "train", refused="name another folder: each has one training split"),
-    Flag("--valid-subset", "valid", refused="leave it out: the validation split is judged"),
+    Flag("--valid-subset", "valid", refused="leave it out: the validation split is evaluated"),
     Flag("--combine-valid-subsets", False, nothing="a store has one validation split", also=("--combine-val",)),
     Flag("--ignore-unused-valid-subsets", False, nothing="a store has one validation split"),
     # else each epoch's end there, and as often as usual here
@@ -158,7 +158,7 @@ DATA = (
     Flag("--disable-validation", False, "validation_rows", joint=True),
     Flag("--batch-size-valid", int, "validation_rows", joint=True, also=("--max-sentences-valid",)),
     Flag("--max-valid-steps", int, "validation_rows", joint=True, also=("--nval",)),
-    Flag("--max-tokens-valid", int, nothing="rows are judged together as fits the device"),
+    Flag("--max-tokens-valid", int, nothing="rows are evaluated together as fits the device"),
     *idle(EPOCHS, "--validate-interval=1 --validate-after-updates=0"),
     Flag("--fixed-validation-seed", int, nothing="a validation's masks are the same every time"),
     Flag("--curriculum", 0, refused=f"leave it out: {ORDER}"),
@@ -180,7 +180,7 @@ UPDATES = (
     Flag("--weight-decay", 0.0, "optimizer.decay", joint=True),
     *joint("phase.schedule", "--lr-scheduler=fixed --power=1.0 --end-learning-rate=0.0 --total-num-update=0"),
     Flag("--warmup-updates", 0, "phase.warmup", by=float),
-    Flag("--force-anneal", int, refused="leave it out: --lr-scheduler polynomial_decay says the course"),
+    Flag("--force-anneal", int, refused="leave it out: --lr-scheduler polynomial_decay says the schedule"),
     Flag("--stop-time-hours", 0.0, refused="`ordsmed pretrain RUN --deadline 3h` ends in time"),
     *refused("leave it out: --max-update says the end", "--stop-min-lr=-1.0 --patience=-1"),
     Flag("--sentence-avg", False, refused="leave it out: a loss is the mean over what is predicted"),
@@ -194,9 +194,9 @@ UPDATES = (
 CHECKPOINTS = (
     Flag("--save-dir", "checkpoints", "out"),
     *joint("init", "--restore-file=checkpoint_last.pt --finetune-from-model:str --reset-optimizer=False"),
-    Flag("--continue-once", str, refused="`--restore-file`: a folder goes on by itself"),
+    Flag("--continue-once", str, refused="`--restore-file`: a folder is resumed by itself"),
     *idle(
-        "a start from other weights begins anew, but for the moments of a run",
+        "a start from other weights resets these, but for the moments of a run",
         "--reset-dataloader=False --reset-lr-scheduler=False --reset-meters=False",
     ),
     Flag("--optimizer-overrides", "{}", refused=LEAVE),
@@ -207,7 +207,7 @@ CHECKPOINTS = (
         "a run keeps its last checkpoint: without it nothing could be made of it",
         "--no-save=False --no-last-checkpoints=False",
     ),
-    Flag("--no-save-optimizer-state", False, refused="leave it out: moments are kept, to go on"),
+    Flag("--no-save-optimizer-state", False, refused="leave it out: moments are kept, to resume"),
     *idle(EPOCHS, "--save-interval=1 --no-epoch-checkpoints=False --keep-last-epochs=-1"),
     *idle(
         "the last weights are the model; `revisions=N` keeps more",
@@ -217,7 +217,7 @@ CHECKPOINTS = (
     *idle(
         "every rank writes and reads its part", "--checkpoint-shard-count=1 --load-checkpoint-on-all-dp-ranks=False"
     ),
-    Flag("--write-checkpoints-asynchronously", False, nothing="they are written while training goes on",
+    Flag("--write-checkpoints-asynchronously", False, nothing="they are written while training continues",
          also=("--save-async",)),
 )  # fmt: skip
 MACHINES = (

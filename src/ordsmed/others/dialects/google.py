@@ -31,7 +31,7 @@ MACHINES = (
         "which devices there are is seen",
         "--use_tpu=False --tpu_name:str --tpu_zone:str --gcp_project:str --master:str --num_tpu_cores=8",
     ),
-    Flag("--iterations_per_loop", 1000, nothing="checkpoints are judged as the recipe says"),
+    Flag("--iterations_per_loop", 1000, nothing="checkpoints are evaluated as the recipe says"),
 )
 
 RECORDS = (

@@ -121,7 +121,7 @@ OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "-
 OLDER = (
     *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
-    Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` judges each checkpoint"),
+    Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` evaluates each checkpoint"),
     *AFAR,
 )
 CAUSAL = (
@@ -135,7 +135,7 @@ LEARNING = (
     *MODELS,
     *DATA,
     Flag("--config_name", str, nothing="the folder of --model_name_or_path says it"),
-    Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels begins anew"),
+    Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels starts at random"),
     *joint("task.train", "--train_file:str --max_train_samples:int"),
     *joint("task.dev", "--validation_file:str --max_eval_samples:int"),
     *joint("the files of predictions", "--test_file:str --max_predict_samples:int"),
@@ -175,7 +175,7 @@ WORDS = (
     *FILES_ALONE,
     Flag("--max_seq_length", int, "task.length", joint=True),
     Flag("--label_all_tokens", False, refused="leave it out: a word's tag is learned at its first piece"),
-    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt beside the predictions tells each kind"),
+    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt next to the predictions has each kind"),
     Flag("--preprocessing_num_workers", int, nothing=CORES),
     *LEARNING,
 )

@@ -218,7 +218,7 @@ def _steps(values: Values, call: Call) -> None:
 
 
 def _weights(values: Values, call: Call) -> None:
-    """Where it writes and what it begins with: a folder goes on by itself; phase 2 begins with that of phase 1."""
+    """Where it writes and what it begins with: a folder is resumed by itself; phase 2 begins with that of phase 1."""
     first = Path(values.results_dir) / "models" / values.model_name
     restore = "" if values.restore_checkpoint == "false" else values.restore_checkpoint or ""
     if values.phase2 and not restore:
@@ -255,7 +255,7 @@ SQUAD = (
     Flag("--do_train", False, "finetune", joint=True),
     Flag("--do_predict", False, "predict", joint=True),
     Flag("--do_eval", False, "predict --scores", joint=True),
-    Flag("--evaluate_during_training", False, nothing="the dev file is judged at each epoch's end"),
+    Flag("--evaluate_during_training", False, nothing="the dev file is evaluated at each epoch's end"),
     Flag("--max_seq_length", 384, "task.length"),
     Flag("--doc_stride", 128, "task.stride"),
     Flag("--max_query_length", 64, "task.longest_question"),
@@ -267,7 +267,7 @@ SQUAD = (
     Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--train_batch_size", 32, "batch", joint=True),
-    Flag("--gradient_accumulation_steps", 1, nothing="theirs reads it nowhere: each batch is a step"),
+    Flag("--gradient_accumulation_steps", 1, nothing="the original reads it nowhere: each batch is a step"),
     Flag("--learning_rate", 1e-4, "rate"),
     Flag("--num_train_epochs", 3.0, "epochs"),
     Flag("--max_steps", -1, "steps", by=positive),
@@ -277,7 +277,7 @@ SQUAD = (
     Flag("--seed", 42, "seed"),
     Flag("--amp", False, "layout.precision", by=FP16),
     Flag("--xla", False, "layout.compile"),
-    Flag("--fp16_all_reduce", False, nothing="theirs reads it nowhere: gradients travel in fp16 with --amp"),
+    Flag("--fp16_all_reduce", False, nothing="the original reads it nowhere: gradients travel in fp16 with --amp"),
     Flag("--log_freq", 50, "log"),
     Flag("--no_cuda", False, "layout.device", by=CPU),
     Flag("--vocab_file", str, "tokenizer", joint=True),
@@ -287,7 +287,7 @@ SQUAD = (
     Flag("--predict_batch_size", 8, nothing="windows are computed together as fits the device"),
     Flag("--verbose_logging", False, nothing=LOGS),
     Flag("--eval_script", str, nothing="official scores are our own, digit for digit"),
-    Flag("--disable-progress-bar", False, nothing="there is none where nobody looks"),
+    Flag("--disable-progress-bar", False, nothing="there is none without a terminal"),
     *idle("the launcher's variables say it", "--local_rank:int --use_env=False"),
 )
 
@@ -543,11 +543,11 @@ PREPARATION = (
     Flag("--random_seed", 12345, "the folder's name", joint=True),
     Flag("--skip_wikiextractor", 0, "corpus: source.path", joint=True),
     Flag("DATA_PREP_WORKING_DIR", "data", "the folder of all of them", joint=True),
-    Flag("--segmentation_method", "nltk", nothing="sentences are told apart by rules of ours; NLTK is not needed"),
+    Flag("--segmentation_method", "nltk", nothing="sentences are found by our own rules; NLTK is not needed"),
     Flag("--n_processes", 4, nothing="one a core, or one where little is to be read"),
-    Flag("--dupe_factor", 5, nothing="a row is masked anew each time that it is learned from"),
+    Flag("--dupe_factor", 5, nothing="a row is masked again each time it is used"),
     Flag("--masked_lm_prob", 0.15, nothing="records are not masked; --mask_prob of run_pretraining.py says it"),
-    Flag("--interactive_json_config_generator", str, refused="leave it out: theirs reads it nowhere"),
+    Flag("--interactive_json_config_generator", str, refused="leave it out: the original reads it nowhere"),
 )
 
 

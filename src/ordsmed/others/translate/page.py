@@ -43,7 +43,7 @@ def find(word: str, among: Sequence[str]) -> list[str]:
         )
         raise UsageError("--find", f"no flag of {', '.join(among)} holds `{word}`", "", near)
     lines = [[code, ", ".join(of), flag, usual, goes] for (code, flag, usual, goes), of in rows.items()]
-    return table([["code", "program", "flag", "theirs, unsaid", "here"], *lines])
+    return table([["code", "program", "flag", "their default", "here"], *lines])
 
 
 def _plain(name: str) -> str:
@@ -53,7 +53,7 @@ def _plain(name: str) -> str:
 def flags(program: Program) -> list[str]:
     """Every flag of a program, in lines."""
     rows = [[flag.spelling, _usual(flag), _becomes(flag)] for flag in program.flags]
-    return [f"{program.name}: {program.doc}", *table([["flag", "theirs, unsaid", "here"], *rows])]
+    return [f"{program.name}: {program.doc}", *table([["flag", "their default", "here"], *rows])]
 
 
 def markdown(code: str) -> list[str]:
@@ -62,7 +62,7 @@ def markdown(code: str) -> list[str]:
     for program in programs_of(code).values():
         lines += [f"### `{program.name}`", "", f"{program.doc[0].upper()}{program.doc[1:]}.", ""]
         rows = [[f"`{flag.spelling}`", _usual(flag), _becomes(flag, "`")] for flag in program.flags]
-        lines += [*rows_of(["flag", "theirs, unsaid", "here"], rows), ""]
+        lines += [*rows_of(["flag", "their default", "here"], rows), ""]
     return lines
 
 

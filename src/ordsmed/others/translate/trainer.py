@@ -29,7 +29,7 @@ SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial
              "cosine_with_min_lr", "inverse_sqrt", "warmup_stable_decay")  # fmt: skip
 SPLIT = "`layout.shard=N` behind the flags splits all over N devices"
 HUB = "nothing is sent; `huggingface-cli upload` takes output_dir"
-FITS = "rows are judged together as fits the device"
+FITS = "rows are evaluated together as fits the device"
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
 SCORES = "scores are our own, over all files at once"
 RATES = (
@@ -54,9 +54,9 @@ UPDATES = (
     Flag("--train_sampling_strategy", "random", refused="leave it out: the order is random, by --seed"),
     Flag("--group_by_length", False, nothing="short texts share a row, or padding is not computed"),
     Flag("--length_column_name", "length", nothing="lengths are counted"),
-    Flag("--ignore_data_skip", False, nothing="a run goes on with the next rows"),
-    Flag("--remove_unused_columns", True, nothing="columns that are not asked for are not read"),
-    Flag("--label_names", str, nothing="the task says where labels stand", several=True),
+    Flag("--ignore_data_skip", False, nothing="a run continues with the next rows"),
+    Flag("--remove_unused_columns", True, nothing="other columns are not read"),
+    Flag("--label_names", str, nothing="the task says where labels are", several=True),
 )
 ARITHMETIC = (
     *joint("layout.precision", "--bf16=False --fp16=False --tf32:bool"),
@@ -90,11 +90,9 @@ REPORTS = (
     ),
     Flag("--report_to", "none", nothing=LOGS, several=True),
     Flag("--debug", "", nothing=LOGS, several=True),
-    Flag("--logging_nan_inf_filter", True, nothing="a loss that is no number is told: `trouble`"),
-    *idle(
-        "lines are shown where somebody looks", "--log_level=passive --log_level_replica=warning --disable_tqdm:bool"
-    ),
-    Flag("--skip_memory_metrics", True, nothing="log.txt tells memory before the first step"),
+    Flag("--logging_nan_inf_filter", True, nothing="a loss that is not a number is reported: `trouble`"),
+    *idle("lines are shown on a terminal", "--log_level=passive --log_level_replica=warning --disable_tqdm:bool"),
+    Flag("--skip_memory_metrics", True, nothing="log.txt reports memory before the first step"),
     Flag("--push_to_hub", False, refused=f"leave it out: {HUB}"),
     *idle(
         HUB,
@@ -104,7 +102,7 @@ REPORTS = (
 )
 VALIDATION = (
     Flag("--eval_delay", 0.0, refused="leave it out: early checks change nothing"),
-    Flag("--eval_on_start", False, refused="`ordsmed evaluate RUN --step 0` judges what it began with"),
+    Flag("--eval_on_start", False, refused="`ordsmed evaluate RUN --step 0` evaluates what it began with"),
     Flag("--per_device_eval_batch_size", 8, nothing=FITS, also=("--per_gpu_eval_batch_size",)),
     Flag("--eval_accumulation_steps", int, nothing=FITS),
     *idle(
@@ -123,7 +121,7 @@ SAVING = (
     Flag("--save_safetensors", True, nothing="weights are safetensors"),
     Flag("--save_on_each_node", False, nothing="a run's folder is one that all machines see"),
     *idle(
-        "a checkpoint is whole, to go on from",
+        "a checkpoint is complete, to resume from",
         "--save_only_model=False --enable_jit_checkpoint=False --restore_callback_states_from_checkpoint=False",
     ),
 )
@@ -150,7 +148,7 @@ MACHINES = (
     Flag("--sharded_ddp", "", refused=SPLIT, several=True),
     Flag("--split_batches", bool, refused="leave it out: a batch is of one device"),
     Flag("--dataloader_num_workers", 0, "layout.workers", explicit=True),
-    Flag("--dataloader_drop_last", False, nothing="every step is full: rows go on over the end of the data"),
+    Flag("--dataloader_drop_last", False, nothing="every step is full: rows continue across the end of the data"),
     *idle(
         "workers look after that themselves",
         "--dispatch_batches:bool --dataloader_pin_memory=True --dataloader_persistent_workers=False "
