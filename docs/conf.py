@@ -13,11 +13,18 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 MAP = "docs/README"
 START = "README.html"
+IN_A_LINE = "From raw text to a language model that Hugging Face loads: one command and one recipe format."
 
 project = "ordsmed"
 extensions = ["myst_parser"]
 root_doc = MAP
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**.md"]  # not what commands leave beside them
+include_patterns = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "AGENTS.md",
+    "CHANGELOG.md",
+    "docs/**.md",
+]  # not what commands write
 exclude_patterns = [".*", "build", "dist", "src", "tests", "work", "shared"]
 myst_heading_anchors = 4
 html_theme = "furo"
@@ -30,23 +37,28 @@ html_copy_source = False
 html_show_copyright = False
 
 
-def trees_of(text: str) -> list[tuple[str, list[str]]]:
-    """The headings of a map, and the pages under each, by its words for them and their place in the checkout."""
-    found = []
+def map_of(text: str) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """The headings of a map, and below each its pages: a name, the place in the checkout, a line."""
+    parts = []
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         heading, _, body = part.partition("\n")
-        links = re.findall(r"^- \[([^]]+)\]\(([^)]+)\.md\)", body, re.MULTILINE)
-        found.append((heading, [f"{name} </{(HERE / link).resolve().relative_to(ROOT)}>" for name, link in links]))
-    return found
+        links = re.findall(r"^- \[([^]]+)\]\(([^)]+)\.md\)(?:: )?(.*)$", body, re.MULTILINE)
+        pages = [(name, str((HERE / link).resolve().relative_to(ROOT)), line) for name, link, line in links]
+        parts.append((heading, pages))
+    return parts
+
+
+def below(page: str) -> list[str]:
+    """The pages in a folder of a page's name."""
+    return [f"{page}/{path.stem}" for path in sorted((ROOT / page).glob("*.md"))]
 
 
 def navigate(app: Any, page: str, source: list[str]) -> None:
     """The map has its pages below it, and a page those in a folder of its name."""
     if page == MAP:
-        trees = trees_of(source[0])
+        trees = [(part, [f"{name} </{place}>" for name, place, _ in pages]) for part, pages in map_of(source[0])]
     else:
-        below = [f"/{page}/{path.stem}" for path in sorted((ROOT / page).glob("*.md"))]
-        trees = [("", below)] if below else []
+        trees = [("", [f"/{name}" for name in below(page)])] if below(page) else []
     for heading, pages in trees:
         options = [":hidden:", *([f":caption: {heading}"] if heading else [])]
         source[0] += "\n\n" + "\n".join(["```{toctree}", *options, "", *pages, "```"]) + "\n"
@@ -59,9 +71,30 @@ class FlagSearch(SearchEnglish):
     js_splitter_code = r"var splitQuery = (query) => query.split(/[^\p{Letter}\p{Number}]+/gu).filter((word) => word);"
 
 
-def begin(app: Any, error: Exception | None) -> None:
-    """A browser that is shown the folder begins at the first page."""
+def first_sentence(page: str) -> str:
+    """What a page begins with, without marks."""
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8").split("\n\n")[1]
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(text.split()))
+    return re.split(r"(?<=[.:]) ", plain)[0].rstrip(":")
+
+
+def llms(text: str) -> str:
+    """The map of the site for a language model (llmstxt.org): every page with a line."""
+    lines = [f"# {project}", "", f"> {IN_A_LINE}"]
+    for heading, pages in map_of(text):
+        lines += ["", f"## {heading}", ""]
+        for name, page, line in pages:
+            lines.append(f"- [{name}]({page}.html): {line}")
+            for inner in below(page):
+                title = (ROOT / f"{inner}.md").read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+                lines.append(f"- [{title}]({inner}.html): {first_sentence(inner)}")
+    return "\n".join(lines) + "\n"
+
+
+def finish(app: Any, error: Exception | None) -> None:
+    """A browser that opens the folder begins at the first page; a language model at llms.txt."""
     if error is None:
+        (Path(app.outdir) / "llms.txt").write_text(llms((ROOT / f"{MAP}.md").read_text("utf-8")), encoding="utf-8")
         refresh = f'<meta http-equiv="refresh" content="0; url={START}">'
         text = f'<!doctype html><title>{project}</title>{refresh}<a href="{START}">{project}</a>\n'
         (Path(app.outdir) / "index.html").write_text(text, encoding="utf-8")
@@ -71,4 +104,4 @@ def setup(app: Any) -> None:
     """What Sphinx asks for."""
     languages["en"] = FlagSearch
     app.connect("source-read", navigate)
-    app.connect("build-finished", begin)
+    app.connect("build-finished", finish)

@@ -31,14 +31,14 @@ Ours, Hugging Face's and the papers', with hardware, time and command. `make res
 `docs/results`; no number is written by hand. "-" has not been measured. What did not come out as hoped, and how each
 figure came about, is in [the log](log.md); commands for figures on GPUs are in [benchmarks](benchmarks.md).
 
-**No recipe of a paper has been run in full.** Figures of others are of other hardware and stand apart: they are what a
-run on such hardware is to be held against.
+**No recipe of a paper has been run in full.** Figures of others are of other hardware, in tables
+of their own: a run on such hardware should be compared with them.
 """
 NO_GPU = "**No figure of a GPU is known yet.**\n"
 MOST = 2  # numbers in a cell; of more the least and the most, but for latencies
 KEPT = """\
 Each line is what `ordsmed bench NAME --keep docs/results/measurements.jsonl` added: the median of its rounds, the
-slowest and the fastest. Theirs took turns with ours, round by round. Other work on the machine slows both."""
+slowest and the fastest. The baseline took turns with ordsmed, round by round. Other work on the machine slows both."""
 
 
 def page(folder: Path) -> str:
@@ -95,7 +95,7 @@ def _kept(lines: list[Measurement]) -> Iterator[str]:
     for device, processes, threads in dict.fromkeys((one.device, one.processes, one.threads) for one in ours):
         yield from _paragraph(f"{device}, processes x threads: {processes} x {threads}")
         yield from _lines([
-            ["bench", "precision", "length, batch", "a second", "slowest to fastest", "beside", "date"],
+            ["bench", "precision", "length, batch", "a second", "slowest to fastest", "next to it", "date"],
             *(_measured(one, lines) for one in ours
               if (one.device, one.processes, one.threads) == (device, processes, threads)),
         ])  # fmt: skip

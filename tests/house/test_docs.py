@@ -40,7 +40,7 @@ def test_commands_in_the_readme_exist() -> None:
     assert len(verbs) >= 5
     assert set(verbs) <= set(verb.names())
     for name in re.findall(r"ordsmed (?:pretrain|recipes) ([\w/-]+)", README):
-        if not name.startswith(("work/", "-")):
+        if not name.startswith(("work/", "-", "mine")):
             assert name in run.recipe_names() + run.recipe_names("pretrain")
 
 
@@ -114,7 +114,7 @@ def test_the_picture_of_the_readme_is_one_as_runs_draw_it() -> None:
     assert kinds_of_lines(shown) == kinds_of_lines(picture.svg(training, judged, "quickstart"))
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", *sorted(ROOT.glob("docs/**/*.md"))]
 SHELL = ("&&", "|", ";", ">", "<", "||")
 
 

@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAP = ROOT / "docs/README.md"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS", "CHANGELOG")),
+         *sorted(ROOT.glob("docs/**/*.md"))]  # fmt: skip
 
 
 class Links(HTMLParser):
@@ -72,6 +73,10 @@ def test_the_site(tmp_path: Path) -> None:
             assert target.exists(), f"{path.name}: {link}"
             if there.fragment and target in pages:
                 assert unquote(there.fragment) in pages[target].places, f"{path.name}: {link}"
+    listed = re.findall(r"^- \[.+\]\((.+)\): .{10,}$", (out / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(
+        page.relative_to(ROOT).with_suffix(".html").as_posix() for page in PAGES if page != MAP
+    )
     for path in [*out.rglob("*.css"), *out.rglob("*.js")]:
         asked = re.findall(r"url\(['\"]?(?:https?:)?//|@import", path.read_text(encoding="utf-8"))
         assert asked == [], f"{path.name} loads from elsewhere"

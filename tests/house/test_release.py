@@ -52,7 +52,7 @@ def test_every_release_has_a_page_of_what_is_new() -> None:
     releases = list(dict.fromkeys(re.findall(r"^## \[(\d+\.\d+)\.\d+\]", text, re.MULTILINE)))
     assert sorted(page.stem for page in (ROOT / "docs/new").glob("*.md")) == sorted(releases)
     for page, folder in ((text, "docs/new"), ((ROOT / "docs/new.md").read_text(encoding="utf-8"), "new")):
-        assert re.findall(rf"\({folder}/([\d.]+)\.md\)", page) == releases
+        assert re.findall(rf"\]\({folder}/([\d.]+)\.md\)", page) == releases
 
 
 def read(path: Path) -> Any:
