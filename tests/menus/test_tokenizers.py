@@ -18,7 +18,7 @@ LEARN = """
 import sys
 from ordsmed.text.tokenizers import bytebpe, wordpiece
 texts = open(sys.argv[1], encoding="utf-8").read().split("\\n")
-made = choice(wordpiece)(size=400, alphabet=25).train(texts), choice(bytebpe)(size=500).train(texts)
+made = wordpiece.WordPiece(size=400, alphabet=25).train(texts), bytebpe.ByteBpe(size=500).train(texts)
 print(*(tokenizer.fingerprint for tokenizer in made))
 """
 
