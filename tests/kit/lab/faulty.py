@@ -8,18 +8,26 @@ import os
 import resource
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import ordsmed
 from ordsmed.base import files, ranks, run, snapshots
+from ordsmed.base.menu import Choice
 from ordsmed.data import loader
 from ordsmed.learn.objectives import mlm
 from ordsmed.learn.objectives.mlm import Mlm
 from ordsmed.train import checkpoint, loop, meters, saving, session, watch
 from ordsmed.train.pretrain import finish, plan, texts
 from ordsmed.weights import boxes, weights
+
+
+@dataclass(frozen=True)
+class Faulty(Mlm, Choice):
+    """As mlm."""
+
 
 RANK = int(os.environ.get("RANK", "0"))
 
