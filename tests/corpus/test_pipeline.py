@@ -13,7 +13,7 @@ from typing import Any, Literal
 import filelock
 import pytest
 
-from ordsmed.base import menu, run
+from ordsmed.base import menu, run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, load, obtain
 from ordsmed.corpus import folder as folders
@@ -306,6 +306,13 @@ class Sized(Given):
 
     def size(self) -> int:
         return self.bytes
+
+
+def test_a_step_of_cleaning_may_be_named_without_a_list() -> None:
+    table = {"source": {"kind": "text", "path": "x"}}
+    alone, listed = (settings.decode(Corpus, {**table, "clean": clean}, "r") for clean in ("length", ["length"]))
+    assert alone == listed
+    assert len(alone.clean) == 1
 
 
 def test_settings_reach_to_their_bounds() -> None:

@@ -449,3 +449,20 @@ def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
     together = loop.total_counts(job, batches)
     assert float(together["mlm"]) == factor * float(alone["mlm"])
     assert (job.state.vote.heard, job.state.vote.short) == (wanted, False)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        ("count", {"pairs": torch.ones(())}, "count\\(\\): gives a table of pairs; wanted a table with the terms"),
+        ("count", {}, "count\\(\\): gives a table of nothing"),
+        ("forward", torch.ones(()), "forward\\(\\): gives no table; wanted a table with the terms of its weights: mlm"),
+    ],
+)
+def test_terms_that_an_objective_forgets_are_one_line(
+    small: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, method: str, given: object, message: str
+) -> None:
+    job = small()
+    monkeypatch.setattr(job.objective, method, lambda batch: given)
+    with pytest.raises(RunError, match=message):
+        loop.update(job, batches_of(job), 0, 0, 0.1)

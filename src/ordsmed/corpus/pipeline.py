@@ -112,6 +112,8 @@ class Corpus:
 
     def __post_init__(self) -> None:
         at_least(self, shortest=0, shard=1, processes=1)
+        if not isinstance(self.clean, tuple):  # `clean = "length"` is one step
+            object.__setattr__(self, "clean", (self.clean,))
         if self.duplicates == "keep" and (self.near or self.against):
             raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
         if not self.sources:

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -229,6 +229,7 @@ def update(
         job.parallel.before_micro_batch(micro == len(batches) - 1)
         with autocast(job.recipe.layout, ranks.device):
             sums = objective(batch.to(ranks.device))
+            check_terms(job, "forward()", sums)
             loss = sum(
                 (weight * sums[term] / counts[term] for term, weight in objective.weights.items()), torch.zeros(())
             )
@@ -258,12 +259,23 @@ def _begin_anew(objective: Objective) -> None:
         carried.zero_()
 
 
+def check_terms(job: Job, method: str, given: object) -> None:
+    """An objective's sums and counts are a table with all terms of its weights, which an own objective may forget."""
+    terms = job.objective.weights
+    if not isinstance(given, Mapping) or terms.keys() - given.keys():
+        result = f"a table of {', '.join(map(str, given)) or 'nothing'}" if isinstance(given, Mapping) else "no table"
+        wanted = f"a table with the terms of its weights: {', '.join(terms)}"
+        raise RunError(f"{type(job.objective).__name__}.{method}", f"gives {result}", wanted, "docs/add-a/objective.md")
+
+
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
     """Predictions of the whole step, a term; of a step without any 1, so that it is one without a gradient.
 
     On the same way all ranks hear whether any of them was asked to stop, and whether its rows are too few.
     """
     counts = [job.objective.count(batch) for batch in batches]
+    for count in counts:
+        check_terms(job, "count()", count)
     terms = list(job.objective.weights)
     totals = [sum((m[term].double() for m in counts), torch.zeros((), dtype=torch.float64)) for term in terms]
     ranks, vote = job.ranks, job.state.vote
