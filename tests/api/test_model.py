@@ -107,6 +107,11 @@ def test_generate_is_that_of_the_verb(tiny_run: Any, capsys: pytest.CaptureFixtu
     assert samples[0] == texts[0]
     assert samples[1].sample == 1
     assert "".join(model.stream("the old", tokens=6, best=9, seed=4)) == texts[0].continuation
+    assert model.generate(["the old", ""], max_new_tokens=6, top_k=9, seed=4) == texts
+    with pytest.raises(RecipeError, match=r"generate: no option `topp`; wanted .*; did you mean `top_p`\?"):
+        model.generate("the old", topp=0.9)  # type: ignore[call-overload]
+    with pytest.raises(RecipeError, match="generate: `top_k` and `best` are one option; wanted one of them"):
+        model.generate("the old", top_k=3, best=3)
     masked = opened(tiny_run.bert)
     assert "[MASK]" not in masked.fill_all("the [MASK] [MASK] fox")
     assert masked.generate("the", tokens=3).tokens == 3

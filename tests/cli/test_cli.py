@@ -223,6 +223,12 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
         (["pretrain", "r", "--anew=1"], "--anew: found 1; wanted no value"),
         (["pretrain", "r", "--dead", "3h"], "pretrain: --dead: no such flag; did you mean `--deadline`?"),
         (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; --batch is a flag of `"),
+        (["pretrain", "r", "--lr", "3"], "pretrain: --lr: no such flag; a setting is written `phase.rate=...`"),
+        (
+            ["pretrain", "r", "--batch-size", "3"],
+            "pretrain: --batch-size: no such flag; a setting is written `phase.batch=...`",
+        ),
+        (["pretrain", "r", "--xyz"], "pretrain: --xyz: no such flag; `ordsmed help pretrain` tells more"),
         (["pretrain", "r", "--seed", "3"], "pretrain: --seed: no such flag; a setting is written `seed=...`"),
         (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; `ordsmed help"),
         (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),

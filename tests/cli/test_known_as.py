@@ -99,3 +99,21 @@ def test_all_words_are_listed_and_others_refused(capsys: pytest.CaptureFixture[s
     assert "`distilation`: no such verb or word; " in message
     assert "did you mean `distillation`?" in message
     assert words.lookup("...") == words.lookup("") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("hidden_size", "hidden_size: the setting `model.width` of pretrain, finetune, bench"),
+        ("num-train-epochs", "num-train-epochs: the setting `epochs` of finetune"),
+        ("max_position_embeddings", "max_position_embeddings: the setting `model.positions` of"),
+    ],
+)
+def test_names_of_other_codes_lead_to_settings(word: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["help", word])
+    assert line in capsys.readouterr().out
+
+
+def test_every_setting_of_other_codes_is_found_by_help() -> None:
+    known = {other for one in verb.every() if one.recipe for other, _, _ in menu.names_in_other_codes(*one.recipe)}
+    assert len(known) > 80

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from ordsmed.base import settings as recipes
-from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
 from ordsmed.learn.score.answers import Answered
@@ -76,6 +76,11 @@ class WritingOptions(TypedDict, total=False):
     samples: int  # texts a prompt; 1
     together: int  # of masked models: tokens that are decided in one pass; 1
     order: Literal["certain", "chance"]  # of the same: which of them
+    max_new_tokens: int  # transformers' names of tokens, best, share, penalty and samples
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    num_return_sequences: int
     start: bool  # of causal models: does the sign between documents stand before a prompt? True
 
 
@@ -149,7 +154,7 @@ class OpenModel:
             model.generate("The value of", tokens=20, share=0.9).text
         """
         self.check("generate")
-        options = SamplingOptions(**how)
+        options = _sampling(how)
         texts = list(generate.generate_all(writing(self.trained), _texts("generate", prompts), options))
         return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
@@ -159,7 +164,7 @@ class OpenModel:
         for piece in model.stream("The value of"): print(piece, end="", flush=True)
         """
         self.check("generate")
-        return generate.stream(writing(self.trained), _text("stream", prompt), SamplingOptions(**how))
+        return generate.stream(writing(self.trained), _text("stream", prompt), _sampling(how))
 
     @overload
     def embed(self, texts: str, **how: Unpack[EmbedOptions]) -> Embedded: ...
@@ -285,6 +290,23 @@ def _form(how: EmbedOptions) -> Form:
 def _words(before: str, settings: Mapping[str, object]) -> list[str]:
     """Keywords as the command line's words."""
     return [f"{before}{key}={recipes.literal(recipes.plain(value))}" for key, value in settings.items()]
+
+
+NAMES = {  # transformers' names of options -> ours
+    "max_new_tokens": "tokens", "top_k": "best", "top_p": "share", "repetition_penalty": "penalty",
+    "num_return_sequences": "samples",
+}  # fmt: skip
+
+
+def _sampling(how: WritingOptions) -> SamplingOptions:
+    """The options of `generate` and `stream`, by our names or by those of transformers."""
+    known = [option.name for option in fields(SamplingOptions)]
+    for name in how:
+        if name not in (*known, *NAMES):
+            raise RecipeError("generate", f"no option `{name}`", ", ".join(known), nearest(name, [*known, *NAMES]))
+        if NAMES.get(name) in how:
+            raise RecipeError("generate", f"`{name}` and `{NAMES[name]}` are one option", "one of them")
+    return SamplingOptions(**{NAMES.get(name, name): value for name, value in how.items()})  # type: ignore[arg-type]
 
 
 def _texts(method: str, value: object) -> list[str]:

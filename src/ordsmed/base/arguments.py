@@ -24,10 +24,19 @@ class UsageError(OrdsmedError):
 class Parser(argparse.ArgumentParser):
     """argparse, but flags are never guessed from their beginnings, and what is wrong is raised."""
 
-    def __init__(self, verb: str, *, owners: Callable[[str], str], settings: Iterable[str] = (), **how: Any) -> None:
+    def __init__(
+        self,
+        verb: str,
+        *,
+        owners: Callable[[str], str],
+        settings: Iterable[str] = (),
+        elsewhere: Callable[[str], Iterable[str]] = lambda _: (),
+        **how: Any,
+    ) -> None:
         self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # of an argument: what a shell completes it with
         super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
         self.verb, self.owners, self.settings = verb, owners, tuple(settings)
+        self.elsewhere = elsewhere  # the settings of its recipe that other codes call so
 
     def add_argument(
         self, *words: str, offers: Callable[[], Iterable[str]] | None = None, **how: Any
@@ -90,8 +99,11 @@ class Parser(argparse.ArgumentParser):
             return f"did you mean `{near[0]}`?"
         if key in self.settings:
             return f"a setting is written `{key}=...`"
+        if paths := list(self.elsewhere(key)):
+            return f"a setting is written {' or '.join(f'`{path}=...`' for path in paths[:3])}"
         if owners := self.owners(flag):
             return owners
+        known.remove("--help")
         return f"did you mean `{near[0]}`?" if (near := difflib.get_close_matches(flag, known, n=1)) else self._more()
 
     def _value(self, place: str) -> str:

@@ -10,6 +10,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,7 @@ from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.say import say
 
 HOUSE = Path(__file__).parent.parent
+ELSEWHERE = "; elsewhere "  # in a setting's help: what other codes call it
 UNMARKED = "Settings"  # what choices were called before there was a mark; those of others go on
 MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats", "probes")
 WINGS = {
@@ -158,6 +160,24 @@ def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ())
                 tables.append(Nested(field.name, *place))
                 tables += [replace(inner, key=f"{field.name}.{inner.key}") for inner in nested(*place, above)]
     return tables
+
+
+def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Of the settings of a dataclass, its tables and its menus' kinds: what others call one, its path, the kind."""
+    places = [
+        ("", module, name or choice_name(module), ""),
+        *((f"{table.key}.", table.module, table.name, "") for table in nested(module, name)),
+    ]
+    for field in _fields(module, name or choice_name(module)):
+        for node in _named(field.annotation):
+            if isinstance(node, ast.Call):
+                kinds = entries(menu := ast.literal_eval(node.args[0]))
+                modules = {kind: module_of(menu, kind) for kind in kinds}
+                places += [(f"{field.name}.", found, choice_name(found), kind) for kind, found in modules.items()]
+    for path, place, cls, kind in places:
+        for line in lines(place, cls):
+            for other in filter(None, line.doc.partition(ELSEWHERE)[2].split(", ")):
+                yield other, f"{path}{line.name}", kind
 
 
 def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) -> list[Nested]:

@@ -25,7 +25,6 @@ T = TypeVar("T")
 Table = dict[str, Any]
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # as people say it
 COUNTS = {2: "two", 3: "three"}
-ELSEWHERE = "; elsewhere "  # in a setting's help: what other codes call it
 RENAMED = {  # what settings were called -> what they are called: recipes, overrides and runs from before go on
     "spread": "initializer_std",
     "places_spread": "positions_initializer_std",
@@ -456,7 +455,7 @@ def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, se
     hints = get_type_hints(cls, include_extras=True)
     docs = {line.name: line.doc for line in menu.lines(cls.__module__, cls.__qualname__)}
     for name in _names(cls):
-        yield f"{before}{name}", set(docs.get(name, "").partition(ELSEWHERE)[2].split(", "))
+        yield f"{before}{name}", set(docs.get(name, "").partition(menu.ELSEWHERE)[2].split(", "))
         below = table.get(name) if isinstance(table, Mapping) else None
         for kind in _tables(hints[name], below):
             yield from _paths(kind, below, f"{before}{name}.")

@@ -56,11 +56,18 @@ class Verb:
         """The parser of its words; with what help tells below them, which takes a while to read."""
         settings = [line.name for line in menu.lines(*self.recipe)] if self.recipe else []
         form = argparse.RawDescriptionHelpFormatter
-        parser = Parser(self.name, owners=owners, settings=settings, formatter_class=form)
+        parser = Parser(
+            self.name, owners=owners, settings=settings, elsewhere=self.settings_called, formatter_class=form
+        )
         parser.description = "\n".join(part for line in self.doc.split("\n") for part in fitted(line, _wide()))
         parser.epilog = self._settings() if helped else ""
         self.arguments(parser)
         return parser
+
+    def settings_called(self, name: str) -> list[str]:
+        """The settings of its recipe that other codes call so."""
+        known = menu.names_in_other_codes(*self.recipe) if self.recipe else ()
+        return list(dict.fromkeys(path for other, path, _ in known if other == name))
 
     def _settings(self) -> str:
         """The settings of its recipe, from the settings themselves."""

@@ -25,6 +25,15 @@ def words_of_verbs() -> list[str]:
     return sorted({word for name in verb.names() for word in name.split()})
 
 
+def settings_called(name: str) -> list[str]:
+    """The settings that other codes call so, with the verbs whose recipes have them."""
+    verbs: dict[str, list[str]] = {}
+    for one in verb.every():
+        for path in one.settings_called(name.replace("-", "_")):
+            verbs.setdefault(path, []).append(one.name)
+    return [f"{name}: the setting `{path}` of {', '.join(verbs[path])}" for path in verbs]
+
+
 def run(args: argparse.Namespace) -> None:
     text = " ".join(args.of)
     if not text:
@@ -33,6 +42,8 @@ def run(args: argparse.Namespace) -> None:
         verb.find(text).parser(helped=True).print_help()
     elif rows := list(words.table().items()) if text == "words" else words.lookup(text):
         print_lines(f"{names}: {here}" for names, here in rows)
+    elif settings := settings_called(text):
+        print_lines(settings)
     else:
         known = [*verb.names(), *words.names()]
         raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", nearest(text, known))
