@@ -293,9 +293,12 @@ def _words(before: str, settings: Mapping[str, object]) -> list[str]:
 
 
 NAMES = {  # transformers' names of options -> ours
-    "max_new_tokens": "tokens", "top_k": "best", "top_p": "share", "repetition_penalty": "penalty",
+    "max_new_tokens": "tokens",
+    "top_k": "best",
+    "top_p": "share",
+    "repetition_penalty": "penalty",
     "num_return_sequences": "samples",
-}  # fmt: skip
+}
 
 
 def _sampling(how: WritingOptions) -> SamplingOptions:

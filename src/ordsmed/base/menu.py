@@ -173,11 +173,11 @@ def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str
             if isinstance(node, ast.Call):
                 kinds = entries(menu := ast.literal_eval(node.args[0]))
                 modules = {kind: module_of(menu, kind) for kind in kinds}
-                places += [(f"{field.name}.", found, choice_name(found), kind) for kind, found in modules.items()]
+                places += [(f"{field.name}.", path, choice_name(path), kind) for kind, path in modules.items()]
     for path, place, cls, kind in places:
         for line in lines(place, cls):
-            for other in filter(None, line.doc.partition(ELSEWHERE)[2].split(", ")):
-                yield other, f"{path}{line.name}", kind
+            for alias in filter(None, line.doc.partition(ELSEWHERE)[2].split(", ")):
+                yield alias, f"{path}{line.name}", kind
 
 
 def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) -> list[Nested]:

@@ -67,7 +67,7 @@ class Verb:
     def settings_called(self, name: str) -> list[str]:
         """The settings of its recipe that other codes call so."""
         known = menu.names_in_other_codes(*self.recipe) if self.recipe else ()
-        return list(dict.fromkeys(path for other, path, _ in known if other == name))
+        return list(dict.fromkeys(path for alias, path, _ in known if alias == name))
 
     def _settings(self) -> str:
         """The settings of its recipe, from the settings themselves."""

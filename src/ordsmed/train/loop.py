@@ -259,11 +259,11 @@ def _begin_anew(objective: Objective) -> None:
         carried.zero_()
 
 
-def check_terms(job: Job, method: str, given: object) -> None:
+def check_terms(job: Job, method: str, table: object) -> None:
     """An objective's sums and counts are a table with all terms of its weights, which an own objective may forget."""
     terms = job.objective.weights
-    if not isinstance(given, Mapping) or terms.keys() - given.keys():
-        result = f"a table of {', '.join(map(str, given)) or 'nothing'}" if isinstance(given, Mapping) else "no table"
+    if not isinstance(table, Mapping) or terms.keys() - table.keys():
+        result = f"a table of {', '.join(map(str, table)) or 'nothing'}" if isinstance(table, Mapping) else "no table"
         wanted = f"a table with the terms of its weights: {', '.join(terms)}"
         raise RunError(f"{type(job.objective).__name__}.{method}", f"gives {result}", wanted, "docs/add-a/objective.md")
 

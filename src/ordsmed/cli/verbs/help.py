@@ -28,9 +28,9 @@ def words_of_verbs() -> list[str]:
 def settings_called(name: str) -> list[str]:
     """The settings that other codes call so, with the verbs whose recipes have them."""
     verbs: dict[str, list[str]] = {}
-    for one in verb.every():
-        for path in one.settings_called(name.replace("-", "_")):
-            verbs.setdefault(path, []).append(one.name)
+    for entry in verb.every():
+        for path in entry.settings_called(name.replace("-", "_")):
+            verbs.setdefault(path, []).append(entry.name)
     return [f"{name}: the setting `{path}` of {', '.join(verbs[path])}" for path in verbs]
 
 
