@@ -164,7 +164,7 @@ def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ())
 
 def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Of the settings of a dataclass, its tables and its menus' kinds: what others call one, its path, the kind."""
-    places = [
+    classes = [
         ("", module, name or choice_name(module), ""),
         *((f"{table.key}.", table.module, table.name, "") for table in nested(module, name)),
     ]
@@ -173,8 +173,8 @@ def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str
             if isinstance(node, ast.Call):
                 kinds = entries(menu := ast.literal_eval(node.args[0]))
                 modules = {kind: module_of(menu, kind) for kind in kinds}
-                places += [(f"{field.name}.", path, choice_name(path), kind) for kind, path in modules.items()]
-    for path, place, cls, kind in places:
+                classes += [(f"{field.name}.", path, choice_name(path), kind) for kind, path in modules.items()]
+    for path, place, cls, kind in classes:
         for line in lines(place, cls):
             for alias in filter(None, line.doc.partition(ELSEWHERE)[2].split(", ")):
                 yield alias, f"{path}{line.name}", kind
