@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile agai
 .PHONY: help quickstart test test-all check fast kernels newest oldest site results
 
 help:
-	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
+	@echo "make quickstart   install into .venv, then train a small BERT on Python's documentation (a few minutes)"
 	@echo "make test         lint, types and all tests"
 	@echo "make test-all     every combination of layouts, twenty kills: an hour"
 	@echo "make fast         the tests that take less than two minutes"

@@ -40,7 +40,7 @@ def test_commands_in_the_readme_exist() -> None:
     assert len(verbs) >= 5
     assert set(verbs) <= set(verb.names())
     for name in re.findall(r"ordsmed (?:pretrain|recipes) ([\w/-]+)", README):
-        if not name.startswith(("work/", "-", "mine")):
+        if not name.startswith(("work/", "-", "my-")):
             assert name in run.recipe_names() + run.recipe_names("pretrain")
 
 

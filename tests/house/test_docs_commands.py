@@ -39,7 +39,6 @@ PROCESSES = "starts processes, as tests/launch and tests/layouts do"
 NOT_RUN = {
     "README.md": {
         "git clone": CLONE, "cd ordsmed": CLONE, "make quickstart": CLONE, "export PATH": CLONE,
-        "ordsmed fill work/pretrain/quickstart": "a model of minutes; daily-use.md asks a smaller one",
     },
     "docs/daily-use.md": {
         "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,

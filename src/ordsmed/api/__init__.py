@@ -1,1 +1,1 @@
-"""Machine: what Python calls, and verbs as well: models that are asked, trainings that are started."""
+"""Python: `ordsmed.open`, `pretrain`, `finetune`; commands call them too."""

@@ -1,1 +1,1 @@
-"""Machine: what knows nothing of language: errors, settings, menus, folders of what is made, ranks, progress."""
+"""What knows nothing of language: errors, recipes, menus, run folders, devices, processes."""

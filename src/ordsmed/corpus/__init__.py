@@ -1,1 +1,1 @@
-"""Machine: from sources to a corpus: cleaned in chunks, each document once, held out, split, reported."""
+"""From sources to documents: cleaned in chunks, deduplicated, held out, split, reported."""

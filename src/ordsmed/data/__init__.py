@@ -1,1 +1,1 @@
-"""Machine: a tokenizer learned, the token store, encoding into it, and the way from a row's number to a batch."""
+"""Encoded text: a trained tokenizer, the token store, and the rows of a batch by their numbers."""

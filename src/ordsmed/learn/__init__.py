@@ -1,1 +1,1 @@
-"""Machine: what is learned: the objective's and the task's seams, masking, sampling, schedules, phases, groups."""
+"""What is learned: objectives, tasks, masking, sampling, phases, schedules, optimizers, official scores."""

@@ -1,1 +1,1 @@
-"""Machines: around a long job."""
+"""Before and around a long job: a machine checked, software installed, jobs submitted, time estimated."""

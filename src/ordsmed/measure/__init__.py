@@ -1,1 +1,1 @@
-"""Measure: how good, how fast."""
+"""Evaluation: probes of a language model, how likely texts are, speed and memory."""

@@ -1,1 +1,1 @@
-"""Machine: layers, losses, what a model family offers, weights in and out."""
+"""Networks: layers, attention, losses, kernels, model families."""

@@ -1,1 +1,1 @@
-"""Others: command lines of other codes."""
+"""Command lines of other codes, translated into recipes."""

@@ -1,1 +1,1 @@
-"""Tell: what runs did."""
+"""Reports of what runs did: state, pages, charts, seeds compared, trackers."""

@@ -1,1 +1,1 @@
-"""Machine: documents, sentences, languages, reading files, and tokenizers as the rest of the house sees them."""
+"""Documents, sentences, languages, markup, downloads, and tokenizers."""

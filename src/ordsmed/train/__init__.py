@@ -1,1 +1,1 @@
-"""Machine: the one loop and what stands round it: session, checkpoints, meters, guard, watch."""
+"""The training loop and what is around it: sessions, checkpoints, parallelism, callbacks, recovery."""

@@ -1,1 +1,1 @@
-"""Machine: what is done with a trained model: fill, generate, embed, predict, answer, export, import."""
+"""A trained model in use: fill, generate, embed, answer, predict."""

@@ -1,1 +1,1 @@
-"""Weights: files of weights in and out, and a model that is opened."""
+"""Files of weights, read and written, and models opened, converted and exported."""

@@ -1,1 +1,1 @@
-"""Machine: how processes are started; what is started knows nothing of it."""
+"""How processes are started, on this machine and by Slurm; what is started knows nothing of it."""

@@ -1,4 +1,4 @@
-"""from the embedded corpus to a small BERT that fills masks, in a few minutes"""
+"""from the documentation of this Python to a small BERT that fills masks, in a few minutes"""
 
 from __future__ import annotations
 

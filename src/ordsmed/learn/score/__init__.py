@@ -1,1 +1,1 @@
-"""Machine: official numbers of answers, labels and spans, with numpy alone."""
+"""Official scores of answers, labels and spans, in numpy alone."""

@@ -1,1 +1,1 @@
-"""Machine: speeds anyone can measure again."""
+"""Benches of speed and memory."""

@@ -1,1 +1,1 @@
-"""Machine: probes asked of models, what they answered kept, reported and drawn."""
+"""Many models and probes: scored, resumed, compared, reported, drawn."""

@@ -1,1 +1,1 @@
-"""Machine: how likely texts are under a model, token by token."""
+"""How likely texts are under a model, token by token."""

@@ -1,1 +1,1 @@
-"""Machine: what a recipe would do, how a run stands, what a corpus holds."""
+"""What a recipe would do, the state of a run, the contents of a corpus."""

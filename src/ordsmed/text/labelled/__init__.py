@@ -1,1 +1,1 @@
-"""Machine: files of examples with labels: questions, tables, tagged words, GLUE."""
+"""Files of examples with labels: questions, tables, tagged words, GLUE."""

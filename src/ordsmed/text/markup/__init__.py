@@ -1,1 +1,1 @@
-"""Machine: prose out of wikitext, web pages, epubs, WARC files and books wrapped at a width."""
+"""Plain text of wikitext, web pages, EPUB, WARC files and books wrapped at a width."""

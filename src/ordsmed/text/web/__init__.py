@@ -1,1 +1,1 @@
-"""Machine: what is got from the network: one careful GET, fetches, crawls, lists of addresses, archives unpacked."""
+"""Downloads: one careful GET, fetches, crawls, lists of addresses, archives unpacked."""

@@ -1,1 +1,1 @@
-"""Machine: fine-tuning of a pretrained network for a task, and trials."""
+"""Fine-tuning of a pretrained network for a task, and trials."""

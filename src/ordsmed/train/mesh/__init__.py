@@ -1,1 +1,1 @@
-"""Machine: how a training lies on devices: layout, cut of the batch, replicas, precision."""
+"""How a training is placed on devices: layout, split of the batch, replicas, precision."""

@@ -1,1 +1,1 @@
-"""Machine: pretraining on encoded text, and the whole way once."""
+"""Pretraining on encoded text."""
