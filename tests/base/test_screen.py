@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ordsmed.base.screen import columns, command, fitted, markdown, table
+from ordsmed.base.screen import columns, command, fitted, fitted_lines, markdown, table
 
 
 @pytest.mark.parametrize("wide", [40, 60])
@@ -54,12 +54,39 @@ def test_a_table_in_markdown() -> None:
         "| name | n    |", "| ---- | ---- |", "| a\\|b | 1    |", "| c    | None |"]  # fmt: skip
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_a_pipe_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever COLUMNS says, which a shell may export; of a terminal it says how wide it is."""
     monkeypatch.delenv("COLUMNS", raising=False)
     assert columns(io.StringIO()) == 0
     assert fitted("word " * 100, 0) == ["word " * 100]
     monkeypatch.setenv("COLUMNS", "60")
-    assert columns(io.StringIO()) == 60
+    assert columns(io.StringIO()) == 0
+    assert columns(Terminal()) == 60
+
+
+def test_rows_of_a_markdown_table_are_whole_on_a_narrow_screen() -> None:
+    lines = ["see below", *markdown(["name", "why", ""], [("a|b", "much too long for it", 1)], padded=True), "end"]
+    assert list(fitted_lines(lines, 0)) == list(fitted_lines(lines, 39)) == lines
+    assert list(fitted_lines(lines, 28)) == [
+        "see below",
+        "| name | why           |   |",
+        "| ---- | ------------- | - |",
+        "| a\\|b | much too long | 1 |",
+        "|      | for it        |   |",
+        "end",
+    ]
+    assert list(fitted_lines(lines, 16)) == ["see below", "name: a\\|b", "    why: much", "    too long for", "    it",
+                                             "    : 1", "end"]  # fmt: skip
+
+
+def test_what_only_begins_like_a_table_stays_as_it_is() -> None:
+    for lines in (["| no table but long enough"], ["| a | b |", "| --- |", "| c | d | e |"], ["| "]):
+        assert list(fitted_lines(lines, 4)) == lines
 
 
 @given(some.lists(some.text(some.characters(blacklist_characters="\0", blacklist_categories=["Cs"])), min_size=1))

@@ -71,6 +71,7 @@ def test_top_help_names_every_verb(ordsmed: Any) -> None:
 @pytest.mark.parametrize("wide", [40, 60])
 def test_first_steps_fit_a_narrow_screen(wide: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("COLUMNS", str(wide))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     cli.main([])
     told = capsys.readouterr().out.splitlines()
     assert "  ordsmed pretrain tiny/bert" in told

@@ -335,6 +335,8 @@ def test_lines_are_as_wide_as_the_screen(
     given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
     calls = given("tell.show.stats.stats", ["word " * 20])
     cli.main(["corpus", "stats", "f"])
     assert calls[0][1]["wide"] == 40

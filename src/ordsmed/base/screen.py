@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 import shlex
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 
 def columns(stream: TextIO) -> int:
-    """How wide lines may be: a terminal's width, or what COLUMNS says; 0: as wide as they like, in a file or pipe."""
-    setting = os.environ.get("COLUMNS", "")
-    if not stream.isatty() and not setting.isdigit():
-        return 0
-    return shutil.get_terminal_size().columns
+    """How wide lines may be: as the terminal is, or as COLUMNS says of it; 0: of any width, in a file or pipe."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
+
+
+def fitted_lines(lines: Iterable[str], wide: int) -> Iterator[str]:
+    """Lines in so many columns: of Markdown tables every row is whole, other lines are broken as `fitted` does."""
+    for tabular, group in itertools.groupby(lines, lambda line: line.startswith("| ")):
+        if tabular:
+            yield from _fitted_table(list(group), wide)
+        else:
+            for line in group:
+                yield from fitted(line, wide)
+
+
+def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
+    """A Markdown table with its cells wrapped; where words are too wide for that, a row is a block of `name: cell`."""
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    if not wide or max(map(len, lines)) <= wide or {len(row) for row in cells} != {len(cells[-1])} or not lines[1:]:
+        yield from lines
+        return
+    head, _, *rows = cells
+    by_column = list(zip(head, *rows, strict=True))
+    least = [max(len(word) for cell in cells for word in (cell.split() or ["-"])) for cells in by_column]
+    widths, room = [max(map(len, cells)) for cells in by_column], wide - 3 * len(head) - 1
+    if sum(least) > room:
+        for row in rows:
+            pairs = [f"{name}: {cell}" for name, cell in zip(head, row, strict=True) if cell]
+            for at, pair in enumerate(pairs):
+                yield from fitted(f"    {pair}" if at else pair, wide)
+        return
+    while sum(widths) > room:  # the widest gives way
+        widths[max(range(len(head)), key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
+    for row in [head, ["-" * width for width in widths], *rows]:
+        wrapped = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        for parts in itertools.zip_longest(*wrapped, fillvalue=""):
+            yield f"| {' | '.join(part.ljust(width) for part, width in zip(parts, widths, strict=True))} |"
 
 
 def fitted(line: str, wide: int) -> list[str]:

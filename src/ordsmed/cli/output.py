@@ -10,14 +10,13 @@ from collections.abc import Iterable
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.screen import columns, fitted
+from ordsmed.base.screen import columns, fitted, fitted_lines
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """On standard output, as wide as it is."""
-    wide = columns(sys.stdout)
-    for line in lines:
-        print("\n".join(fitted(line, wide)))
+    for line in fitted_lines(lines, columns(sys.stdout)):
+        print(line)
 
 
 def print_or_json(facts: object, lines: Iterable[str], args: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ordsmed.base import screen, settings
@@ -59,8 +59,9 @@ def lines(name: str) -> Iterator[str]:
     if site.layout:
         yield f"  layout: {', '.join(f'{key} {value}' for key, value in site.layout.items())}"
     if site.partition:
-        head = ["partition", "GPU", "a node", "arch", "cores", "GiB", "hours", "precision", "asked for by"]
+        head = ["partition", "GPU", "a node", "arch", "cores", "GiB", "hours", "precision"]
         yield from screen.table([head, *(_row(partition, site) for partition in site.partition)])
+        yield from _gpu_flags(site.partition)
     for quality in site.quality:
         yield f"  --qos={quality.name}: {'; '.join(filter(None, (_hours(quality.hours, ''), quality.note)))}"
     for place, note in [("", site.note), *((f"{partition.name}: ", partition.note) for partition in site.partition)]:
@@ -68,12 +69,22 @@ def lines(name: str) -> Iterator[str]:
             yield f"  {place}{note}"
 
 
+def _gpu_flags(partitions: Sequence[Partition]) -> Iterator[str]:
+    """How Slurm is asked for GPUs, with the partitions where these ways differ."""
+    flags: dict[str, list[str]] = {}
+    for partition in partitions:
+        if partition.gpu != "none":
+            flags.setdefault(partition.ask, []).append(partition.name)
+    for flag, users in flags.items():
+        of = f" of {', '.join(users)}" if len(flags) > 1 else ""
+        yield f"  GPUs{of} are asked for by {flag}"
+
+
 def _row(partition: Partition, site: Site) -> list[str]:
     usual = "*" if partition.name == (site.default or site.partition[0].name) else ""
     facts = (partition.gpu, partition.gpus, partition.arch, partition.cores, partition.memory)
-    precision, flag = partition.layout.get("precision", "auto"), partition.ask if partition.gpu != "none" else "-"
     known = [UNKNOWN if fact is None else f"{fact:g}" if isinstance(fact, float) else str(fact) for fact in facts]
-    return [partition.name + usual, *known, _hours(partition.hours), precision, flag]
+    return [partition.name + usual, *known, _hours(partition.hours), partition.layout.get("precision", "auto")]
 
 
 def _hours(hours: float | None, unknown: str = UNKNOWN) -> str:
