@@ -166,7 +166,7 @@ def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
     assert menu.kind_of(chosen(first=1)) == lab
     with pytest.raises(RecipeError, match="has no choice"):
         menu.load("models", "my_lab_for_menus.empty")
-    with pytest.raises(RecipeError, match="put the folder above it on PYTHONPATH"):
+    with pytest.raises(RecipeError, match="`my_lab_for_menus` is found; "):
         menu.load("models", "my_lab_for_menus.nothing")
 
 

@@ -51,8 +51,12 @@ def test_a_file_that_python_does_not_find(lab: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(lab)
     Path("mine").mkdir()
     Path("mine/thing.py").write_text("")
+    (lab / "shouting.py").write_text("")
+    (lab / "poems.py").write_text("")
     for kind, remedy in (("mine.thing", "`export PYTHONPATH=$PWD`"), ("mine.other", "put the folder above it"),
-                         ("lab_of_offers.thing", "put the folder above it on PYTHONPATH")):  # fmt: skip
+                         ("lab_of_offers.shoutin", "`lab_of_offers` is found; did you mean `shouting`?"),
+                         ("lab_of_offers.xyz", "`lab_of_offers` is found; there are: poems, shouting"),
+                         ("lab_of_offers.poems.more", "put the folder above it on PYTHONPATH")):  # fmt: skip
         with pytest.raises(RecipeError, match="wanted a module that Python finds; ") as error:
             offers.imported(kind, "here")
         assert error.value.remedy.startswith(remedy)
@@ -72,9 +76,9 @@ def test_what_a_base_class_leaves_is_named() -> None:
     with pytest.raises(
         RecipeError, match=r"^here: Made has no `whole`; wanted `whole\(text: 'str', \*, fast: 'bool' = F"
     ):
-        offers.check_finished(Made, "Made", "here")
+        offers.check_finished("tasks", Made, "Made", "here")
     Made.whole = lambda self, text, *, fast=False: 4  # type: ignore[assignment, method-assign]
-    offers.check_finished(Made, "Made", "here")
+    offers.check_finished("tasks", Made, "Made", "here")
 
 
 def test_a_method_goes_on_under_its_former_name() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, nearest
 
 WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as they are called, and plain names
     "corpora": ("documents()", "stamp()", "size()"),
@@ -33,7 +35,11 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "verbs": ("PLACE", "arguments(parser)", "run(asked)"),
 }  # fmt: skip
 FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
-PAGE = "docs/add-a.md shows one"
+PAGES = {  # where documentation shows one of a menu: docs/add-a/PAGE.md
+    "corpora": "corpus", "cleaners": "cleaning-step", "tokenizers": "tokenizer", "models": "model",
+    "objectives": "objective", "tasks": "task", "optimizers": "optimizer", "formats": "format", "probes": "probe",
+    "trackers": "tracker", "dialects": "dialect", "verbs": "verb", "callbacks": "callback",
+}  # fmt: skip
 NAMED = {"stretch", "learning"}  # arguments that are given by their names
 
 
@@ -43,14 +49,30 @@ def imported(kind: str, place: str) -> ModuleType:
         return importlib.import_module(kind)
     except ModuleNotFoundError as error:
         if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
-            here = Path(*kind.split(".")).with_suffix(".py")
-            remedy = "`export PYTHONPATH=$PWD`" if here.exists() else "put the folder above it on PYTHONPATH"
-            raise RecipeError(place, f"`{kind}`: {error}", "a module that Python finds", remedy) from None
+            raise RecipeError(
+                place, f"`{kind}`: {error}", "a module that Python finds", _where(kind, error.name)
+            ) from None
         raise RecipeError(
             place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend or install that"
         ) from None
     except Exception as error:  # whatever a file of somebody's own does
         raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend that line") from None
+
+
+def _where(kind: str, missing: str) -> str:
+    """What to do about a module that Python does not find: the nearest in its package, if that is found, or a path."""
+    if Path(*kind.split(".")).with_suffix(".py").exists():
+        return "`export PYTHONPATH=$PWD`"
+    package, _, name = missing.rpartition(".")
+    if folders := getattr(sys.modules.get(package), "__path__", None):
+        names = [module.name for module in pkgutil.iter_modules(folders)]
+        return f"`{package}` is found; {nearest(name, names) if names else 'it has no modules'}"
+    return "put the folder above it on PYTHONPATH"
+
+
+def page(menu: str) -> str:
+    """Where documentation shows one of a menu."""
+    return f"docs/add-a/{PAGES[menu]}.md shows one"
 
 
 def check(menu: str, kind: str, settings: type, place: str) -> None:
@@ -62,7 +84,7 @@ def check(menu: str, kind: str, settings: type, place: str) -> None:
         raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
     _rename(settings, FORMER.get(menu, {}))
     check_names(menu, settings, f"`{kind}`: {choice}", place)
-    check_finished(settings, f"`{kind}`: {choice}", place)
+    check_finished(menu, settings, f"`{kind}`: {choice}", place)
 
 
 def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> None:
@@ -71,9 +93,9 @@ def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> 
     for form in WANTED[menu]:
         name = form.partition("(")[0]
         if not hasattr(owner, name) and name not in fields:
-            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`", PAGE)
+            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`", page(menu))
         if "(" in form and (reason := _uncallable(owner, name, form)):
-            raise RecipeError(place, f"{named}.{name} {reason}", f"`{form}`", PAGE)
+            raise RecipeError(place, f"{named}.{name} {reason}", f"`{form}`", page(menu))
 
 
 def _rename(settings: type, names: Mapping[str, str]) -> None:
@@ -85,13 +107,13 @@ def _rename(settings: type, names: Mapping[str, str]) -> None:
                     setattr(cls, missing, vars(cls)[present])
 
 
-def check_finished(cls: type, named: str, place: str) -> None:
+def check_finished(menu: str, cls: type, named: str, place: str) -> None:
     """Refuse a class that has not said all that its base class leaves to it."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name, None)
         if inspect.isfunction(method) and method.__code__.co_names == ("NotImplementedError",):
             form = f"{name}{inspect.signature(method)}"
-            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), PAGE)
+            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), page(menu))
 
 
 def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:

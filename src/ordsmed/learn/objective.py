@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import kind_of
-from ordsmed.base.offers import PAGE, check_finished
+from ordsmed.base.offers import check_finished, page
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
@@ -170,17 +170,24 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
     objective, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
     if not isinstance(objective, Objective):
         raise RecipeError(
-            place, f"build() gives a {type(objective).__name__}", "an ordsmed.learn.objective.Objective", PAGE
+            place,
+            f"build() gives a {type(objective).__name__}",
+            "an ordsmed.learn.objective.Objective",
+            page("objectives"),
         )
-    check_finished(type(objective), type(objective).__name__, place)
+    check_finished("objectives", type(objective), type(objective).__name__, place)
     for old, now in RENAMED.items():
         if hasattr(objective, old):  # one of somebody's own, which nobody would call
-            raise RecipeError(place, f"{type(objective).__name__} has `{old}`", f"`{now}`, as it is called now", PAGE)
+            raise RecipeError(
+                place, f"{type(objective).__name__} has `{old}`", f"`{now}`, as it is called now", page("objectives")
+            )
     for name in ("model", "model_settings", "weights"):
         if getattr(objective, name, None) in (None, {}):
-            raise RecipeError(place, f"{type(objective).__name__} has no `self.{name}`", "it, set in __init__", PAGE)
+            raise RecipeError(
+                place, f"{type(objective).__name__} has no `self.{name}`", "it, set in __init__", page("objectives")
+            )
     for part in map(type, objective.children()):
-        check_finished(part, part.__name__, f"`{part.__module__}`")
+        check_finished("models", part, part.__name__, f"`{part.__module__}`")
     number_layers(objective)
     return objective
 

@@ -155,7 +155,7 @@ def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Call
     target = getattr(module, member, None) if member else [*classes, getattr(module, "after_step", None)][0]
     if not callable(target) or (inspect.isclass(target) and not issubclass(target, Callback)):
         problem = f"`{name}` is no callback" if target is not None else f"`{name}` has no {member or 'callback'}"
-        raise RecipeError("callbacks", problem, wanted, offers.PAGE)
+        raise RecipeError("callbacks", problem, wanted, offers.page("callbacks"))
     callback: type[Callback] | Callable[[LoopState], object] = target
     return callback
 
@@ -165,7 +165,9 @@ def _created(target: type[Callback], name: str) -> Callback:
         return target()
     except Exception as error:  # whatever a class of a user's does
         problem = f"`{name}`: {target.__name__}() fails: {offers.error_line(error)}"
-        raise RecipeError("callbacks", problem, "a class that is made without arguments", offers.PAGE) from None
+        raise RecipeError(
+            "callbacks", problem, "a class that is made without arguments", offers.page("callbacks")
+        ) from None
 
 
 def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
@@ -175,7 +177,9 @@ def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
         inspect.signature(function).bind(*args)
     except TypeError as error:
         form = f"`{hook}({', '.join(args)})`"
-        raise RecipeError("callbacks", f"`{name}`: {hook} cannot be called ({error})", form, offers.PAGE) from None
+        raise RecipeError(
+            "callbacks", f"`{name}`: {hook} cannot be called ({error})", form, offers.page("callbacks")
+        ) from None
 
 
 # --- those of the loop

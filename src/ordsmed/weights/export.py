@@ -149,9 +149,8 @@ def format_of(trained: Trained) -> Format:
         heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
     if kind not in entries("formats") or (heads and heads not in trained.settings.architectures):
         problem = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"
-        remedy = (
-            f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it; docs/add-a.md: `architectures`"
-        )
+        opened = f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it"
+        remedy = f"{opened}; docs/add-a/model.md: `architectures`"
         raise RecipeError(trained.folder, problem, "", remedy)
     form: Format = load("formats", kind)()
     return form
