@@ -135,7 +135,8 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
         (model, {"overrides": ["task.lenght=3"]}, "`task.lenght=3`: unknown setting; wanted one of train, dev, "),
         (model, {"precision": "bf61"}, "--precision: found bf61; wanted fp32 or bf16 or fp16 or int8; did you "),
         (model, {"verb": "answer"}, f"{model}: was fine-tuned for classify; wanted squad"),
-        (pretrained, {}, f"{pretrained}: holds no head of a task; wanted a fine-tuned model; `ordsmed finetune` makes"),
+        (pretrained, {}, f"{pretrained}: holds no head of a task; wanted a fine-tuned model; `ordsmed finetune` makes "
+         "one; any language model is evaluated with --probe NAME FILE"),
     ):  # fmt: skip
         with pytest.raises(RecipeError) as error:
             open_task(path, **how, device="cpu")  # type: ignore[arg-type]

@@ -316,9 +316,12 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert run.find_recipe("bert-base", "pretrain") == run.find_recipe("pretrain/bert-base", "")
     assert "bert-base" in run.recipe_names("pretrain")
     assert {"tiny/bert", "pretrain/bert-base"} <= set(run.recipe_names())
+    Path("my_lab").mkdir()
+    Path("my_lab/two.toml").touch()
     for name, verb, said in (
         ("bert-bas", "pretrain", "`bert-bas`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
         ("tiny/bret", "pretrain", "`tiny/bret`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
+        ("my_lab/two", "pretrain", "`my_lab/two`: no such file; did you mean `my_lab/two.toml`?"),
         ("gpt2-124M", "", "`gpt2-124M`: no built-in recipe and no file; did you mean `pretrain/gpt2-124M`?"),
         (
             "a/b.toml",
@@ -335,6 +338,8 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(RecipeError) as error:
             run.find_recipe(name, verb)
         assert str(error.value) == said
+    with pytest.raises(RecipeError, match=r"^work/pretrain/tiny-bert: no such folder; .*; go to where it was made, or"):
+        run.find_recipe("work/pretrain/tiny-bert", "")
 
 
 def test_titles_of_recipes(deeds: Any, tmp_path: Path) -> None:

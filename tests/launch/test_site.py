@@ -159,7 +159,10 @@ def test_a_file_that_cannot_be_read_costs_the_others_nothing(
 def test_one_is_told_whole() -> None:
     lines = "\n".join(describe.lines("saga"))
     assert "account required" in lines
-    assert "a100       A100-80  4       x86_64  32     unknown  336 hours  bf16       --gpus={total}" in lines
+    assert "a100       A100-80  4       x86_64  32     unknown  336 hours  bf16\n" in lines
+    assert "  GPUs are asked for by --gpus={total}\n" in lines
+    assert "  GPUs are asked for by --gpus-per-node={gpus}" in describe.lines("lumi")
+    assert all(len(line) <= 80 for line in describe.lines("lumi") if line.startswith("  GPUs") or "-g  " in line)
     assert "--qos=optimist: may be requeued at any time" in lines
 
 
@@ -172,6 +175,9 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["sites", "olivja"])
     assert "did you mean `olivia`" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sites", "my_lab/cluster.toml"])
+    assert "--site: found my_lab/cluster.toml, and there is no such file; wanted a TOML" in capsys.readouterr().err
 
 
 # --- a new one

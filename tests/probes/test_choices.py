@@ -379,3 +379,10 @@ def test_the_harness_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert finding.facts["acc_norm"] == pytest.approx(100 * found["acc_norm,none"])
         assert finding.errors["acc"] == pytest.approx(100 * found["acc_stderr,none"])
     assert len({round(found["acc,none"], 3) for found in result["results"].values()}) > 1
+
+
+def test_a_task_file_that_is_missing() -> None:
+    with pytest.raises(
+        RecipeError, match=r"nowhere\.toml: no such file; wanted a task file \(TOML or YAML\); docs/eval"
+    ):
+        Choices(file="nowhere.toml")

@@ -365,6 +365,7 @@ def test_a_reader_may_be_closed_while_an_unpacker_is_imported(monkeypatch: pytes
     [
         ("work/fetch/squad/train-v1.1.json", "`ordsmed fetch squad` gets it"),
         ("work/fetch/wikipedia-nn", "`ordsmed fetch wikipedia-nn` gets it"),
+        ("lessons/words-train.conll", "`python3 docs/lessons.py`, in the source of ordsmed, writes it"),
         ("work/fetch/", "relative paths are from the current folder"),
         ("mine/squad/train.json", "relative paths are from the current folder"),
     ],

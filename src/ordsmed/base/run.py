@@ -246,6 +246,11 @@ def find_recipe(name: str, verb: str) -> Path:
         raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
     if name in _inference_only():
         raise RecipeError(f"`{name}`", "only applies models, and trains none", "", "`ordsmed survey` says which train")
+    if Path(f"{name}.toml").is_file():
+        raise RecipeError(f"`{name}`", "no such file", "", f"did you mean `{name}.toml`?")
+    if Path(name).parts[:1] == ("work",):  # where runs are put that name no `out`
+        remedy = "a relative path is from the current folder; go to where it was made, or give the whole path"
+        raise RecipeError(name, "no such folder", "a recipe or a run's folder", remedy)
     problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     raise RecipeError(f"`{name}`", problem, "", nearest(name, recipe_names("" if "/" in name else verb)))
 

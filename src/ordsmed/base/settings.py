@@ -40,16 +40,16 @@ class _Unknown(RecipeError):
         super().__init__(place, "unknown setting", "", nearest(key, names))
 
 
-def read(path: Path) -> Table:
-    """A TOML file as a table."""
+def read(
+    path: Path, wanted: str = "a recipe (TOML)", remedy: str = "`ordsmed recipes` lists the built-in ones"
+) -> Table:
+    """A TOML file as a table; `wanted`: what it is, where it is no recipe."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RecipeError(
-            path, "no such file", "a recipe (TOML)", "`ordsmed recipes` lists the built-in ones"
-        ) from None
+        raise RecipeError(path, "no such file", wanted, remedy) from None
     except IsADirectoryError:
-        raise RecipeError(path, "is a folder", "a recipe (TOML)") from None
+        raise RecipeError(path, "is a folder", wanted) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(path, f"not TOML: {error}", "", "mend that line") from None
 

@@ -33,6 +33,7 @@ from ordsmed.text import encodings
 
 Errors = Literal["strict", "replace"]
 FETCHED = "work/fetch/"  # where `ordsmed fetch` puts what recipes name
+LESSONS = "lessons/"  # where docs/lessons.py puts what recipes of `tiny` name
 BLOCK = 1 << 20
 LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
 DENSEST = 200  # times its size a packed file may unpack to ...
@@ -380,7 +381,9 @@ def _expand(name: str) -> list[Path]:
 
 
 def fetching(name: str) -> str:
-    """How to get what recipes name in the folder of `ordsmed fetch`; empty for a path elsewhere."""
+    """How to get what recipes name in the folder of `ordsmed fetch`, or of lessons; empty for a path elsewhere."""
+    if name.startswith(LESSONS):
+        return "`python3 docs/lessons.py`, in the source of ordsmed, writes it"
     source = name.removeprefix(FETCHED).partition("/")[0] if name.startswith(FETCHED) else ""
     return f"`{command('fetch', source)}` gets it" if source else ""
 

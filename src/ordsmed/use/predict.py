@@ -99,7 +99,8 @@ def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "",
     if not isinstance(trained.objective, Task):
         by = Run(trained.folder).status.get("verb", "")
         problem = f"is the run of a `{by}`" if by else "holds no head of a task"
-        raise RecipeError(place, problem, "a fine-tuned model", "`ordsmed finetune` makes one")
+        remedy = "`ordsmed finetune` makes one; any language model is evaluated with --probe NAME FILE"
+        raise RecipeError(place, problem, "a fine-tuned model", remedy)
     if verb and verb not in getattr(trained.learned, "VERBS", ()):
         wanted = [kind for kind in entries("tasks") if verb in load("tasks", kind).VERBS]
         raise RecipeError(place, f"was fine-tuned for {kind_of(trained.learned)}", " or ".join(wanted))

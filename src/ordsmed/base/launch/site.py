@@ -209,7 +209,9 @@ def path_of(name: str, place: str = "--site") -> Path:
     """The file of a site: a shipped one by name, or a TOML file."""
     path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
     if not path.is_file():
-        raise RecipeError(place, f"found {name}", "", nearest(name, names()))
+        is_path = Path(name).suffix == ".toml" or "/" in name
+        problem = f"found {name}, and there is no such file" if is_path else f"found {name}"
+        raise RecipeError(place, problem, "a TOML file, or a built-in site" if is_path else "", nearest(name, names()))
     return path
 
 

@@ -24,6 +24,7 @@ from ordsmed.measure.likelihood.probe import Example, Record, paths_of, records,
 
 Metric = Literal["acc", "acc_norm", "acc_bytes", "acc_tokens", "acc_mutual_info"]
 PER = {"acc_norm": 1, "acc_bytes": 2, "acc_tokens": 3}  # where an option holds what its score is divided by
+REMEDY = "docs/evaluation.md shows one"
 USUAL = {"delimiter": " ", "metrics": ("acc", "acc_norm")}
 
 
@@ -149,6 +150,6 @@ def _values(record: Record, metric: str) -> list[float]:
 def _task(path: Path, overridden: set[str]) -> ChoiceTask:
     """What a file says."""
     yaml = path.suffix.lower() in (".yaml", ".yml")
-    table = harness.read(path, overridden) if yaml else settings.read(path)
+    table = harness.read(path, overridden) if yaml else settings.read(path, "a task file (TOML or YAML)", REMEDY)
     files = table.get("files", [])
     return settings.decode(ChoiceTask, {**table, "files": [files] if isinstance(files, str) else files}, str(path))
