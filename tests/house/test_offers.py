@@ -19,6 +19,8 @@ ENTRIES = [(name, kind) for name in menu.WINGS for kind in menu.entries(name)]
 
 def test_every_menu_says_what_it_asks_for() -> None:
     assert set(offers.WANTED) == set(menu.WINGS)
+    for name in (*menu.WINGS, "callbacks"):
+        assert (Path(__file__).parents[2] / offers.page(name).removesuffix(" shows one")).is_file()
     assert len(ENTRIES) > 100
 
 

@@ -35,11 +35,7 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "verbs": ("PLACE", "arguments(parser)", "run(asked)"),
 }  # fmt: skip
 FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
-PAGES = {  # where documentation shows one of a menu: docs/add-a/PAGE.md
-    "corpora": "corpus", "cleaners": "cleaning-step", "tokenizers": "tokenizer", "models": "model",
-    "objectives": "objective", "tasks": "task", "optimizers": "optimizer", "formats": "format", "probes": "probe",
-    "trackers": "tracker", "dialects": "dialect", "verbs": "verb", "callbacks": "callback",
-}  # fmt: skip
+PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # below docs/add-a/; others: the menu's name in the singular
 NAMED = {"stretch", "learning"}  # arguments that are given by their names
 
 
@@ -72,7 +68,7 @@ def _where(kind: str, missing: str) -> str:
 
 def page(menu: str) -> str:
     """Where documentation shows one of a menu."""
-    return f"docs/add-a/{PAGES[menu]}.md shows one"
+    return f"docs/add-a/{PAGES.get(menu, menu.removesuffix('s'))}.md shows one"
 
 
 def check(menu: str, kind: str, settings: type, place: str) -> None:
