@@ -26,41 +26,43 @@ class Partition:
     """Nodes of one kind that jobs are sent to."""
 
     name: str
+    """Slurm's name of the partition; required"""
     arch: Arch = "unknown"
-    """of its processors"""
+    """the processors' architecture"""
     gpu: str = "none"
-    """of which model, unknown, or none"""
+    """the GPU's model (A100, H100, MI250X ...), unknown or none"""
     gpus: int | None = None
-    """a node"""
+    """GPUs of a node"""
     cores: int | None = None
-    """a node"""
+    """cores of a node"""
     memory: float | None = None
-    """GiB a node"""
+    """GiB of memory of a node"""
     cores_per_gpu: int | None = None
-    """that come with each GPU"""
+    """cores that come with each GPU"""
     memory_per_gpu: float | None = None
-    """GiB of the node that come with each GPU"""
+    """GiB of the node's memory that come with each GPU"""
     nodes: int | None = None
-    """that a job may have at most"""
+    """most nodes of a job"""
     hours: float | None = None
-    """that a job may take at most"""
+    """longest job, in hours"""
     ask: str = "--gpus-per-node={gpus}"
-    """how Slurm is asked for GPUs: {gpus} of each node, or {total} of the job"""
+    """sbatch's flag for GPUs: {gpus} of a node, or {total} of the job"""
     also: tuple[str, ...] = ()
-    """more that Slurm is asked for"""
+    """more flags of sbatch"""
     before: tuple[str, ...] = ()
-    """commands of a job before modules are loaded"""
+    """commands of a job's script before modules are loaded"""
     modules: tuple[str, ...] = ()
-    """beside those of the site"""
+    """modules to load, in addition to the site's"""
     precision: str = ""
-    """empty: what the GPU is best at"""
+    """precision of trainings; empty: what the GPU is best at"""
     wheels: str = ""
-    """the index where pip finds PyTorch; empty: PyTorch's own for this GPU"""
+    """index URL from which pip installs PyTorch; empty: PyTorch's own for this GPU"""
     note: str = ""
+    """shown by `ordsmed sites`"""
     source: str = ""
-    """where these facts stand; empty: where those of the site do"""
+    """where these facts are from; empty: the site's source"""
     checked: str = ""
-    """when they were read there"""
+    """when they were read: 2026-07 or 2026-07-31"""
 
     def __post_init__(self) -> None:
         _in_word("name", self.name)
@@ -114,9 +116,11 @@ class Quality:
     """A quality of service that a job may ask for."""
 
     name: str
+    """given to Slurm as --qos; required"""
     hours: float | None = None
-    """that a job may take at most"""
+    """longest job, in hours"""
     note: str = ""
+    """shown by `ordsmed sites`"""
 
 
 @dataclass(frozen=True)
@@ -124,45 +128,51 @@ class Site:
     """A machine."""
 
     title: str = ""
-    """what it is called, where it stands"""
+    """name and place of the machine"""
     owner: str = ""
+    """who runs it"""
     state: Literal["running", "retired", "stopping", "unknown"] = "unknown"
+    """a retired site takes no jobs"""
     until: str = ""
     """when it stopped, or will"""
     successor: str = ""
     """the site that took over"""
     scheduler: Literal["slurm", "none", "unknown"] = "none"
+    """slurm: needs a [[partition]]"""
     account: Literal["required", "optional", "none", "unknown"] = "none"
-    """does a job need --account?"""
+    """does a job need `--account`?"""
     packages: tuple[Literal["venv", "module", "tykky", "apptainer", "easybuild", "docker"], ...] = ("venv",)
-    """how software may come, the usual way first; venv: beside what modules hold, or alone where there are none"""
+    """ways to install, the usual one first"""
     pip_torch: Literal["allowed", "forbidden", "unknown"] = "unknown"
-    """may PyTorch itself come by pip?"""
+    """may pip install PyTorch itself?"""
     use: tuple[str, ...] = ()
-    """commands before modules are found"""
+    """commands that make modules available (module use ...)"""
     modules: tuple[str, ...] = ()
-    """that hold PyTorch"""
+    """modules that contain PyTorch"""
     container: str = ""
-    """an image that holds PyTorch"""
+    """container image that contains PyTorch"""
     torch: str = ""
-    """the PyTorch that modules or image hold"""
+    """version of the PyTorch in modules or image"""
     environment: dict[str, str] = field(default_factory=dict)
-    """variables of a job, of the network first of all"""
+    """environment variables of a job (network, caches)"""
     scratch: str = ""
     """the fast shared disk"""
     offline: bool | None = None
-    """are nodes of a job without a way to the internet?"""
+    """do a job's nodes have no internet?"""
     default: str = ""
-    """the partition that is meant where none is named; empty: the first"""
+    """partition where a command names none; empty: the first"""
     note: str = ""
+    """shown by `ordsmed sites`"""
     source: str = ""
-    """where the facts stand"""
+    """where the facts are from; required with a [[partition]]"""
     checked: str = ""
-    """when they were read there: 2026-07"""
+    """when they were read: 2026-07 or 2026-07-31"""
     layout: dict[str, Any] = field(default_factory=dict)
-    """settings of a recipe's [layout] on all partitions"""
+    """settings of `layout` in recipes; required without a [[partition]]"""
     partition: tuple[Partition, ...] = ()
+    """tables [[partition]]"""
     quality: tuple[Quality, ...] = ()
+    """tables [[quality]]: qualities of service"""
 
     def __post_init__(self) -> None:
         names = [partition.name for partition in self.partition]
