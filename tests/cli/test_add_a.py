@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.language_models import made
 from kit.makers import invented_text
 from ordsmed import cli
 from ordsmed.base import menu, offers, settings
@@ -24,6 +25,7 @@ from ordsmed.base.ranks import Place
 from ordsmed.learn.objective import fresh
 from ordsmed.machines.doctor import doctor
 from ordsmed.machines.suite import items
+from ordsmed.measure.likelihood import ways
 from ordsmed.measure.probes.choices import Choices
 from ordsmed.tell.report import send
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -58,6 +60,13 @@ def run(*words: str) -> None:
     cli.main(words)
 
 
+def write_poems() -> None:
+    Path("poems").mkdir()
+    for number, text in enumerate(invented_text(30).split("\n\n")):
+        name = "one" if not number else f"{number:03d}"
+        Path(f"poems/{name}.txt").write_text(f"Poem {number}\n" + text.replace(". ", ".\n") + "\n", encoding="utf-8")
+
+
 def test_the_index_lists_every_page() -> None:
     links = re.findall(r"\(add-a/([\w-]+)\.md\)", INDEX.read_text(encoding="utf-8"))
     assert sorted(links) == [page.stem for page in PAGES]
@@ -67,9 +76,9 @@ def test_the_pages_have_a_file_of_every_kind() -> None:
     kinds = re.findall(
         r'^(?:kind = |clean = \[|callbacks = \[|sentences = )"(my_lab\.\w+)', "\n".join(FILES.values()), re.M
     )
-    kinds += ["my_lab.rhymes"]  # of the command line
+    kinds += ["my_lab.rhymes", "my_lab.endings"]  # of the command line
     assert {f"my_lab/{kind.split('.')[1]}.py" for kind in kinds} == {name for name in FILES if name.endswith(".py")}
-    assert len(kinds) == 10
+    assert len(set(kinds)) == 11
 
 
 def test_a_probe_is_asked_what_its_task_says() -> None:
@@ -82,13 +91,46 @@ def test_a_probe_is_asked_what_its_task_says() -> None:
     ]
 
 
+def test_a_probe_of_choices_scores_both_endings(tmp_path: Path) -> None:
+    """Of three poems: which line each is given, what is kept, and the share of right ones next to guessing."""
+    poems = {"a": "it ran\nthe cat sat", "b": "it swam\nthe newt swam", "c": "it sat\non a mat"}
+    for name, text in poems.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    probe = menu.load("probes", "my_lab.endings")(files=(str(tmp_path / "*.txt"),))
+    scorer = ways.scorer(made("gpt2", tmp_path / "gpt2"), probe.way, probe.prefers)
+    examples = list(probe.examples(scorer))
+    records = [probe.record(example, scorer.scores(list(example.items))) for example in examples]
+    assert [[ending for _, ending in question.choices] for question in probe.questions()] == [
+        ["\nthe cat sat", "\nthe newt swam"], ["\nthe newt swam", "\non a mat"], ["\non a mat", "\nthe cat sat"],
+    ]  # fmt: skip
+    right = [probe.as_line(record)["accuracy"] for record in records]
+    finding = probe.finding(records)
+    assert (finding.facts["accuracy"], finding.guessing["accuracy"]) == (pytest.approx(100 * sum(right) / 3), 50)
+
+
+def test_an_objective_of_the_page_is_learned_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    write_poems()
+    phase = "phase=[{steps=2,length=32,batch=8,rate=1e-3}]"
+    run("pretrain", "my_lab/every.toml", "data=my_lab/encode.toml", "model.size=tiny", phase)
+    assert "step 2: validation loss " in capsys.readouterr().err
+    run("fill", "work/pretrain/every", "The [MASK] sings.")
+    assert "  [MASK]: " in capsys.readouterr().out
+
+
+def test_a_cleaning_step_of_the_page_is_a_table_with_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("texts").mkdir()
+    Path("texts/one.txt").write_text("The smith sings.\n\n" + "The smith sings of soft\xadness again and again.\n")
+    run("corpus", "my_lab/clean-texts.toml")
+    (part,) = Path("work/corpus/clean-texts/train").glob("*.jsonl")
+    assert (
+        json.loads(part.read_text(encoding="utf-8"))["text"].strip() == "The smith sings of softness again and again."
+    )
+
+
 @pytest.mark.long
 def test_the_pages_work_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command of the index, in its order: corpus to scores."""
-    Path("poems").mkdir()
-    for number, text in enumerate(invented_text(30).split("\n\n")):
-        name = "one" if not number else f"{number:03d}"
-        Path(f"poems/{name}.txt").write_text(f"Poem {number}\n" + text.replace(". ", ".\n") + "\n", encoding="utf-8")
+    write_poems()
     Path("moods.txt").write_text("glad: The smith sings.\nsad: The kettle is old.\n" * 6)
     said = {}
     for command in COMMANDS:
@@ -106,6 +148,10 @@ def test_the_pages_work_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
     [probed] = (text for command, text in said.items() if "--probe choices" in command)
     assert re.search(r"\| means.*\| choices \(masked\) +\| like_hellaswag.jsonl +\| acc_norm ", probed)
     assert "my_lab.rhymes (masked)" in said["evaluate work/pretrain/means --probe my_lab.rhymes poems"]
+    [asked] = (text for command, text in said.items() if "my_lab.endings" in command)
+    assert re.search(r"\| my_lab.endings \(masked\) .*\| accuracy ", asked)
+    lines = [json.loads(line) for line in Path("endings.jsonl").read_text().splitlines()]
+    assert [sorted(line) for line in lines] == [["accuracy", "file", "other", "own"]] * 30
     assert "gpu*       A100  4" in said["sites my_lab/cluster.toml"]
     corpus = "".join(p.read_text() for p in Path("work/corpus/corpus").rglob("*.jsonl"))
     assert "Poem" not in re.sub(r'"title": ?"[^"]*"', "", corpus)  # the title is no text
