@@ -65,6 +65,16 @@ def test_paths_in_the_readme_exist() -> None:
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
+def test_functions_of_the_chain_of_calls_exist() -> None:
+    page = (ROOT / "docs/how-data-flows.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/]+)\.py` \| `([\w.]+)` \|", page, re.MULTILINE)
+    assert len(rows) == 11
+    for file, name in rows:
+        owner: object = importlib.import_module(f"ordsmed.{file.removesuffix('/__init__').replace('/', '.')}")
+        for part in name.split("."):
+            owner = getattr(owner, part)
+
+
 def test_tests_that_pages_name_exist() -> None:
     """The log's too: where a test has moved, who reads of it finds it."""
     named = {(page.name, name) for page in PAGES for name in

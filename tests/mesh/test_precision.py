@@ -242,7 +242,7 @@ def test_gradients_that_are_no_numbers_at_the_smallest_factor_end_the_run() -> N
     scaler, bad = Scaler(4.0, 10), torch.tensor(torch.inf)
     assert [scaler.accept(bad, "phase 1, step 7") for _ in range(2)] == [False, False]
     assert scaler.factor == precision.LEAST_SCALE
-    with pytest.raises(RunError, match=r"phase 1, step 7: gradients are no numbers at the smallest scale"):
+    with pytest.raises(RunError, match=r"phase 1, step 7: gradients contain NaN or Inf at the smallest scale"):
         scaler.accept(bad, "phase 1, step 7")
 
 
@@ -255,7 +255,7 @@ def test_a_fixed_factor_stays_and_a_gradient_that_runs_over_is_told() -> None:
     scaler.restore({"factor": 4.0, "good": 9})  # of a run that was begun otherwise
     assert scaler.factor == 128.0
     with pytest.raises(
-        Trouble, match=r"step 7: gradients are no numbers at the fixed scale 128; .*smaller `layout.scale`"
+        Trouble, match=r"step 7: gradients contain NaN or Inf at the fixed scale 128; .*smaller `layout.scale`"
     ):
         scaler.accept(torch.tensor(torch.inf), "phase 1, step 7")
     assert "scaled by 128 throughout" in precision.set_up(layout, torch.device("cpu"))

@@ -229,7 +229,7 @@ def test_a_request_to_stop_is_no_failure(
 def test_of_several_processes_one_s_own_failure_is_raised(
     recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others would wait for it; what all meet alike, as gradients that are no numbers, is not."""
+    """The others would wait for it; what all meet alike, as gradients with NaN or Inf, is not."""
     plan = plan_of(recipe())
     both = dataclasses.replace(plan, ranks=dataclasses.replace(plan.ranks, world=2))
     monkeypatch.setattr(fastest, "_speed", lambda plan: raised(RuntimeError("gone")))
@@ -291,7 +291,7 @@ def test_a_record_without_a_precision_meant_fp32(
     path = folder / "recipe.toml"
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
     laid: list[str] = []
-    monkeypatch.setattr(deed, "go_on", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     for words in ([str(folder)], [str(recipe()), "layout.precision=auto", *TINY]):
         Run(folder).set(state="stopped")
         pretrain(words[0], words[1:])
@@ -317,7 +317,7 @@ def test_a_run_keeps_its_choice(
 
     monkeypatch.setattr(fastest, "_measured", lambda plan: pytest.fail("measured again"))
     laid: list[str] = []
-    monkeypatch.setattr(deed, "go_on", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     Run(folder).set(state="stopped")
     pretrain(path, words)
     pretrain(str(folder), ["layout.precision=auto"])

@@ -63,7 +63,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for kind in (Corpus, Encoding, TokenizerTraining):
         monkeypatch.setattr(kind, "perform", reached)
-    monkeypatch.setattr(session, "_train", reached)
+    monkeypatch.setattr(session, "_train_until_done", reached)
     monkeypatch.setattr(session, "measured_peak", lambda *_: 1e11)
     monkeypatch.setattr(deadline, "_trial", lambda *_: (0.1, 0.1, 0.1))
     monkeypatch.setattr(deadline, "_validation_seconds", lambda *_: 0.1)
@@ -324,11 +324,11 @@ def test_what_would_be_made_is_told(home: Path) -> None:
 WRITES = {
     "_begin",
     "_note",
-    "_perform",
+    "_run_processes",
     "_train_in_folder",
-    "perform",
-    "go_on",
-    "_go_on",
+    "run_session",
+    "resume",
+    "_train_from_last",
     "_machine",
     "_process",
     "_writable",

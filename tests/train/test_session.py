@@ -120,7 +120,7 @@ def test_it_rewinds_as_often_as_it_must(
     monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
     monkeypatch.setattr(session, "_restore", lambda *_: done.append("restored") or 4)
     saving: Any = SimpleNamespace(wait=lambda: done.append("settled"))
-    session._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    session._train_until_done(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
     assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
 
@@ -290,7 +290,7 @@ def test_a_run_goes_on_with_its_own_data(
     Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
     monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
     with pytest.raises(RecipeError, match=said):
-        session.go_on(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
+        session.resume(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
 
 
 def test_a_deadline_counts_from_the_start(
@@ -328,7 +328,7 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
     monkeypatch.setattr(loop, "train", train)
     own = job()
     saving: Any = SimpleNamespace(job=own)
-    new = session._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    new = session._train_until_done(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert starts == [0, 2]
     assert [phase.steps for phase in new.phases] == [2, 1]
     assert saving.job is new
@@ -343,7 +343,7 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
     monkeypatch.setattr(session.Deadline, "of", lambda *how: given.append(how[2:]))
     monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
     for start in (3, 0):
-        session._train(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+        session._train_until_done(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
     assert given == [(3, 6.0), (0, 0)]
 
 
@@ -354,10 +354,10 @@ def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.M
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
         with pytest.raises(RecipeError if refused else LookupError):
-            session.perform(PretrainingPlan, "x", anew=True)
+            session.run_session(PretrainingPlan, "x", anew=True)
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
     with pytest.raises(LookupError):
-        session.perform(PretrainingPlan, "x")
+        session.run_session(PretrainingPlan, "x")
 
 
 def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )  # fmt: skip
         state = {"step": found}
         Run(tmp_path).set(verb="pretrain")
-        monkeypatch.setattr(session, "_train", train)
+        monkeypatch.setattr(session, "_train_until_done", train)
         monkeypatch.setattr(session, "_machine", lambda job, peak: ["lent"])
         monkeypatch.setattr(session, "measured_peak", lambda *_: 2e9)
         monkeypatch.setattr(
@@ -432,7 +432,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), wait=lambda: noted.append("settle"),
                                 let_write=lambda: noted.append("wait"))  # fmt: skip
         monkeypatch.setattr(session, "Saving", lambda job, folder: saver)
-        return session.go_on(plan, tmp_path, None)  # type: ignore[arg-type]
+        return session.resume(plan, tmp_path, None)  # type: ignore[arg-type]
 
     return go, noted
 
@@ -479,7 +479,7 @@ def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(going: Any, tmp_path: Pa
     for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it, and step 2 is gone on from; or ")):
         for step in before:
             (tmp_path / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
-        with pytest.raises(Trouble, match="holds weights that are no numbers") as error:
+        with pytest.raises(Trouble, match="holds weights with NaN or Inf") as error:
             go(found=4, finite=False)
         assert said in str(error.value)
         assert ("delete it" in str(error.value)) == bool(before)
@@ -532,7 +532,7 @@ def test_a_layout_is_measured_to_begin_with(
     monkeypatch.setattr(session, "laid_out", lambda plan: plan.by(laid(plan.recipe, 2)))
     monkeypatch.setattr(session, "_resumes", lambda *_, **__: stands)
     monkeypatch.setattr(session, "_begin", lambda plan, *_: plan.recipe)
-    monkeypatch.setattr(session, "go_on", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
+    monkeypatch.setattr(session, "resume", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
     monkeypatch.setattr(session.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
     folder = tmp_path / "run"
     folder.mkdir()
@@ -545,7 +545,7 @@ def test_a_layout_is_measured_to_begin_with(
     status = Run(folder).status
     assert (status["state"], status["found"]) == ("done", 3)
     assert (folder / "log.txt").read_text().startswith("said before\n")
-    monkeypatch.setattr(session, "go_on", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
+    monkeypatch.setattr(session, "resume", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
     with pytest.raises(RecipeError):
         session._train_in_folder(*how)
     assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")

@@ -154,7 +154,9 @@ def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp
     assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
     assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
     skipped.parts[0].local.data.fill_(torch.nan)
-    with pytest.raises(RunError, match="step 5: loss nan; the weights are no numbers, so skipping rows does not help"):
+    with pytest.raises(
+        RunError, match="step 5: loss nan; the weights contain NaN or Inf, so skipping rows does not help"
+    ):
         trouble.handle_trouble(skipped, tmp_path, 5, "loss nan")
     assert not skipped.leaves_out(5)
 
@@ -316,7 +318,7 @@ def test_asked_to_stop_it_saves_and_stops(course: Callable[..., Course]) -> None
 
 @pytest.mark.parametrize("finite", [True, False])
 def test_a_step_that_lacks_rows_is_not_taken(course: Callable[..., Course], finite: bool) -> None:
-    """The run is saved as the step before left it, with its lines; weights that are no numbers are not saved."""
+    """The run is saved as the step before left it, with its lines; weights with NaN or Inf are not saved."""
     found = course("save=0", "log=9", stop_after=2)
     made = loop.load
 
@@ -341,7 +343,7 @@ def test_weights_that_are_no_numbers_are_not_saved_by_who_stops(course: Callable
     found = course("save=0", "validate=0", f"trouble.action={action}", stop_after=1)
     found.monkeypatch.setattr(Job, "finite", property(lambda job: len(found.seen) != 2))
     kind = trouble.Rewind if action == "rewind" else RunError
-    with pytest.raises(kind, match=r"step 2.*weights that are no numbers"):
+    with pytest.raises(kind, match=r"step 2.*weights with NaN or Inf"):
         found.train()
     assert found.saved == []
 

@@ -1,4 +1,4 @@
-"""The objective's seam: it owns its networks and returns sums; the loop divides once, by global counts.
+"""What an objective offers: it owns its networks and returns sums; the loop divides once, by global counts.
 
 rows(...)  CPU half, numpy: numbers -> Batch          build(...)  device half: Batch -> {term: summed loss}
 """
@@ -46,11 +46,15 @@ class Network:
 
 
 class Objective(nn.Module):
-    """What is learned: networks, terms and their weights."""
+    """What is learned: the networks, and the loss as a sum of weighted terms.
+
+    `weights`, `count(batch)` and `forward(batch)` have the same keys, the terms. A term's loss is its sum over the
+    whole step divided by its count over the whole step; the loss is the sum of the terms by their weights.
+    """
 
     model: Model  # the network that is kept: exported, fine-tuned, served
     model_settings: ModelSettings
-    weights: dict[str, float]  # the terms, and how they are mixed
+    weights: dict[str, float]  # term -> its factor in the loss
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
     shifted: bool = False  # does it fill a gap from the state of the place before it?
     guesses: str = ""  # the term whose loss compares with guessing words by frequency
@@ -60,65 +64,112 @@ class Objective(nn.Module):
         self.state = {}
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
-        """How many predictions each term makes: from the batch alone."""
+        """The number of predictions of each term in a batch, computed without the network.
+
+        Args:
+            batch: the rows of one micro-batch, on the CPU.
+
+        Returns:
+            Term -> the number, a scalar.
+        """
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The SUMMED losses of this micro-batch, one a term."""
+        """The summed loss of each term in a batch.
+
+        Args:
+            batch: the rows of one micro-batch, on the device.
+
+        Returns:
+            Term -> the SUM of the losses of its predictions, a scalar with a gradient; not the mean.
+        """
         raise NotImplementedError
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """For validation: the sums of `forward`, beside them summed right answers as `<term>_right`.
+        """Sums for validation, computed without a gradient; by default the losses alone.
 
-        More of the kind may stand there under other names, with `<name>_count`, of what they are a share. Who does
-        not say what is right is judged by its losses alone.
+        Args:
+            batch: the rows of one micro-batch, on the device.
+
+        Returns:
+            Term -> the summed loss, as `forward`; `<term>_right` -> the number of right predictions, where it is known.
+            Any other `<name>` -> a sum, together with `<name>_count`, the number that it is divided by.
         """
         losses: dict[str, Tensor] = self(batch)
         return losses
 
-    measures: tuple[str, ...] = ()  # names of what `derived` tells
+    measures: tuple[str, ...] = ()  # the keys of `derived`
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """Measures that follow from a validation's means."""
+        """Measures that are computed from a validation's means, such as a perplexity.
+
+        Args:
+            means: the keys of `validate` -> means over the validation; `validation` -> the weighted loss.
+
+        Returns:
+            Measure -> its value, for each name in `measures`.
+        """
         return {}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """What who knows only how often what is right gets, by the names of a validation's means.
+        """The baseline: scores of guessing by token frequency.
 
-        `loss` and `right` are those of guessing tokens by their frequency, and always the most frequent one.
+        Args:
+            means: the validation's means.
+            loss: the mean loss of predicting each token by its frequency.
+            right: the share of right predictions of always predicting the most frequent token.
+
+        Returns:
+            Scores of guessing, keyed like the validation's means; keys that have no baseline are left out.
         """
         total = {"validation": loss} if len(self.weights) == 1 else {}
         return {**total, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
 
     def flops(self, rows: int, length: int) -> float:
-        """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows.
+        """FLOPs of one training step: 2 x multiply-adds, forward and backward (twice the forward pass).
 
-        Where nothing else is said: of the network that is kept and, if there is one, its token head at every place.
+        Args:
+            rows: rows of the step.
+            length: tokens of a row.
+
+        Returns:
+            By default those of `model` and, if there is one, of `head` at every position.
         """
         settings = self.model_settings
         head = settings.head_flops(self.model.words.num_embeddings) if hasattr(self, "head") else 0.0
         return 3.0 * rows * length * float(settings.flops(length) + head)
 
     def begin(self, first: int, count: int) -> None:
-        """This process reads the rows from `first` on, so many, of every step from now on: for who carries a state."""
+        """Prepare `state` for this process's rows; called when a phase begins.
+
+        Args:
+            first: this process's first row of each step.
+            count: this process's number of rows of each step.
+        """
 
     def describe(self, device: str, precision: str) -> list[str]:
-        """What a person should know of how it is computed there."""
+        """Lines for the log on how it is computed on this device, such as a kernel that is used or not."""
         return []
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
-        """What it is for and how it is asked by people who have it in a folder of this name; `learned`: settings."""
+        """Usage example for the model card.
+
+        Args:
+            name: the model's folder.
+            tokenizer: the model's tokenizer.
+            learned: the objective's settings, as in the recipe.
+        """
         if self.model_settings.capabilities.causal:
             return generation(name)
         return filling(name, tokenizer.piece(tokenizer.mask) if tokenizer.mask is not None else SIGNS["mask"])
 
     def networks(self) -> dict[str, Network]:
-        """What is exported: the network that is kept under "", others under their names."""
+        """What is exported: "" -> the network that is kept, other names -> further networks (a generator)."""
         modules = dict(self.named_children())
         return {"": Network(self.model_settings, {role: modules[role] for role in ROLES if role in modules})}
 
     def exported(self) -> dict[str, Network]:
-        """The folders that an export makes of them, by their names: a network may be kept in more than one form."""
+        """Folder of an export -> its network; by default the same as `networks`, one folder each."""
         return self.networks()
 
 
@@ -144,7 +195,7 @@ class OneTerm(Objective):
         return {self.guesses: token_loss(*inputs), f"{self.guesses}_right": token_hits(*inputs)}
 
     def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
-        """What the loss is made of, as `nn.loss.token_loss` takes it."""
+        """The arguments of `nn.loss.token_loss`."""
         raise NotImplementedError
 
 
@@ -199,17 +250,33 @@ class ObjectiveSettings(Protocol):
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
     ) -> Rows:  # fmt: skip
-        """Numbered rows of this phase; `stretch` says which part of the run it is."""
+        """The rows of a phase, by their numbers.
+
+        Args:
+            stores: tokenized corpora.
+            weights: how often rows are drawn from each store, relative to each other.
+            tokenizer: the stores' tokenizer.
+            phase: length, packing and batch of the rows.
+            key: what their randomness is keyed by: pass it on to what draws.
+            stretch: which part of the run the phase is, for settings that change over the run.
+
+        Returns:
+            An object with `len()`, `batch(numbers)` and `spans(numbers)`.
+        """
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Objective:
-        """The networks, for these model settings.
+        """The networks, with fresh weights.
 
-        Settings of an objective with more networks than the model have `others(model)`, the settings of those.
+        Args:
+            model: settings of the network, from the recipe's [model].
+            tokenizer: its vocabulary and special tokens.
+
+        An objective with more networks than the model also offers `others(model)`, the settings of those.
         """
 
 
 def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
-    """Refuse a tokenizer that lacks special tokens which an objective puts into its rows."""
+    """Refuse a tokenizer without the special tokens that an objective puts into its rows; `by`: its name."""
     for role in roles:
         if getattr(tokenizer, role) is None:
             raise RecipeError(
@@ -218,7 +285,7 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
 
 
 def at_positions(hidden: Tensor, batch: Batch) -> Tensor:
-    """The states of the places that are asked about, [B, T, D] -> [B * P, D]."""
+    """The hidden states at the predicted positions, [B, T, D] -> [B * P, D]."""
     assert batch.predicted_positions is not None
     first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
     return hidden.flatten(0, 1).index_select(0, (batch.predicted_positions + first).flatten())
@@ -227,9 +294,9 @@ def at_positions(hidden: Tensor, batch: Batch) -> Tensor:
 def counted(
     head: TokenHead, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int, *, at: Tensor | None = None
 ) -> tuple[Any, ...]:
-    """What a loss of tokens takes, of the places alone that count: where few do, little goes through the head.
+    """The arguments of `nn.loss.token_loss`, of the positions with a weight alone, so that the head computes no others.
 
-    `at`: those places, where the batch lists them.
+    `at`: these positions, rows laid end to end, where the batch lists them.
     """
     at = torch.nonzero(weights.flatten() > 0).squeeze(1) if at is None else at
     states = head.transform(hidden.flatten(0, 1).index_select(0, at))
@@ -237,5 +304,5 @@ def counted(
 
 
 def predictions(batch: Batch) -> Tensor:
-    """How many slots of the batch count."""
+    """The number of positions of a batch that are predicted: those with a weight."""
     return batch.weights.sum(dtype=torch.float64)

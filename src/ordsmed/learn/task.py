@@ -1,4 +1,4 @@
-"""The task's seam: an objective over labeled examples that also predicts, so that fine-tuning is the same loop.
+"""What a task offers: an objective over labeled examples that also predicts, so that fine-tuning is the same loop.
 
 files -> records -> features -> Batch -> scores -> summed losses     (learning)
                                                 -> answers -> predictions -> official scores, files people expect

@@ -1,8 +1,8 @@
-"""Model: what a family offers the rest of the house.
+"""Model: what a family offers the rest of ordsmed.
 
     tokens [B, T] -> Model -> hidden [B, T, D] -> TokenHead -> scores over the vocabulary
 
-Every file in models/ has a choice with these methods; nothing else in the house knows a family by name.
+Every file in models/ has a choice with these methods; nothing else knows a family by name.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def save(state: LoopState) -> None:
     state.watch.at(step, "saving")
     state.meters.flush(job.objective.weights, final=final)
     if not job.finite:
-        stop_or_rewind(job, state.folder, step, "weights that are no numbers")
+        stop_or_rewind(job, state.folder, step, "weights with NaN or Inf")
     state.saving.save(step, final=final)
 
 

@@ -4,7 +4,7 @@ stop     the run ends with a complaint; what it saved before stands
 skip     this step's rows teach nothing
 rewind   back to the last checkpoint, and every row from there to the trouble teaches nothing
 
-Weights or a validation that are no numbers cannot be skipped: they are gone back from, or end the run. So does a run
+Weights or a validation with NaN or Inf cannot be skipped: they are gone back from, or end the run. So does a run
 most of whose steps taught nothing.
 """
 

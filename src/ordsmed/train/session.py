@@ -62,17 +62,17 @@ class SessionOptions(TypedDict, total=False):
     callbacks: Sequence[Callback]  # beside those that the recipe names
 
 
-def perform(kind: type[Plan], name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
+def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
     """Start the run a recipe describes, or resume one that a folder holds; every process of a launch calls this."""
     how["site"] = absolute(how.get("site", ""))
     with run.at_home(name) as place:
-        return _perform(kind, _request(kind, place, overrides, how))
+        return _run_processes(kind, _request(kind, place, overrides, how))
 
 
 def rehearse(
     kind: type[P], name: str, overrides: Sequence[str] = (), devices: int = 0, **how: Unpack[SessionOptions]
 ) -> P:
-    """What `perform` does up to its first step, with making switched off: the same refusals; the plan it has then.
+    """What `run_session` does up to its first step, with making switched off: the same refusals; the plan it has then.
 
     Of several processes (`devices`), and where data are not made yet, that ends before networks are built.
     """
@@ -118,7 +118,7 @@ def check(kind: type[P], request: Request) -> P:
     return dataclasses.replace(plan, changed=request.changed)
 
 
-def _perform(kind: type[Plan], request: Request) -> Path:
+def _run_processes(kind: type[Plan], request: Request) -> Path:
     request.tell()
     with named(request.words[0], kind.recipes):
         process = _process(request)
@@ -197,7 +197,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
         if ranks.first:
             stack.enter_context(logged(folder / "log.txt", before))
         try:
-            facts = go_on(plan, folder, watch)
+            facts = resume(plan, folder, watch)
         except OrdsmedError as error:
             if ranks.first:
                 with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
@@ -299,9 +299,9 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(aside)
 
 
-def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
+def resume(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end; with fewer rows at a time if need be."""
-    return _with_room(plan, folder, lambda fitting: _go_on(fitting, folder, watch))
+    return _with_room(plan, folder, lambda fitting: _train_from_last(fitting, folder, watch))
 
 
 def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
@@ -316,7 +316,7 @@ def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
         plan = plan.by(dataclasses.replace(plan.recipe, layout=dataclasses.replace(plan.recipe.layout, micro=micros)))
 
 
-def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
+def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
     ranks = plan.ranks
     last = _last_checkpoint(folder, ranks)
@@ -339,7 +339,7 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if recipe.trouble.action == "rewind" and not last:
         saving.save(0)
     try:
-        job = _train(plan, job, folder, start, peak, saving, watch)
+        job = _train_until_done(plan, job, folder, start, peak, saving, watch)
     except Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
@@ -395,7 +395,7 @@ def _ready(
         if not job.finite:
             steps = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
             before = f"delete it, and step {steps[-1]} is gone on from; or " if steps else ""
-            raise Trouble(last[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
+            raise Trouble(last[0], "holds weights with NaN or Inf", "finite ones", f"{before}{REMEDY}")
     return plan, job, over
 
 
@@ -404,7 +404,7 @@ def _is_over(job: Job, start: int) -> bool:
     return start >= total(job.phases) or bool(start and job.recipe.is_enough(job.state.validations))
 
 
-def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
+def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
     """The loop, begun again from the last checkpoint where the recipe wants to rewind; the job as it ended."""
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)

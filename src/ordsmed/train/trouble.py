@@ -1,4 +1,4 @@
-"""Trouble: what is done about a step that taught nothing, or about weights and validations that are no numbers."""
+"""Trouble: what is done about a step that taught nothing, or about weights and validations with NaN or Inf."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def handle_trouble(job: Job, folder: Path, step: int, reason: str) -> None:
     if job.recipe.trouble.action != "skip":
         stop_or_rewind(job, folder, step, reason)
     if not job.finite:
-        stop_or_rewind(job, folder, step, f"{reason}; the weights are no numbers, so skipping rows does not help")
+        stop_or_rewind(job, folder, step, f"{reason}; the weights contain NaN or Inf, so skipping rows does not help")
     job.leave_out(folder, step, step, reason)
 
 

@@ -1,4 +1,4 @@
-"""A probe's seam: files -> examples, each some items to be scored -> a record each -> what was found, with errors.
+"""What a probe offers: files -> examples, each some items to be scored -> a record each -> what was found, with errors.
 
 What a probe has of its own is small: what it reads of a file, what it keeps of scores, what it makes of all records.
 """

@@ -26,7 +26,7 @@ def finetune(
 ) -> Path:
     """Start the run or the trials that a recipe describes, or go on; every process of a launch calls this.
 
-    `how` as in session.perform; `part`, of trials: 2/8, the second eighth of them.
+    `how` as in session.run_session; `part`, of trials: 2/8, the second eighth of them.
     """
     _check(how, part)
     with at_home(name) as place:
@@ -37,7 +37,7 @@ def finetune(
             return trials.perform(*several, place, anew=bool(how.get("anew")))
         if _is_put_away(place, how):
             return Path(place)
-        return session.perform(FinetuningPlan, place, overrides, **how)
+        return session.run_session(FinetuningPlan, place, overrides, **how)
 
 
 def rehearse(

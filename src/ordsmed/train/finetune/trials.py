@@ -42,7 +42,7 @@ def asked(
     name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
     layout: str = "", site: str = "", devices: int = 0,
 ) -> tuple[Path, Finetuning] | None:  # fmt: skip
-    """The folder and recipe of the trials that are meant; None where one run is. Options as in session.perform;
+    """The folder and recipe of the trials that are meant; None where one run is. Options as in session.run_session;
     `devices`: the processes that will be started."""
     kind = kind_of_folder(name)
     stand = kind is FolderKind.TRIALS

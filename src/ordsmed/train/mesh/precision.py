@@ -186,10 +186,10 @@ class Scaler:
                 self.factor *= 2
             return True
         if not self.window:
-            problem = f"gradients are no numbers at the fixed scale {self.factor:g}"
+            problem = f"gradients contain NaN or Inf at the fixed scale {self.factor:g}"
             raise Trouble(place, problem, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
         if self.factor <= LEAST_SCALE:
-            raise Trouble(place, "gradients are no numbers at the smallest scale", "finite ones")
+            raise Trouble(place, "gradients contain NaN or Inf at the smallest scale", "finite ones")
         self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
         return False
 

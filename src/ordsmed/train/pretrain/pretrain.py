@@ -15,9 +15,9 @@ from ordsmed.train.training import Training
 def pretrain(name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this.
 
-    `how` as in session.perform.
+    `how` as in session.run_session.
     """
-    return session.perform(PretrainingPlan, name, overrides, **how)
+    return session.run_session(PretrainingPlan, name, overrides, **how)
 
 
 def rehearse(
