@@ -68,8 +68,8 @@ def test_lines_from_the_source(lab: str) -> None:
         "model": ("one of models", "None", "a choice"),
         "way": ("'up' | 'down'", "'up'", "one of two"),
         "only": ("'up'", "'up'", ""),
-        "many": ("tuple[int, ...]", "(1, 2)", ""),
-        "inner": ("Other", "Other", ""),
+        "many": ("list of int", "[1, 2]", ""),
+        "inner": ("table", "its defaults", ""),
         "listed": ("list[int]", "[1]", ""),
     }
     assert menu.headline(lab) == "A head line over two lines."
@@ -206,10 +206,17 @@ def test_settings_of_a_base_class_come_first_as_the_class_has_them() -> None:
 
 def test_types_in_words() -> None:
     found = {line.name: (line.type, line.default) for line in menu.lines("ordsmed.corpus.pipeline", "Corpus")}
-    assert found["clean"] == ("some of cleaners", "()")
+    assert found["clean"] == ("some of cleaners", "[]")
     assert found["source"] == ("some of corpora", "required")
     assert found["duplicates"] == ("'drop' | 'keep'", "'drop'")
-    assert found["near"] == ("Near | None", "None")
+    assert found["near"] == ("table | None", "None")
+    assert found["given"] == ("table", "its defaults")
+    assert found["normalise"] == ("'NFC' | 'none'", "'NFC'"), "what a name of another module stands for"
+    held_out = {line.name: line.default for line in menu.lines("ordsmed.corpus.held_out", "Decontaminate")}
+    assert held_out["shortest"] == "8", "the number, not the name of a constant"
+    choices = {line.name: line.type for line in menu.lines("ordsmed.measure.probes.choices")}
+    assert choices["metrics"].startswith("list of ('acc' | 'acc_norm' | ")
+    assert choices["choices"] == "str | list of str | None"
 
 
 def test_a_kind_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_menus(ordsmed: Any) -> None:
         for kind in menu.entries(name):
             assert re.search(rf"^  {kind} ", told.out, re.M)
     told = ordsmed("menus", "objectives").out
-    assert "      hide (float | Ramp, 0.15)\n          share of a row's tokens that are predicted" in told
+    assert "      hide (float | table, 0.15)\n          share of a row's tokens that are predicted" in told
     assert "      unit ('token' | 'word' | 'span', 'token')\n" in told
     for kind in menu.entries("objectives"):
         for line in menu.lines(f"ordsmed.learn.objectives.{kind}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -85,14 +86,32 @@ def test_a_word_is_found(capsys: pytest.CaptureFixture[str], text: str, there: s
 
 
 def test_every_word_is_found_by_its_own_name_alone() -> None:
-    assert all(text in names.split(", ") for text in words.names() for names, _ in words.lookup(text))
+    for text in words.names():
+        for names, _ in words.lookup(text):
+            assert text.removesuffix("s") in [name.removesuffix("s") for name in names.split(", ")]
     assert len(words.names()) == len(set(words.names())) > 150
+
+
+def test_words_of_the_glossary_are_found() -> None:
+    """As docs/glossary.md has them; those of a menu lead to its choices too."""
+    lines = (Path(__file__).parents[2] / "docs/glossary.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| ")][1:]
+    assert [(names, meaning) for names, meaning in rows] == list(words.glossary().items())
+    for names in words.glossary():
+        for name in names.split(", "):
+            assert names in [row[0] for row in words.lookup(name)]
+
+
+@pytest.mark.parametrize("word", ["probe", "objective", "cleaner", "cleaners", "model"])
+def test_a_menu_is_found_by_its_name(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["help", word])
+    assert f"`ordsmed menus {word.removesuffix('s')}s` lists its choices" in capsys.readouterr().out
 
 
 def test_all_words_are_listed_and_others_refused(capsys: pytest.CaptureFixture[str]) -> None:
     main(["help", "words"])
     printed = capsys.readouterr().out
-    assert all(names.split(", ")[0] in printed for names in words.table())
+    assert all(names.split(", ")[0] in printed for names, _ in words.rows())
     with pytest.raises(SystemExit):
         main(["help", "distilation"])
     message = " ".join(capsys.readouterr().err.split())

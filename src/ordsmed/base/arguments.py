@@ -108,7 +108,10 @@ class Parser(argparse.ArgumentParser):
 
     def _value(self, place: str) -> str:
         action = next((a for a in self._actions if place.split("/")[-1] in a.option_strings), None)
-        return f"{place} {action.metavar or 'N'}" if action else place
+        metavar = (
+            " ".join(action.metavar) if action and isinstance(action.metavar, tuple) else action and action.metavar
+        )
+        return f"{place} {metavar or 'N'}" if action else place
 
     def _form(self) -> str:
         """How the command is written, without its flags."""

@@ -142,7 +142,7 @@ def headline(module: str) -> str:
 def lines(module: str, name: str = "") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
     return [
-        Line(field.name, _type(field.annotation), _default(field.value), field.doc)
+        Line(field.name, _type(field.annotation, field.module), _default(field.value, field.module), field.doc)
         for field in _fields(module, name or choice_name(module))
     ]
 
@@ -293,21 +293,45 @@ def _parsed(path: Path, changed: int) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _type(annotation: ast.expr) -> str:
+def _assigned(module: str, name: str) -> tuple[ast.expr, str] | None:
+    """What a module calls by a name that is no class, `SHORTEST = 8`, and the module where that stands."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            return node.value, module
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return _assigned(node.module, alias.name)
+    return None
+
+
+def _type(annotation: ast.expr, module: str) -> str:
+    """As a reader of recipes knows it: choices of a menu, words, numbers, lists of those."""
     text = ast.unparse(annotation)
     if text.startswith("Annotated[Any, Menu("):
         return ("some of " if "many=True" in text else "one of ") + text.split("'")[1]
     if isinstance(annotation, ast.BinOp):
-        return f"{_type(annotation.left)} | {_type(annotation.right)}"
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
-        return " | ".join(ast.unparse(e) for e in getattr(annotation.slice, "elts", [annotation.slice]))
-    return text
+        return f"{_type(annotation.left, module)} | {_type(annotation.right, module)}"
+    if isinstance(annotation, ast.Subscript):
+        outer, inner = ast.unparse(annotation.value), getattr(annotation.slice, "elts", [annotation.slice])
+        if outer == "Literal":
+            return " | ".join(map(ast.unparse, inner))
+        if outer == "tuple" and ast.unparse(inner[-1]) == "...":
+            item = _type(inner[0], module)
+            return f"list of {f'({item})' if ' | ' in item else item}"
+    if isinstance(annotation, ast.Name) and (alias := _assigned(module, annotation.id)):
+        return _type(*alias)
+    return "table" if isinstance(annotation, ast.Name) and _table(module, annotation.id) else text
 
 
-def _default(value: ast.expr | None) -> str:
+def _default(value: ast.expr | None, module: str) -> str:
     if value is None:
         return "required"
+    if isinstance(value, ast.Name) and (constant := _assigned(module, value.id)):
+        return _default(*constant)
+    if isinstance(value, ast.Tuple):
+        return f"[{', '.join(map(ast.unparse, value.elts))}]"
     text = ast.unparse(value)
     if text.startswith("field(default_factory="):
         text = text.removeprefix("field(default_factory=").removesuffix(")").removeprefix("lambda: ")
-    return text
+    return "its defaults" if _table(module, text.removesuffix("()")) else text

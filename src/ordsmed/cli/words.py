@@ -1,4 +1,4 @@
-"""You know it as: words of the field, and what they are called here, from words.toml beside this file."""
+"""Words of the field and what they are called here (words.toml), and its own with what they mean (glossary.toml)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,28 @@ def table() -> dict[str, str]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
+@functools.cache
+def glossary() -> dict[str, str]:
+    """Words of ordsmed, comma by comma -> what they mean."""
+    return tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
+
+
+def rows() -> list[tuple[str, str]]:
+    """Both tables."""
+    return [*glossary().items(), *table().items()]
+
+
 def lookup(text: str) -> list[tuple[str, str]]:
     """The rows that know a word: those with this very name, else those that have all its parts."""
-    wanted, rows = _parts(text), [(names, [_parts(name) for name in names.split(", ")]) for names in table()]
-    exact = [names for names, known in rows if wanted in known]
-    near = [names for names, known in rows if wanted and all(any(part in name for name in known) for part in wanted)]
-    return [(names, table()[names]) for names in exact or near]
+    wanted, known = _parts(text), [(row, [_parts(name) for name in row[0].split(", ")]) for row in rows()]
+    exact = [row for row, names in known if wanted in names]
+    near = [row for row, names in known if wanted and all(any(part in name for name in names) for part in wanted)]
+    return exact or near
 
 
 def names() -> list[str]:
     """Every word that is known."""
-    return [name for names in table() for name in names.split(", ")]
+    return list(dict.fromkeys(name for names, _ in rows() for name in names.split(", ")))
 
 
 def _parts(text: str) -> list[str]:

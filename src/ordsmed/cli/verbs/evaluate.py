@@ -32,8 +32,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "files", nargs="*", metavar="FILE|MODEL", help=meaning, offers=lambda: [*flags.settings_of("evaluate"), FILES]
     )
-    meaning = "a probe, its files, and settings of it as key=value; may be given again"
-    parser.add_argument("--probe", nargs="+", action="append", metavar="NAME FILE", default=[], help=meaning)
+    meaning = "a probe, its files, and settings of it as key=value; again for another probe"
+    words = ("NAME", "FILE|key=value")
+    parser.add_argument("--probe", nargs="+", action="append", metavar=words, default=[], help=meaning)
     parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
     parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
     parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")

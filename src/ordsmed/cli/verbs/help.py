@@ -9,6 +9,8 @@ import argparse
 
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import nearest
+from ordsmed.base.menu import MENUS
+from ordsmed.base.screen import command
 from ordsmed.cli import overview, verb, words
 from ordsmed.cli.output import print_lines
 
@@ -23,6 +25,12 @@ def arguments(parser: Parser) -> None:
 def words_of_verbs() -> list[str]:
     """`corpus stats` is two words to a shell."""
     return sorted({word for name in verb.names() for word in name.split()})
+
+
+def choices(name: str) -> list[tuple[str, str]]:
+    """Where the choices of a menu are listed, that is named by its name or the singular of it."""
+    menus = [menu for menu in MENUS if name.lower() in (menu, menu.removesuffix("s"))]
+    return [(menu, f"`{command('menus', menu)}` lists its choices and their settings") for menu in menus]
 
 
 def settings_called(name: str) -> list[str]:
@@ -40,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         print_lines(overview.verbs_in_groups())
     elif text in verb.names():
         verb.find(text).parser(helped=True).print_help()
-    elif rows := list(words.table().items()) if text == "words" else words.lookup(text):
+    elif rows := words.rows() if text == "words" else [*choices(text), *words.lookup(text)]:
         print_lines(f"{names}: {here}" for names, here in rows)
     elif settings := settings_called(text):
         print_lines(settings)
