@@ -26,11 +26,20 @@ def test_results_are_told_and_others_left_alone(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
+def test_results_of_one_probe_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+    (tmp_path / "scores").mkdir()
+    for number, settings in enumerate(({"least": 1, "most": 9}, {"least": 4, "most": 9})):
+        (tmp_path / f"scores/a-{number}.json").write_text(json.dumps(WHOLE | {"settings": settings}))
+    before, _, scores = TOLD.partition(":")
+    assert probed.lines(tmp_path) == [f"{before}, least=1:{scores}", f"{before}, least=4:{scores}"]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         {"files": []}, {"files": None}, {"files": [1]}, {"files": {"a": 1}}, {"model": 1}, {"step": "x"},
         {"errors": None}, {"errors": {"accuracy": "x"}}, {"guessing": []}, {"probe": None}, {"precision": []},
+        {"settings": []},
     ],
 )  # fmt: skip
 def test_a_damaged_result_is_told_and_costs_the_others_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 from pathlib import Path
@@ -68,6 +69,8 @@ def test_a_share_of_the_peak_where_nothing_was_measured() -> None:
     assert found.speed.flops.least == PEAK * share.least
     assert found.speed.flops.most == PEAK * share.most
     assert found.seconds.least < found.seconds.likely < found.seconds.most
+    shortest = dataclasses.replace(found, start=5.0, seconds=Margin(5.01, 5.02, 5.03)).lines()
+    assert "  time: 5 s; of each training 5 s to begin and to end" in shortest, "no range of no width"
     assert found.kilowatt_hours is None
     assert "55% of its measured peak" in found.speed.basis
     assert any(line.startswith("  energy: not known") for line in found.lines())

@@ -314,7 +314,7 @@ def test_documents_that_quote_held_out_text_are_told_and_dropped(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (5, "documents: TypeError: gives 5, a int; wanted an ordsmed.text.document.Document"),
+        (5, "documents: TypeError: gives 5, an int; wanted an ordsmed.text.document.Document"),
         (Document(3), "gives a Document whose text is 3; wanted a str"),  # type: ignore[arg-type]
         (Document("a", id=4), "gives a Document whose id is 4; wanted a str"),  # type: ignore[arg-type]
         (Document("a", meta=[]), r"gives a Document whose meta is \[\]; wanted a dict"),  # type: ignore[arg-type]
@@ -334,7 +334,7 @@ def test_what_a_source_gives_that_is_no_document_is_named(given: Any, said: str)
 
     with pytest.raises(DataError, match=said):
         list(CorpusSource(Feed()).read(()))
-    with pytest.raises(DataError, match="a:1: TypeError: gives 7, a int"):
+    with pytest.raises(DataError, match="a:1: TypeError: gives 7, an int"):
         CorpusSource(Feed()).refine(Document("x", id="a:1"))
 
 
@@ -350,7 +350,7 @@ def test_a_step_gives_a_text_or_none(tmp_path: Path) -> None:
         def clean(self, text: str, meta: dict[str, Any]) -> Any:
             return len(text)
 
-    with pytest.raises(DataError, match="id 1: TypeError: gives 4, a int; wanted the text as it should be, or None"):
+    with pytest.raises(DataError, match="id 1: TypeError: gives 4, an int; wanted the text as it should be, or None"):
         cleaning._clean(
             Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], cleaning.Facts(steps=[[0] * 5] * 2)
         )

@@ -611,7 +611,7 @@ def test_how_long_a_field_may_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.json", ' \n[{"a": 1}, 2]', "a.json:2: JSON, but a int; wanted an object"),
+        ("a.json", ' \n[{"a": 1}, 2]', "a.json:2: JSON, but an int; wanted an object"),
         ("a.json", '{"version": 1, "data": [1]}', "a.json:1: an object with a list under `data`, as SQuAD's"),
         ("a.jsonl", '{"a": 1}\n\n{"a": {}}', "a.jsonl:3: a dict in a column; wanted text or a number"),
         ("a.json", "[1, 2", "a.json: bad JSON: "),

@@ -270,7 +270,7 @@ def test_what_is_told_of_a_corpus_line_by_line(tmp_path: Path) -> None:
     run.Run(folder).set(verb="corpus", state="done", fingerprint="x", **status)
     assert stats(str(folder)) == [
         "train: 2 documents, 3 sentences, 6 words, 21 characters, 25 bytes",
-        "validation: 1 documents, 1 sentences, 1 words, 2 characters, 3 bytes",
+        "validation: 1 document, 1 sentence, 1 word, 2 characters, 3 bytes",
         "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer",
         "all splits: 7 words: 0.00% of English Wikipedia (2,500 M), 0.00% of BookCorpus (800 M)",
         "", "train: words a document", *histogram.lines(histogram.count(np.array([5, 1]))),

@@ -174,6 +174,11 @@ def duration(seconds: float) -> str:
     return " ".join(parts)
 
 
+def with_article(noun: str) -> str:
+    """`a str`, `an int`."""
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
 def size(count: float) -> str:
     """`312 kB`, `1.75 GB`."""
     sizes = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}

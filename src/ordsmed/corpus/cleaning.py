@@ -19,6 +19,7 @@ import numpy as np
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError
+from ordsmed.base.say import with_article
 from ordsmed.corpus.held_out import HeldOut
 from ordsmed.corpus.signatures import Near, signatures
 from ordsmed.corpus.sources import CorpusSource, naming
@@ -157,7 +158,7 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
             after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
             if not isinstance(after, str | None):
                 wanted = "the text as it should be, or None"
-                raise TypeError(f"gives {after!r:.60}, a {type(after).__name__}; wanted {wanted}")
+                raise TypeError(f"gives {after!r:.60}, {with_article(type(after).__name__)}; wanted {wanted}")
         for reason, count in tally.left_out.items():
             facts.left_out[f"{name}: {reason.partition(': ')[2] or reason}"] += count
         counts[0] += 1

@@ -10,6 +10,7 @@ from typing import cast
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.say import with_article
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece, Source
 
@@ -75,11 +76,11 @@ def _checked(document: object) -> Document:
     """What code of users gives as a document."""
     if not isinstance(document, Document):
         raise TypeError(
-            f"gives {document!r:.60}, a {type(document).__name__}; wanted an ordsmed.text.document.Document"
+            f"gives {document!r:.60}, {with_article(type(document).__name__)}; wanted an ordsmed.text.document.Document"
         )
     for name, kind in (("text", str), ("id", str), ("meta", dict)):
         if not isinstance(value := getattr(document, name), kind):
-            raise TypeError(f"gives a Document whose {name} is {value!r:.60}; wanted a {kind.__name__}")
+            raise TypeError(f"gives a Document whose {name} is {value!r:.60}; wanted {with_article(kind.__name__)}")
     return document
 
 

@@ -16,6 +16,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.offers import check_finished, page
+from ordsmed.base.say import with_article
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
@@ -222,7 +223,7 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
     if not isinstance(objective, Objective):
         raise RecipeError(
             place,
-            f"build() gives a {type(objective).__name__}",
+            f"build() gives {with_article(type(objective).__name__)}",
             "an ordsmed.learn.objective.Objective",
             page("objectives"),
         )

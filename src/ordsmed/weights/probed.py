@@ -28,6 +28,7 @@ class ResultFile(msgspec.Struct):
     model: str
     errors: dict[str, float | None]
     guessing: dict[str, float | None]
+    settings: dict[str, Any] | None = None
     step: int | None = None
     precision: str = "fp32"
 
@@ -79,15 +80,26 @@ def rows(result: dict[str, Any]) -> list[list[str]]:
 def lines(folder: Path) -> list[str]:
     """A line a probe, files and step: its scores beside their errors and guessing."""
     written = []
-    for result in sorted(read(folder / SCORES), key=lambda row: (row["probe"], row["files"], row["step"] or 0)):
+    results = sorted(read(folder / SCORES), key=lambda row: (row["probe"], row["files"], row["step"] or 0))
+    for result in results:
         cells = rows(result)
         scores = ", ".join(
             f"{name} {value}" + (f" ± {error}" if error else "") + (f" (guessing {guess})" if guess else "")
             for *_, name, value, error, guess in cells
         )
         step = f" at step {result['step']:,}" if result.get("step") is not None else ""
-        written += [f"{cells[0][1]} of {cells[0][2]}{step}: {scores}"] if cells else []
+        written += [f"{cells[0][1]} of {cells[0][2]}{step}{_differing(result, results)}: {scores}"] if cells else []
     return written
+
+
+def _differing(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
+    """Settings of a probe by which it differs from others of the same files."""
+    alike = [
+        row.get("settings") or {} for row in results if all(row[k] == result[k] for k in ("probe", "way", "files"))
+    ]
+    settings = result.get("settings") or {}
+    differing = [f"{key}={value}" for key, value in settings.items() if any(row.get(key) != value for row in alike)]
+    return f", {' '.join(differing)}" if differing else ""
 
 
 def who(result: dict[str, Any]) -> str:

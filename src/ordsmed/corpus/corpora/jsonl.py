@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
+from ordsmed.base.say import with_article
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
@@ -37,11 +38,15 @@ class Jsonl(TextSource, Choice):
     def _document(self, line: str, place: str) -> Document:
         record = _decode(line, place, self.errors)
         if not isinstance(record, dict):
-            raise DataError(place, f"JSON, but a {type(record).__name__}", "an object {...}", "one object a line")
+            raise DataError(
+                place, f"JSON, but {with_article(type(record).__name__)}", "an object {...}", "one object a line"
+            )
         text = record.pop(self.text_key, None)
         if not isinstance(text, str):
             problem = (
-                f"`{self.text_key}` holds a {type(text).__name__}" if text is not None else f"no `{self.text_key}`"
+                f"`{self.text_key}` holds {with_article(type(text).__name__)}"
+                if text is not None
+                else f"no `{self.text_key}`"
             )
             keys = ", ".join(sorted(record)[:8]) or "none"
             raise DataError(place, f"{problem}; keys: {keys}", f"a string under `{self.text_key}`", "set `text_key`")

@@ -129,6 +129,7 @@ class Estimate:
     tokens: float
     flops: float
     speed: Speed
+    start: float  # seconds of each training before its first step and after its last
     seconds: Margin
     device_hours: Margin
     kilowatt_hours: Margin | None
@@ -153,7 +154,7 @@ class Estimate:
         return [
             f"{self.name} on {self.where}, {self.precision}",
             f"  work: {trials}{many(self.steps, 'step')}, {self.tokens:,.0f} tokens, {operations(self.flops)} in all",
-            f"  time: {duration(self.seconds.likely)}; {duration(self.seconds.least)} to {duration(self.seconds.most)}",
+            f"  time: {_time(self.seconds)}; of each training {duration(self.start)} to begin and to end",
             f"  device hours: {_range(self.device_hours)}",
             f"  energy: {burns}",
             f"  memory: {room if self.held else 'not known'}",
@@ -161,6 +162,11 @@ class Estimate:
             *(f"    {reason}" for reason in self.speed.reasons),
             *(f"  {note}" for note in self.notes),
         ]
+
+
+def _time(of: Margin) -> str:
+    likely, least, most = map(duration, (of.likely, of.least, of.most))
+    return f"{likely}; {least} to {most}" if least != most else likely
 
 
 def _range(of: Margin) -> str:
@@ -195,8 +201,9 @@ def estimate(
     lacks = [note for note in plan.notes if "does not stand" in note or "not there" in note]
     return Estimate(
         name=name, where=_where(place, site), nodes=nodes, devices=place.world, precision=place.precision,
-        trials=trials, steps=steps, tokens=tokens, flops=(work + checking) * trials, speed=speed, seconds=seconds,
-        device_hours=device_hours, kilowatt_hours=_energy(speed, place, (work + checking) * trials, device_hours),
+        trials=trials, steps=steps, tokens=tokens, flops=(work + checking) * trials, speed=speed, start=start,
+        seconds=seconds, device_hours=device_hours,
+        kilowatt_hours=_energy(speed, place, (work + checking) * trials, device_hours),
         held=plan.held(), notes=tuple(f"not counted: {note}" for note in lacks),
     )  # fmt: skip
 

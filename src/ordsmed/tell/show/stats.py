@@ -170,7 +170,9 @@ def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
 def _amounts(splits: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> list[str]:
     lines = []
     for name, facts in splits.items():
-        counts = ", ".join(f"{value:,} {unit}" for unit, value in facts.items() if isinstance(value, int))
+        counts = ", ".join(
+            many(value, unit.removesuffix("s")) for unit, value in facts.items() if isinstance(value, int)
+        )
         lines.append(f"{name}: {counts}")
     return lines if tokenizer else [*lines, "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer"]
 
@@ -183,7 +185,8 @@ def _beside(count: int) -> list[str]:
 def _history(status: Mapping[str, Any]) -> list[str]:
     """What `status.json` tells of how the corpus was made."""
     steps = [
-        f"{step['name']}: {step['documents']:,} documents, {step['changed']:,} changed, {step['dropped']:,} dropped"
+        f"{step['name']}: {many(step['documents'], 'document')}, {step['changed']:,} changed, {step['dropped']:,} "
+        "dropped"
         for step in status.get("steps", ())
     ]
     sources = [

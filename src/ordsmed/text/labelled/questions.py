@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.say import many, say
+from ordsmed.base.say import many, say, with_article
 from ordsmed.text import read as reading
 
 FORM = "SQuAD: data > paragraphs > qas; or one record a question: id, context, question, answers"
@@ -209,7 +209,7 @@ def _question(record: dict[str, Any], place: str, contexts: dict[str, str], repo
         raise DataError(place, f"no {', '.join(missing)}; keys: {', '.join(list(record)[:8]) or 'none'}", "", FORM)
     name, marked = record["id"], record.get("is_impossible")
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise DataError(place, f"`id` is a {type(name).__name__}", "a string or a whole number")
+        raise DataError(place, f"`id` is {with_article(type(name).__name__)}", "a string or a whole number")
     if marked not in (None, True, False):
         raise DataError(place, f"`is_impossible` is {marked!r}", "true or false")
     name = str(name)

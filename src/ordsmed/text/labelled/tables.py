@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.say import many, say
+from ordsmed.base.say import many, say, with_article
 from ordsmed.text import read
 
 if TYPE_CHECKING:
@@ -304,7 +304,9 @@ def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator
     keys: list[str] = []
     for number, record in numbered:
         if not isinstance(record, dict):
-            raise DataError(f"{request.path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
+            raise DataError(
+                f"{request.path}:{number}", f"JSON, but {with_article(type(record).__name__)}", "an object {...}"
+            )
         if not keys:
             if isinstance(record.get("data"), list):
                 problem = "an object with a list under `data`, as SQuAD's questions"
@@ -384,7 +386,9 @@ def _written(value: object, place: str) -> str:
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
     if isinstance(value, list | dict | bytes):
-        raise DataError(place, f"a {type(value).__name__} in a column", "text or a number", "choose another column")
+        raise DataError(
+            place, f"{with_article(type(value).__name__)} in a column", "text or a number", "choose another column"
+        )
     return str(value)
 
 
