@@ -19,7 +19,7 @@ class Rule:
     match: str
     """a regular expression, searched for in the names of weights (model.words.weight, model.blocks.3.up.bias...)"""
     rate: float = 1.0
-    """a share of the phase's rate"""
+    """factor of the phase's learning rate"""
     decay: bool | None = None
     """whether the optimizer's weight decay applies; left out: to matrices and tables, not to biases and norms"""
 

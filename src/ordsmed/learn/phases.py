@@ -21,11 +21,11 @@ class Phase:
     """One stretch of training under the same length, batch and rate."""
 
     steps: int = 0
-    """updates of the weights; elsewhere max_steps, num_train_steps, train_iters"""
+    """number of updates; elsewhere max_steps, num_train_steps, train_iters"""
     length: int
-    """tokens a row; elsewhere max_seq_length, seq_length, block_size"""
+    """tokens of a row; elsewhere max_seq_length, seq_length, block_size"""
     batch: int
-    """rows a step over all devices; elsewhere batch_size, train_batch_size, global_batch_size"""
+    """rows of a step over all devices; elsewhere batch_size, train_batch_size, global_batch_size"""
     rate: float
     """peak learning rate; elsewhere lr, learning_rate"""
     warmup: float = 0.0

@@ -128,9 +128,9 @@ class Files:
     train: str | tuple[str, ...] = ()
     """files to learn from"""
     dev: str | tuple[str, ...] = ()
-    """files that the task is judged by while it learns; none: the last checkpoint is taken"""
+    """validation files, by which checkpoints are compared; none: the last checkpoint is taken"""
     top: Top = field(default_factory=Top)
-    """what stands between the network and the head"""
+    """layers between the network and the head"""
 
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # what may be changed once it has learned: how files are read and decoded

@@ -32,15 +32,15 @@ class Adapters:
     """Low-rank adapters (LoRA) in a network that does not learn beside them; heads learn as ever."""
 
     rank: int = 8
-    """numbers an adapter passes on of a token; elsewhere lora_r"""
+    """rank of the adapters; elsewhere lora_r"""
     scale: float = 2.0
-    """what it adds is multiplied by this (alpha / rank); elsewhere lora_alpha"""
+    """scale of what adapters add (alpha / rank); elsewhere lora_alpha"""
     dropout: float = 0.0
-    """of what it reads"""
+    """dropout of an adapter's input"""
     on: tuple[str, ...] = ("gather", "mix")
-    """layers of every block that have one: gather (query, key and value), mix, up, down; elsewhere target_modules"""
+    """layers of every block with an adapter: gather (query, key and value), mix, up, down; elsewhere target_modules"""
     learn: str = ""
-    """a regular expression: weights of the network that learn in full all the same (norm|bias); empty: none"""
+    """a regular expression: weights of the network that are trained in full (norm|bias); empty: none"""
 
     def __post_init__(self) -> None:
         if self.rank < 1:

@@ -45,29 +45,29 @@ class EncoderSettings(Family):
     """What the families have in common."""
 
     width: int = 768
-    """numbers a token is in the network (D); elsewhere hidden_size"""
+    """hidden size: dimension of the hidden states (D); elsewhere hidden_size"""
     layers: int = 12
-    """blocks; elsewhere num_hidden_layers"""
+    """number of layers (blocks); elsewhere num_hidden_layers"""
     heads: int = 0
-    """attention heads; 0: width / 64; elsewhere num_attention_heads"""
+    """number of attention heads; 0: width / 64; elsewhere num_attention_heads"""
     inner: int = 0
-    """width inside the feed-forward layers; 0: 4 x width; elsewhere intermediate_size"""
+    """feed-forward size: width of the hidden layer; 0: 4 x width; elsewhere intermediate_size"""
     positions: int = 512
-    """longest row; elsewhere max_position_embeddings"""
+    """longest row, in tokens; elsewhere max_position_embeddings"""
     types: int = 2
-    """token types (segments); elsewhere type_vocab_size"""
+    """number of token types (segments); elsewhere type_vocab_size"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
     """gelu is exact, gelu_tanh the tanh form of Google's code (exported as gelu_new); elsewhere hidden_act"""
     dropout: float = 0.1
-    """of hidden states; elsewhere hidden_dropout_prob"""
+    """dropout of hidden states; elsewhere hidden_dropout_prob"""
     attention_dropout: float = 0.1
-    """of attention weights; elsewhere attention_probs_dropout_prob"""
+    """dropout of attention weights; elsewhere attention_probs_dropout_prob"""
     epsilon: float = 1e-12
-    """of layer norms; elsewhere layer_norm_eps"""
+    """epsilon of layer norms; elsewhere layer_norm_eps"""
     initializer_std: float = 0.02
-    """standard deviation of fresh weights; elsewhere initializer_range"""
+    """standard deviation of initial weights; elsewhere initializer_range"""
     tied: bool = True
-    """words are scored by the table of the embeddings; false: by one of their own; elsewhere tie_word_embeddings"""
+    """output layer and embeddings share one table; false: two tables; elsewhere tie_word_embeddings"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("tied",)
     offset: ClassVar[int] = 0  # of positions: rows of the table before that of position 0
@@ -81,12 +81,12 @@ class EncoderSettings(Family):
 
     @property
     def embedded(self) -> int:
-        """Numbers a token is in the embeddings (E)."""
+        """Embedding size: dimension of the embeddings (E)."""
         return self.width
 
     @property
     def residual_std(self) -> float:
-        """Standard deviation of fresh weights of what blocks add."""
+        """Standard deviation of the initial weights of residual projections."""
         return self.initializer_std
 
     def build(self, vocabulary: int) -> Encoder:
@@ -256,7 +256,13 @@ class Encoder(Model):
 
 
 class PostNormBlock(Block):
-    """Attention, add and norm; feed-forward, add and norm."""
+    """Attention, add and norm; feed-forward, add and norm.
+
+    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+
+        x = norm(x + dropout(attention(x)))
+        x = norm(x + dropout(down(activation(up(x)))))
+    """
 
     tensor_plan = TRANSFORMER_PLAN
 
@@ -278,7 +284,13 @@ class PostNormBlock(Block):
 
 
 class PreNormBlock(PostNormBlock):
-    """Norm, attention, add; norm, feed-forward, add."""
+    """Norm, attention, add; norm, feed-forward, add.
+
+    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+
+        x = x + dropout(attention(norm(x)))
+        x = x + dropout(down(activation(up(norm(x)))))
+    """
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x, read = and_norm(x, self.attention_norm)
@@ -289,5 +301,5 @@ class PreNormBlock(PostNormBlock):
 
 
 def deep(std: float, layers: int) -> float:
-    """GPT-2's and Megatron's smaller weights of what blocks add: 2 x layers of them make one sum."""
+    """Initial std of residual projections in GPT-2 and Megatron: 2 x layers of them are added to one sum."""
     return std / math.sqrt(2 * layers)

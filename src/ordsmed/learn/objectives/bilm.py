@@ -41,7 +41,7 @@ class BiLm(Choice):
     """The next word in both directions of reading, from a state that goes on from window to window."""
 
     samples: int = 8192
-    """words that stand for all others in a softmax while learning; 0: all words"""
+    """sampled softmax: words drawn for a batch while training; 0: the full softmax"""
     together: bool = True
     """both directions read the same sentences at a time (fewer different words a step, so faster); false: each in an
     order of its own, as the reference"""

@@ -45,9 +45,9 @@ class Hybrid(Choice):
     hide: float | Ramp = 0.15
     """share of a masked row's tokens that are hidden; elsewhere mlm_probability"""
     keep: float = 0.1
-    """of those: shown as they are"""
+    """of these tokens: share that is kept unchanged"""
     swap: float = 0.1
-    """of those: shown as any token of the vocabulary"""
+    """of these tokens: share that is replaced by a random token"""
 
     def __post_init__(self) -> None:
         low, high = schedules.ends(self.hide)

@@ -37,11 +37,11 @@ class Mlm(Choice):
     """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
     elsewhere mlm_probability, masked_lm_prob"""
     keep: float = 0.1
-    """of those: shown as they are"""
+    """of these tokens: share that is kept unchanged"""
     swap: float = 0.1
-    """of those: shown as any token of the vocabulary; the rest is shown as [MASK]"""
+    """of these tokens: share that is replaced by a random token; the rest becomes [MASK]"""
     swap_from: Literal["text", "all"] = "text"
-    """the vocabulary without special tokens (RoBERTa), or all of it (BERT)"""
+    """random tokens are drawn from the vocabulary without special tokens (RoBERTa), or all of it (BERT)"""
     unit: Literal["token", "word", "span"] = "token"
     """hide single pieces, all pieces of a word, or up to ten words on end, which share the choice of keep and swap"""
     over: Literal["text", "row"] = "text"

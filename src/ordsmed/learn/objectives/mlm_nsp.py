@@ -41,11 +41,11 @@ class MlmNsp(Choice):
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
     most: int | None = None
-    """of a row, at most so many; left out: what a full row needs; elsewhere max_predictions_per_seq"""
+    """most predictions of a row; left out: what a full row needs; elsewhere max_predictions_per_seq"""
     keep: float = 0.1
-    """of those: shown as they are"""
+    """of these tokens: share that is kept unchanged"""
     swap: float = 0.1
-    """of those: shown as any entry of the whole vocabulary; the rest is shown as [MASK]"""
+    """of these tokens: share that is replaced by any entry of the vocabulary; the rest becomes [MASK]"""
     unit: Literal["token", "word"] = "token"
     """hide single pieces, or all pieces of a word"""
     pairs: Literal["next", "order"] = "next"

@@ -44,13 +44,13 @@ class Generator:
     """The size of the network that makes fakes."""
 
     width: int = 0
-    """numbers a token is in it; 0: a quarter of the model's"""
+    """hidden size of the generator; 0: a quarter of the model's"""
     layers: int = 0
-    """blocks; 0: as many as the model"""
+    """number of layers of the generator; 0: as many as the model"""
     heads: int = 0
-    """attention heads; 0: width / 64"""
+    """number of attention heads; 0: width / 64"""
     inner: int = 0
-    """width inside the feed-forward layers; 0: 4 x width"""
+    """feed-forward size: width of the hidden layer; 0: 4 x width"""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Rtd(Choice):
     share: Literal["embeddings", "words", "all", "none"] = "embeddings"
     """what both networks have in common: the embeddings with all tables and their norm; words alone; all; nothing"""
     detect_weight: float = 50.0
-    """of the detection loss; elsewhere disc_weight"""
+    """weight of the detection loss; elsewhere disc_weight"""
     guess_weight: float = 1.0
-    """of the generator's loss; elsewhere gen_weight"""
+    """weight of the generator's loss; elsewhere gen_weight"""
     temperature: float = 1.0
-    """the generator's words are drawn at: higher is wilder"""
+    """sampling temperature of the generator"""
     never_right: bool = False
     """the generator never draws the real token"""
     single: float = 0.1

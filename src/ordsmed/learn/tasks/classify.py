@@ -51,9 +51,9 @@ class Classify(LabeledFiles, Choice):
     metrics: tuple[str, ...] = ()
     """accuracy, f1, macro_f1, matthews; of numbers pearson, spearman, squared_error; checkpoints go by the first"""
     length: int = 128
-    """tokens of the longest example; what is longer is cut; elsewhere max_seq_length"""
+    """tokens of the longest example; longer ones are cut; elsewhere max_seq_length"""
     class_weights: ClassWeights = None
-    """how much the loss of each label counts, 1 if not said; balanced: all classes alike, however often they are"""
+    """weight of each label in the loss, 1 if not given; balanced: all classes alike, however often they are"""
     pool: Pool | None = None
     """state that the head is given; left out: the family's own (first, of causal ones last), of recurrent ones max"""
 

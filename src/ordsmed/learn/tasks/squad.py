@@ -72,11 +72,11 @@ class Squad(Files, Choice):
     length: int = 384
     """tokens of an example: special tokens, question and a window of the context; elsewhere max_seq_length"""
     stride: int = 128
-    """how many tokens behind the one before each window of a long context begins; elsewhere doc_stride"""
+    """stride: tokens from one window of a long context to the next; elsewhere doc_stride"""
     overlap: bool = False
     """stride is how many tokens a window shares with the one before, as transformers counts"""
     longest_question: int = 64
-    """tokens of a question; what is longer is cut; elsewhere max_query_length"""
+    """tokens of a question; longer ones are cut; elsewhere max_query_length"""
     lowercase: bool = False
     """texts are read in lower case, whatever the tokenizer keeps; answers are given as they are in the text"""
     head: Literal["independent", "joint"] = "independent"
@@ -86,13 +86,13 @@ class Squad(Files, Choice):
     beam: int = 5
     """joint: starts that are tried, and ends of each"""
     answerable_weight: float = 0.5
-    """joint, 2.0: of the loss of telling questions without an answer"""
+    """joint, 2.0: weight of the loss of recognizing questions without an answer"""
     impossible_windows: bool | None = None
     """joint, 2.0: a window without the answer counts as a question that has none; left out: yes by NVIDIA's form"""
     n_best: int = 20
-    """answers kept a question, for nbest_predictions.json; elsewhere n_best_size"""
+    """answers kept for each question, in nbest_predictions.json; elsewhere n_best_size"""
     longest_answer: int = 30
-    """tokens of an answer; elsewhere max_answer_length"""
+    """longest answer, in tokens; elsewhere max_answer_length"""
     search: Literal["all", "tops"] = "all"
     """independent: all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
     threshold: float | Literal["dev"] = 0.0

@@ -61,9 +61,9 @@ class Tag(Files, Choice):
     length: int = 256
     """tokens of the longest row, with special ones; longer sentences are read in windows; elsewhere max_seq_length"""
     stride: int | None = None
-    """how many tokens behind the one before each window begins; left out: half of a window"""
+    """stride: tokens from one window to the next; left out: half of a window"""
     class_weights: ClassWeights = None
-    """how much the loss of each label counts, 1 if not said; balanced: all labels alike, however often they are"""
+    """weight of each label in the loss, 1 if not given; balanced: all labels alike, however often they are"""
 
     METHOD: ClassVar[str] = "tag"
     role: ClassVar[str] = "tag"

@@ -23,7 +23,7 @@ class Bert(EncoderSettings, Choice):
     """A BERT; `size` names one of: tiny mini small medium base large."""
 
     deep: bool = False
-    """fresh weights of what blocks add are smaller by sqrt(2 x layers)"""
+    """initialize residual projections with std / sqrt(2 x layers)"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (*EncoderSettings.LATER_ADDED, "deep")
     SIZES: ClassVar[dict[str, dict[str, int]]] = {

@@ -28,7 +28,7 @@ class Electra(EncoderSettings, Choice):
     """An ELECTRA; `size` names one of: small base large."""
 
     embedding: int = 0
-    """numbers a token is in the embeddings (E); 0: as in the network; elsewhere embedding_size"""
+    """embedding size: dimension of the embeddings (E); 0: as the hidden size; elsewhere embedding_size"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "small": _size(12, 256, 128),

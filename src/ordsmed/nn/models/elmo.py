@@ -25,29 +25,29 @@ class Elmo(Family, Choice):
     """An ELMo; `size` names one of: original 5.5B survey medium small."""
 
     width: int = 512
-    """numbers a word and direction, the projection's"""
+    """projection size: dimension of a word's vector in each direction"""
     cells: int = 4096
-    """of an LSTM layer in one direction"""
+    """cell size of an LSTM layer in one direction"""
     layers: int = 2
     """LSTM layers in each direction"""
     highways: int = 2
-    """highway layers over a word's letters"""
+    """number of highway layers of the character network"""
     filters: tuple[tuple[int, int], ...] = FILTERS
-    """widths of the windows of letters, and how many filters of each"""
+    """convolution widths over characters, and the number of filters of each"""
     letter: int = 16
-    """numbers a letter"""
+    """dimension of a character's embedding"""
     longest_word: int = 50
-    """letters (bytes) of a word, its two signs included; what is longer is cut"""
+    """characters (bytes) of a word, its begin and end signs included; longer words are cut"""
     activation: Literal["relu", "tanh"] = "relu"
-    """of the filters' answers"""
+    """activation of the filters"""
     cell_clip: float = 3.0
-    """a cell's largest number; 0: any"""
+    """cell states are clipped to this; 0: no clipping"""
     projection_clip: float = 3.0
-    """an output's largest number; 0: any"""
+    """projections are clipped to this; 0: no clipping"""
     residual: bool = True
     """every LSTM layer but the first adds its input to its output"""
     dropout: float = 0.1
-    """of every LSTM layer's input and of the last one's output"""
+    """dropout of every LSTM layer's input and of the last layer's output"""
     lstm: Literal["auto", "exact", "fast"] = "auto"
     """exact: clipped at every step, as the reference; fast: torch's fused kernel, which clips only what leaves a
     window; auto: exact, and on a GPU without clipping fast"""

@@ -43,37 +43,37 @@ class Gpt2(Family, Choice):
     """A GPT-2; `size` names one of: mini 124M 355M 774M 1558M (or the release's first names 117M 345M 762M 1.5B)."""
 
     width: int = 768
-    """numbers a token is in the network (D); elsewhere n_embd, hidden_size"""
+    """hidden size: dimension of the hidden states (D); elsewhere n_embd, hidden_size"""
     layers: int = 12
-    """blocks; elsewhere n_layer, num_hidden_layers"""
+    """number of layers (blocks); elsewhere n_layer, num_hidden_layers"""
     heads: int = 0
-    """attention heads; 0: width / 64; elsewhere n_head, num_attention_heads"""
+    """number of attention heads; 0: width / 64; elsewhere n_head, num_attention_heads"""
     inner: int = 0
-    """width inside the feed-forward layers; 0: 4 x width; elsewhere n_inner, intermediate_size"""
+    """feed-forward size: width of the hidden layer; 0: 4 x width; elsewhere n_inner, intermediate_size"""
     positions: int = 1024
-    """longest row; elsewhere n_positions, max_position_embeddings"""
+    """longest row, in tokens; elsewhere n_positions, max_position_embeddings"""
     dropout: float = 0.1
-    """of embeddings and what blocks add; elsewhere resid_pdrop, embd_pdrop"""
+    """dropout of embeddings and residuals; elsewhere resid_pdrop, embd_pdrop"""
     attention_dropout: float = 0.1
-    """of attention weights; elsewhere attn_pdrop"""
+    """dropout of attention weights; elsewhere attn_pdrop"""
     epsilon: float = 1e-5
-    """of layer norms; elsewhere layer_norm_epsilon"""
+    """epsilon of layer norms; elsewhere layer_norm_epsilon"""
     initializer_std: float = 0.02
-    """standard deviation of fresh weights; elsewhere initializer_range"""
+    """standard deviation of initial weights; elsewhere initializer_range"""
     positions_initializer_std: float = 0.01
-    """of fresh positions (Megatron's have 0.02)"""
+    """standard deviation of initial position embeddings (Megatron's have 0.02)"""
     deep: bool = True
-    """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
+    """initialize residual projections with std / sqrt(2 x layers), as in the paper"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu_tanh"
-    """of the feed-forward layers; elsewhere activation_function"""
+    """activation of the feed-forward layers; elsewhere activation_function"""
     tied: bool = True
-    """words are scored by the table of the embeddings; false: by one of their own"""
+    """output layer and embeddings share one table; false: two tables"""
     scaled: bool = True
-    """attention's scores are divided by the square root of a head's width"""
+    """attention scores are divided by the square root of the head size"""
     scaled_by_layer: bool = False
-    """and by the number of the layer, counted from 1"""
+    """attention scores are also divided by the layer's number, counted from 1"""
     causal: bool = True
-    """a token sees only what stands before it; false: all of its text, as a hybrid is fine-tuned"""
+    """causal attention; false: a token sees all of its text, as when a hybrid is fine-tuned"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer", "causal")
 
@@ -217,7 +217,13 @@ class Gpt2Model(Model):
 
 
 class Gpt2Block(Block):
-    """Norm, attention, add; norm, feed-forward, add."""
+    """Norm, attention, add; norm, feed-forward, add.
+
+    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+
+        x = x + dropout(attention(norm(x)))
+        x = x + dropout(down(activation(up(norm(x)))))
+    """
 
     tensor_plan = TRANSFORMER_PLAN
 

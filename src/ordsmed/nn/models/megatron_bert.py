@@ -19,9 +19,9 @@ class MegatronBert(EncoderSettings, Choice):
     """A Megatron BERT; `size` names one of: 345M."""
 
     deep: bool = True
-    """fresh weights of what blocks add are smaller by sqrt(2 x layers)"""
+    """initialize residual projections with std / sqrt(2 x layers)"""
     epsilon: float = 1e-5
-    """of layer norms"""
+    """epsilon of layer norms"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {"345M": {"layers": 24, "width": 1024, "heads": 16, "inner": 4096}}
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, pairs=True)

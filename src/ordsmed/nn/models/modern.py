@@ -56,58 +56,58 @@ class ModernBert(Family, Choice):
     """A ModernBERT; `size` names one of: small base large."""
 
     width: int = 768
-    """numbers a token is in the network (D); elsewhere hidden_size"""
+    """hidden size: dimension of the hidden states (D); elsewhere hidden_size"""
     layers: int = 22
-    """blocks; elsewhere num_hidden_layers"""
+    """number of layers (blocks); elsewhere num_hidden_layers"""
     heads: int = 0
-    """attention heads; 0: width / 64; elsewhere num_attention_heads"""
+    """number of attention heads; 0: width / 64; elsewhere num_attention_heads"""
     inner: int = 0
     """width inside the feed-forward layers, once for what is gated and once for its gate; 0: 1.5 x width;
     elsewhere intermediate_size"""
     positions: int = 8192
-    """longest row; elsewhere max_position_embeddings"""
+    """longest row, in tokens; elsewhere max_position_embeddings"""
     every: int = 3
     """each so many layers one sees all of a document, the first to begin with; the others are local;
     elsewhere global_attn_every_n_layers"""
     window: int = 128
-    """tokens around its own that a local layer sees: half of them to each side; elsewhere local_attention"""
+    """window of local attention in tokens, half to each side; elsewhere local_attention"""
     theta: float = 160_000.0
-    """how slowly the slowest numbers turn with the position, in layers that see all; elsewhere global_rope_theta"""
+    """RoPE base of layers with global attention; elsewhere global_rope_theta"""
     local_theta: float = 10_000.0
-    """the same in local layers"""
+    """RoPE base of layers with local attention"""
     dropout: float = 0.0
-    """of what attention adds (the paper's models: 0.1)"""
+    """dropout of the attention's output (the paper's models: 0.1)"""
     attention_dropout: float = 0.0
-    """of attention weights"""
+    """dropout of attention weights"""
     embedding_dropout: float = 0.0
-    """of embeddings"""
+    """dropout of embeddings"""
     inner_dropout: float = 0.0
-    """inside the feed-forward layers"""
+    """dropout inside the feed-forward layers"""
     epsilon: float = 1e-5
-    """of layer norms"""
+    """epsilon of layer norms"""
     initializer_std: float = 0.02
     """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers);
     elsewhere initializer_range"""
     whole: tuple[int, ...] | None = None
-    """numbers, from 0 on, of the layers that see all of a document, where they are not each so many"""
+    """layers with global attention, counted from 0; left out: every so many (`every`)"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
-    """of the feed-forward layers"""
+    """activation of the feed-forward layers"""
     head_activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
-    """of heads"""
+    """activation of heads"""
     norm_bias: bool = False
-    """norms have one"""
+    """layer norms have a bias"""
     attention_bias: bool = False
-    """layers of the attention have one"""
+    """linear layers of the attention have a bias"""
     inner_bias: bool = False
-    """feed-forward layers have one"""
+    """feed-forward layers have a bias"""
     head_bias: bool = False
-    """the dense layers of heads have one"""
+    """dense layers of heads have a bias"""
     word_bias: bool = True
-    """the scores of words have one"""
+    """the output layer over the vocabulary has a bias"""
     tied: bool = True
-    """words are scored by the table of the embeddings; false: by one of their own"""
+    """output layer and embeddings share one table; false: two tables"""
     causal: bool = False
-    """a token sees only what stands before it: a ModernBERT decoder"""
+    """causal attention: a ModernBERT decoder"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
         "whole", "activation", "head_activation", "norm_bias", "attention_bias", "inner_bias", "head_bias",
@@ -357,7 +357,14 @@ class Modern(Model):
 
 
 class ModernBlock(Block):
-    """Norm, attention, add; norm, gated feed-forward, add."""
+    """Norm, attention, add; norm, gated feed-forward, add.
+
+    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+
+        x = x + dropout(attention(norm(x)))
+        gated, gate = up(norm(x))
+        x = x + down(dropout(activation(gated) * gate))
+    """
 
     tensor_plan: ClassVar[dict[str, str]] = {**TRANSFORMER_PLAN, "inner_dropout": "split"}
     attention_norm: nn.Module

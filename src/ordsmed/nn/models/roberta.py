@@ -29,7 +29,7 @@ class Roberta(EncoderSettings, Choice):
     types: int = 0
     """token types; 0: none, as the paper (exported as one row of zeros)"""
     epsilon: float = 1e-5
-    """of layer norms"""
+    """epsilon of layer norms"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": _size(12, 768), "large": _size(24, 1024)}
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
