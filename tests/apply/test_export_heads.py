@@ -87,7 +87,7 @@ def test_a_pooler_that_nobody_asks_is_told(tmp_path, capsys, name, said):
     weights.write(path, {**weights.read(path), **extra})
     capsys.readouterr()
     take_over(tmp_path / "hub", tmp_path / "ours")
-    assert f"left out, being of heads that are not asked for: {said}\n" in capsys.readouterr().err
+    assert f"unused weights of heads that this model does not have: {said}\n" in capsys.readouterr().err
 
 
 def test_of_what_begins_a_task_the_heads_that_stay_behind_are_told(tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_of_what_begins_a_task_the_heads_that_stay_behind_are_told(tmp_path, cap
     task = tag.Tag(labels=("a", "b")).build(foreign.settings(tmp_path / "hub"), Tokenizer.load(tmp_path / "hub"))
     foreign.begin(task.networks()[""], tmp_path / "hub", Tokenizer.load(tmp_path / "hub"))
     told = capsys.readouterr().err
-    assert "left out" in told
+    assert "unused weights of heads" in told
     assert all(name in told for name in ("bert.pooler.dense", "cls.seq_relationship", "cls.predictions.transform"))
 
 
@@ -109,7 +109,7 @@ def test_an_import_with_two_heads_begins_what_asks_for_one(tmp_path, capsys):
     tokenizer = Tokenizer.load(tmp_path / "hub")
     objective = mlm.Mlm().build(foreign.settings(tmp_path / "ours"), tokenizer)
     foreign.load_into(objective, tmp_path / "ours", tokenizer)
-    assert "ours: left out, being of heads that are not asked for: pair\n" in capsys.readouterr().err
+    assert "ours: unused weights of heads that this model does not have: pair\n" in capsys.readouterr().err
     held = weights.read(tmp_path / "ours/model.safetensors")
     assert all(torch.equal(tensor, held[name]) for name, tensor in own_tensors(objective).items())
 

@@ -349,7 +349,7 @@ def test_show_makes_nothing(ordsmed: Any) -> None:
     assert told.out.startswith("tiny/bert: pretrain\n")
     for part in (
         "  width = 128\n",
-        "data: work/encode/stdlib-wordpiece does not stand yet; it will be made from stdlib-wordpiece",
+        "data: work/encode/stdlib-wordpiece does not exist yet; it will be made from stdlib-wordpiece",
         f"vocabulary {settings.read(run.find_recipe('stdlib-wordpiece', 'tokenizer'))['tokenizer']['size']:,}\n",
         "phase 1: 500 steps of 64 rows x 32 tokens; batch = micro 64 x accumulation 1 x devices 1",
         "in all: 520 steps, 1,064,960 tokens,",

@@ -345,7 +345,7 @@ def test_a_second_process_waits_and_finds_it_made(sources: Path, tmp_path: Path)
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=480)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert sum("stands, reused" in " ".join(text.split()) for text in said) == 1  # wrapped where the path is long
+    assert sum("exists, reused" in " ".join(text.split()) for text in said) == 1  # wrapped where the path is long
 
 
 @pytest.mark.parametrize(

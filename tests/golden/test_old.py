@@ -84,7 +84,7 @@ def test_corpora_tokenizers_and_stores_stand_and_hold_the_same(
     before = {path: path.stat().st_mtime_ns for name in MADE for path in Path(name).rglob("*")}
     for name, kind in MADE.items():
         assert run.obtain(kind, f"{name}.toml") == Path(name)
-    assert capsys.readouterr().err.count("stands, reused") == len(MADE)
+    assert capsys.readouterr().err.count("exists, reused") == len(MADE)
     assert {path: path.stat().st_mtime_ns for name in MADE for path in Path(name).rglob("*")} == before
     assert {name: rows(Path(name)) for name in ("store", "word-store")} == old["rows"]
     assert {name: pieces(Path(name)) for name in ("pieces", "words")} == old["pieces"]

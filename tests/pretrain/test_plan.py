@@ -74,7 +74,7 @@ def test_what_the_data_of_a_recipe_are() -> None:
     Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
     facts = plans.Encoded(Path("store")).train
     stands = f"data: store, {facts.token_count:,} tokens in 60 documents"
-    later = "data: encoded does not stand yet; it will be made from e.toml"
+    later = "data: encoded does not exist yet; it will be made from e.toml"
     for names, lines, size in (
         (["store"], [stands], 126), (["e.toml"], [later], 77), (["store", "e.toml"], [stands, later], 126),
         (["e.toml", "store"], [later, stands], 77),

@@ -173,7 +173,7 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
     assert not any(line.startswith("examples") for line in lines)
     assert any(line.endswith(" parameters without a head") for line in lines)
     told = show.show(str(tuning), ["tokenizer=t.toml"])
-    assert "tokenizer: t.toml does not stand yet; it will be made when it is needed" in told
+    assert "tokenizer: t.toml does not exist yet; it will be made when it is needed" in told
     without = settings.read(tuning)
     for key in ("tokenizer", "model"):
         del without[key]

@@ -317,7 +317,7 @@ def test_a_run_whose_data_are_gone_is_not_taken_for_another(home: Path, recipe: 
 
 def test_what_would_be_made_is_told(home: Path) -> None:
     _, lines = rehearse("r.toml", ["data=e.toml"])
-    assert "data: work/encode/e does not stand yet; it will be made from e.toml" in lines
+    assert "data: work/encode/e does not exist yet; it will be made from e.toml" in lines
     assert any(line.startswith("network: ") for line in lines)
 
 

@@ -75,7 +75,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """The one that writes and speaks."""
+        """Is this the main process, which writes files and logs?"""
         return self.rank == 0
 
     @property

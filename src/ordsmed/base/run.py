@@ -391,7 +391,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
                 shutil.rmtree(folder)
         if finished(folder, verb):
             if folder.resolve() not in _announced:
-                say(f"{folder}: stands, reused")
+                say(f"{folder}: exists, reused")
             _announced.add(folder.resolve())
             return folder
         run.begin(recipe, began=time.time())

@@ -374,8 +374,7 @@ def _finish(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
 def _ready(
     plan: P, folder: Path, status: Mapping[str, Any], last: tuple[Path, dict[str, Any]] | None
 ) -> tuple[P, Job, bool]:
-    """The job as its first step will find it, of a run with this status, which goes on from the checkpoint `found`;
-    and whether nothing is left to learn."""
+    """Build the job and restore checkpoint `last`, if any, into it; also return whether training is finished."""
     recipe, ranks = plan.recipe, plan.ranks
     stamp = recipe.stamp()
     if last and status.get("data") not in (None, stamp):

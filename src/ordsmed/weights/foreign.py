@@ -262,7 +262,7 @@ def _fill_own(objective: Any, folder: Path) -> None:
     wanted = {k: v for k, v in tensors.items() if k.partition(".")[0] not in lacks}
     weights.fill(wanted, {k: v for k, v in stored.items() if k.partition(".")[0] not in more}, folder)
     if more:
-        say(f"{folder}: left out, being of heads that are not asked for: {', '.join(sorted(more))}")
+        say(f"{folder}: unused weights of heads that this model does not have: {', '.join(sorted(more))}")
     for role in sorted(lacks):
         say(f"{folder}: has no {role}: it starts from random weights")
 

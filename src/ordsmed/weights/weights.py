@@ -210,7 +210,7 @@ def from_foreign(
         raise DataError(place, problem, "the tensors of this network and no others")
     check_numbers({part: stored[part] for part in stored if part in known}, place)
     if spared:
-        say(f"{place}: left out, being of heads that are not asked for: {', '.join(_layers(spared))}")
+        say(f"{place}: unused weights of heads that this model does not have: {', '.join(_layers(spared))}")
     return {k: v.contiguous() for k, v in tensors.items()}
 
 

@@ -222,7 +222,7 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
         left = "what its family fills in and its size are told when it stands"
         return None, [f"init: {recipe.init} does not stand here{f' ({hint})' if hint else ''}; {left}"]
     if recipe.tokenizer and not is_tokenizer(recipe.tokenizer):
-        return None, [f"tokenizer: {recipe.tokenizer} does not stand yet; it will be made when it is needed"]
+        return None, [f"tokenizer: {recipe.tokenizer} does not exist yet; it will be made when it is needed"]
     begun = start(recipe)
     weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
     head = f"; its {begun.head} head goes on" if begun.head == recipe.task.role else ""

@@ -275,7 +275,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
             lines.append(f"data: {folder}, {tokens:,} tokens in {documents:,} documents")
             tokenizers.append(encoded.tokenizer)
         else:
-            lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
+            lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
             tokenizers.append(_expected(encoding.tokenizer))
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
