@@ -391,3 +391,26 @@ def test_no_recipe_and_no_site(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["submit", *words])
         assert f"no {missing}" in capsys.readouterr().err
+
+
+def test_modules_of_the_user_s_are_found_in_the_job(
+    cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever shell the script is sent in from; what `like` or a list names, a callback's too."""
+    lab = folder / "the lab"
+    (lab / "lab_of_jobs").mkdir(parents=True)
+    (lab / "lab_of_jobs/__init__.py").touch()
+    (lab / "lab_of_jobs/loud.py").write_text(
+        "from dataclasses import dataclass\nfrom ordsmed.base.menu import Choice\n"
+        "@dataclass(frozen=True)\nclass Loud(Choice):\n    def clean(self, text, meta):\n        return text.upper()\n"
+    )
+    (lab / "lab_of_jobs/bell.py").write_text("def after_step(state):\n    pass\n")
+    monkeypatch.syspath_prepend(lab)
+    (folder / "c.toml").write_text('clean = ["lab_of_jobs.loud"]\n[source]\nkind = "text"\npath = "x.txt"\n')
+    line = f"export PYTHONPATH='{lab}'\"${{PYTHONPATH:+:$PYTHONPATH}}\"  # modules that the recipe names"
+    assert line in text("c.toml", site=cluster).splitlines()
+    assert line in text("tiny/bert", 'callbacks=["lab_of_jobs.bell"]', site=cluster).splitlines()
+    assert "PYTHONPATH" not in text(site=cluster)
+    made = subprocess.run(["bash", "-c", f'{line}\necho "$PYTHONPATH"'], env={"PYTHONPATH": "a:b"}, text=True,
+                          capture_output=True, check=True).stdout  # fmt: skip
+    assert made == f"{lab}:a:b\n"

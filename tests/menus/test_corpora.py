@@ -75,7 +75,7 @@ def test_jsonl(tmp_path: Path) -> None:
         ('["text"]', "a list; wanted an object"),
         ('{"text": ' + "[" * 100_000, "bad JSON"),
         ('{"body": "x", "id": 3}', "no `text`; keys: body, id; wanted a string under `text`; set `text_key`"),
-        ('{"text": 3}', "`text` holds a int"),
+        ('{"text": 3}', "`text` holds an int"),
         ('{"text": "\\ud800"}', "lone surrogates"),
     ],
 )

@@ -55,6 +55,7 @@ class BatchJob:
     enroot: bool = False  # the container by Enroot and Pyxis, else by Apptainer
     torchrun: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[Path, ...] = ()  # folders where Python finds modules of the user's that the recipe names
 
 
 def check_place(place: Destination, nodes: int, gpus: int) -> None:
@@ -136,6 +137,9 @@ def _body(job: BatchJob) -> Iterator[str]:
         yield f"module load {shlex.join(loaded)}"
     for name, value in {**site.environment, **job.environment}.items():
         yield f"export {name}={shlex.quote(value)}"
+    if job.modules:
+        folders = ":".join(map(shlex.quote, map(str, job.modules)))
+        yield f'export PYTHONPATH={folders}"${{PYTHONPATH:+:$PYTHONPATH}}"  # modules that the recipe names'
     if job.cores:
         yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives it one, from Slurm 22.05 on'
     if job.torchrun:

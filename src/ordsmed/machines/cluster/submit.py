@@ -5,14 +5,16 @@ recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, run
+from ordsmed.base import files, run, settings
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.launch import slurm
 from ordsmed.base.launch.site import Destination, absolute, find
@@ -129,8 +131,35 @@ def _job(
         gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
         parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
         container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
-        saves=folder_of(recipe, name), saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
+        modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
+        saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
     )  # fmt: skip
+
+
+def _folders_of_modules(recipe: Training | Corpus) -> list[Path]:
+    """Where Python finds modules of the user's own that a recipe names, but for what is installed."""
+    callbacks = recipe.callbacks if isinstance(recipe, Training) else ()
+    names = {
+        *(kind for kind in _kinds(settings.plain(recipe)) if "." in kind),
+        *(name.partition(":")[0] for name in callbacks),
+    }
+    folders = set()
+    for name in names:
+        with contextlib.suppress(ImportError, ValueError):  # what is missing is told where it is needed
+            spec = importlib.util.find_spec(name) if not name.startswith("ordsmed.") else None
+            if spec and spec.origin and "site-packages" not in spec.origin:
+                source = Path(spec.origin).absolute()
+                folders.add(source.parents[name.count(".") + (source.stem == "__init__")])
+    return sorted(folders)
+
+
+def _kinds(table: object) -> Iterator[str]:
+    """The kinds that a recipe's tables name."""
+    if isinstance(table, dict):
+        yield from [table["kind"]] if isinstance(table.get("kind"), str) else []
+        table = list(table.values())
+    for entry in table if isinstance(table, list) else []:
+        yield from _kinds(entry)
 
 
 def gpus_of(place: Destination, requested: int | None) -> int:
