@@ -398,3 +398,9 @@ def test_the_help_of_a_verb_tells_its_words(capsys: pytest.CaptureFixture[str], 
     assert all(flag in told for flag in verbs.find(verb).parser().flags())
     assert ("settings of the recipe:" in told) == (verbs.find(verb).recipe is not None)
     assert not verbs.find(verb).parser().epilog
+
+
+def test_groups_of_verbs_go_on_under_their_former_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for former, group in (("judge", "evaluate"), ("look", "inspect"), ("use", "use")):
+        monkeypatch.setattr("ordsmed.cli.verbs.version.PLACE", (former, 9))
+        assert verbs.find("version").group == group

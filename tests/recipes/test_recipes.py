@@ -187,7 +187,7 @@ def lines_of(told: list[str], beginning: str) -> list[str]:
 def test_a_fine_tuning_is_shown_before_anything_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told = show("squad-2.0", devices=3)
-    assert lines_of(told, "init: ")[0].startswith("init: work/pretrain/bert-base does not stand here")
+    assert lines_of(told, "init: ")[0].startswith("init: work/pretrain/bert-base does not exist here")
     assert lines_of(told, "task.train: ") == [
         "task.train: work/fetch/squad/train-v2.0.json is not there; `ordsmed fetch squad` gets it"
     ]

@@ -51,7 +51,7 @@ def test_a_hugging_face_folder(tmp_path: Path) -> None:
     (hub / "config.json").write_text(json.dumps(config))
     told = show("hub_bert")
     assert "  learned: squad" in told
-    assert "of heads that are not asked for, left out: " in told[-1]
+    assert "unused weights of heads that this model does not have: " in told[-1]
     assert "cls.predictions.transform.dense" in told[-1]
     with pytest.raises(RecipeError, match=r"is a Hugging Face folder, but model.width=3 is given; wanted no override"):
         show("hub_bert", ["model.width=3"])

@@ -179,7 +179,7 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
         del without[key]
     files.write_text(Path("from.toml"), settings.write(settings.decode(Finetuning, {**without, "init": "before"}, "r")))
     (line,) = [line for line in show.show("from.toml") if line.startswith("init: ")]
-    assert line.startswith("init: before does not stand here (`ordsmed recipes` lists what can be made); ")
+    assert line.startswith("init: before does not exist here (`ordsmed recipes` lists what can be made); ")
     assert line.endswith("; what its family fills in and its size are told when it stands")
 
 

@@ -25,7 +25,8 @@ from ordsmed.base.screen import columns, fitted
 from ordsmed.cli.output import all_settings
 
 MENU = "verbs"
-GROUPS = ("make", "train", "judge", "use", "machines", "look")
+GROUPS = ("make", "train", "evaluate", "use", "machines", "inspect")
+FORMER = {"judge": "evaluate", "look": "inspect"}  # groups as verbs of somebody's own may still call them
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def find(name: str) -> Verb:
     stopped = getattr(module, "STOPPED", "")
     behind = getattr(module, "OTHERS_BEHIND", 0)
     doc = (module.__doc__ or "").strip()
-    return Verb(name, doc, group, order, place, stopped, module.arguments, module.run, behind)
+    return Verb(name, doc, FORMER.get(group, group), order, place, stopped, module.arguments, module.run, behind)
 
 
 def every() -> list[Verb]:

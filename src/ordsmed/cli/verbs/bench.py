@@ -10,7 +10,7 @@ from ordsmed.base.ending import GOES_ON
 from ordsmed.base.say import say
 from ordsmed.cli import flags
 
-PLACE = ("judge", 3)
+PLACE = ("evaluate", 3)
 RECIPE = "ordsmed.measure.bench.recipe:Bench"
 STOPPED = GOES_ON  # of a table; a measurement alone begins again
 

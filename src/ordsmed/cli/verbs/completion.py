@@ -17,7 +17,7 @@ import argparse
 from ordsmed.base.arguments import Parser
 from ordsmed.cli import completion
 
-PLACE = ("look", 4)
+PLACE = ("inspect", 4)
 
 
 def arguments(parser: Parser) -> None:

@@ -9,7 +9,7 @@ from ordsmed.base.arguments import Parser
 from ordsmed.base.screen import columns
 from ordsmed.cli.output import print_lines
 
-PLACE = ("look", 2)
+PLACE = ("inspect", 2)
 
 
 def arguments(parser: Parser) -> None:

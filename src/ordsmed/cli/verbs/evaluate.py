@@ -18,7 +18,7 @@ from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines, print_or_json
 
-PLACE = ("judge", 1)
+PLACE = ("evaluate", 1)
 RECIPE = "ordsmed.measure.evaluation.recipe:Evaluation"
 STOPPED = GOES_ON
 

@@ -13,7 +13,7 @@ from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines, print_or_json
 
-PLACE = ("look", 3)
+PLACE = ("inspect", 3)
 
 
 def arguments(parser: Parser) -> None:

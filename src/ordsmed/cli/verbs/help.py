@@ -14,7 +14,7 @@ from ordsmed.base.screen import command
 from ordsmed.cli import overview, verb, words
 from ordsmed.cli.output import print_lines
 
-PLACE = ("look", 9)
+PLACE = ("inspect", 9)
 
 
 def arguments(parser: Parser) -> None:

@@ -9,7 +9,7 @@ from ordsmed.base.arguments import Parser
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.cli.output import all_settings, print_lines
 
-PLACE = ("look", 3)
+PLACE = ("inspect", 3)
 
 
 def arguments(parser: Parser) -> None:

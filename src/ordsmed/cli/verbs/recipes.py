@@ -12,7 +12,7 @@ from ordsmed.base.arguments import Parser
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
-PLACE = ("look", 3)
+PLACE = ("inspect", 3)
 
 
 def arguments(parser: Parser) -> None:

@@ -8,7 +8,7 @@ from ordsmed.base import menu
 from ordsmed.base.arguments import FILES, Parser, UsageError, whole
 from ordsmed.cli.output import print_lines
 
-PLACE = ("look", 2)
+PLACE = ("inspect", 2)
 
 
 def arguments(parser: Parser) -> None:

@@ -9,7 +9,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_or_json
 
-PLACE = ("judge", 2)
+PLACE = ("evaluate", 2)
 
 
 def arguments(parser: Parser) -> None:

@@ -9,7 +9,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
-PLACE = ("look", 1)
+PLACE = ("inspect", 1)
 
 
 def arguments(parser: Parser) -> None:

@@ -9,7 +9,7 @@ from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_or_json
 
-PLACE = ("judge", 4)
+PLACE = ("evaluate", 4)
 STOPPED = GOES_ON
 
 

@@ -8,7 +8,7 @@ from ordsmed.base.arguments import Parser
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines, print_or_json
 
-PLACE = ("look", 5)
+PLACE = ("inspect", 5)
 
 
 def arguments(parser: Parser) -> None:

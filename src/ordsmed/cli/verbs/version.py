@@ -8,7 +8,7 @@ from ordsmed import __version__
 from ordsmed.base.arguments import Parser
 from ordsmed.cli.output import print_lines
 
-PLACE = ("look", 9)
+PLACE = ("inspect", 9)
 
 
 def arguments(parser: Parser) -> None:

@@ -198,7 +198,7 @@ def estimate(
     at_a_time = max(1, place.world * (1 if trials > 1 else 0) or 1)
     seconds = trial.times(ceil(trials / at_a_time))
     device_hours = trial.times(trials * (1 if trials > 1 else place.world) / 3600)
-    lacks = [note for note in plan.notes if "does not stand" in note or "not there" in note]
+    lacks = [note for note in plan.notes if "does not exist" in note or "not there" in note]
     return Estimate(
         name=name, where=_where(place, site), nodes=nodes, devices=place.world, precision=place.precision,
         trials=trials, steps=steps, tokens=tokens, flops=(work + checking) * trials, speed=speed, start=start,

@@ -86,7 +86,7 @@ def _hugging_face(form: Any, place: Path) -> list[str]:
         network = learned.build(model, tokenizer).networks()[""]
     shapes = weights.foreign_shapes(place)
     left = weights.left_out(shapes, network.tensors(), network.settings.names())
-    notes = [f"of heads that are not asked for, left out: {', '.join(left)}"] if left else []
+    notes = [f"unused weights of heads that this model does not have: {', '.join(left)}"] if left else []
     return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]
 
 

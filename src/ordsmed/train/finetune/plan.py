@@ -220,7 +220,7 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
     if recipe.init is not None and Origin.find(recipe.init, key="init") is None:
         hint = hub.remedy(recipe.init)
         left = "what its family fills in and its size are told when it stands"
-        return None, [f"init: {recipe.init} does not stand here{f' ({hint})' if hint else ''}; {left}"]
+        return None, [f"init: {recipe.init} does not exist here{f' ({hint})' if hint else ''}; {left}"]
     if recipe.tokenizer and not is_tokenizer(recipe.tokenizer):
         return None, [f"tokenizer: {recipe.tokenizer} does not exist yet; it will be made when it is needed"]
     begun = start(recipe)
