@@ -183,7 +183,7 @@ def run(words):
     del tensor  # torch's thread is the last that holds it
     if not own.rank:
         time.sleep(0.4)
-    ranks.leave(own)
+    ranks.disconnect(own)
     sys.exit(7)
 
 cli._run = run

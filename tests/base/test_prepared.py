@@ -17,7 +17,7 @@ import torch.distributed as dist
 from ordsmed.base import ranks
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import devices, memory
-from ordsmed.base.ranks import Place, Ranks, connect, meet, prepare
+from ordsmed.base.ranks import Place, Ranks, connect, prepare, rendezvous
 from ordsmed.base.workers import worker_pool
 
 
@@ -95,7 +95,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device: str, backend: str) -> None:
     """By a word of this attempt; the watch speaks before torch gives up."""
     place = Place(3, 4, 1, 2, "gpu001", 4567)
-    found = meet(Ranks(torch.device(device), 3, 4, place=place), patience)
+    found = rendezvous(Ranks(torch.device(device), 3, 4, place=place), patience)
     assert not {"backend", "noted"} & set(met)  # a watch stands before they are connected
     assert connect(found, patience) == replace(found, limit=timedelta(seconds=2 * patience))
     assert (met["url"], met["patience"], met["where"]) == ("env://", timedelta(seconds=waits), "gpu001:4567")
@@ -110,7 +110,7 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
 
 def test_one_process_meets_nobody(met: dict[str, Any]) -> None:
     alone = Ranks(torch.device("cpu"))
-    assert connect(meet(alone, 5.0), 5.0) is alone
+    assert connect(rendezvous(alone, 5.0), 5.0) is alone
     assert met == {}
 
 
@@ -121,10 +121,10 @@ def test_who_does_not_meet_is_told_where(met: dict[str, Any], monkeypatch: pytes
     monkeypatch.setattr(dist, "rendezvous", nobody)
     two = Ranks(torch.device("cpu"), 1, 2, place=Place(1, 2, 1, 2, "here", 99))
     with pytest.raises(RunError, match=r"^rank 1 at here:99: did not meet the others: timed out; wanted 2 processes$"):
-        meet(two, 5.0)
+        rendezvous(two, 5.0)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     with pytest.raises(RunError, match="process group: stands already; wanted one run at a time in a process"):
-        meet(two, 5.0)
+        rendezvous(two, 5.0)
 
 
 class Client:

@@ -260,13 +260,13 @@ def test_a_rank_stands_among_those_who_share_no_layer_with_it(
     made: list[list[int]] = []
     monkeypatch.setattr(dist, "init_device_mesh", lambda kind, shape, mesh_dim_names: (kind, shape, mesh_dim_names))
     monkeypatch.setattr(dist, "new_group", lambda own: made.append(own) or own)
-    own = ranks.stand(Ranks(torch.device("cpu"), rank, 6, store="a store"), (3, 1, 2))
+    own = ranks.init_mesh(Ranks(torch.device("cpu"), rank, 6, store="a store"), (3, 1, 2))
     assert made == [[0, 2, 4], [1, 3, 5]]
     assert (own.data_group, own.shape) == (group, (3, 1, 2))
     assert own.mesh == ("cpu", (3, 2), ("replicate", "tensor")), "nobody meets alone"
-    own = ranks.stand(Ranks(torch.device("cpu"), 1, 4, store="a store"), (1, 4, 1))
+    own = ranks.init_mesh(Ranks(torch.device("cpu"), 1, 4, store="a store"), (1, 4, 1))
     assert own.mesh == ("cpu", (4,), ("shard",))
-    alone = ranks.stand(Ranks(torch.device("cpu")), (1, 1, 1))
+    alone = ranks.init_mesh(Ranks(torch.device("cpu")), (1, 1, 1))
     assert (alone.mesh, alone.data_group) == (None, None)
 
 
@@ -279,12 +279,12 @@ def test_every_group_waits_as_long_as_the_recipe_says(
     own = ranks.connect(Ranks(torch.device("cpu"), store=HashStore()), patience)
     try:
         for _ in range(2):
-            own = ranks.stand(own, (1, 1, 1))
+            own = ranks.init_mesh(own, (1, 1, 1))
             groups = {own.data_group, *own.mesh.get_all_groups()} - {dist.group.WORLD}
             assert {group._get_backend(own.device).options._timeout for group in groups} == {timedelta(seconds=limit)}
             assert dist.group.WORLD._get_backend(own.device).options._timeout == timedelta(seconds=2 * patience)
     finally:
-        ranks.leave(own)
+        ranks.disconnect(own)
 
 
 @pytest.mark.parametrize(("rank", "well", "wanted"), [
@@ -308,10 +308,10 @@ def test_the_first_leaves_last(monkeypatch: pytest.MonkeyPatch, rank: int, well:
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist.distributed_c10d, "destroy_process_group", lambda: done.append("end"))
     monkeypatch.setattr(ranks, "speak", lambda aloud: done.append(f"speak {aloud}"))
-    ranks.leave(Ranks(torch.device("cpu"), rank, 3, store=Store()), well=well)
+    ranks.disconnect(Ranks(torch.device("cpu"), rank, 3, store=Store()), well=well)
     assert done == [*wanted, "speak True"]
     done.clear()
-    ranks.leave(Ranks(torch.device("cpu")))
+    ranks.disconnect(Ranks(torch.device("cpu")))
     assert done == ["speak True"]
 
 
@@ -325,7 +325,7 @@ def test_who_leaves_a_gpu_by_an_error_waits_for_no_kernel(monkeypatch, kind: str
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist.distributed_c10d, "destroy_process_group", lambda: done.append("end"))
     monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: done.append("abort"))
-    ranks.leave(Ranks(torch.device(kind), 1, 2, store=dist.HashStore()), well=well)
+    ranks.disconnect(Ranks(torch.device(kind), 1, 2, store=dist.HashStore()), well=well)
     assert done == [wanted]
 
 

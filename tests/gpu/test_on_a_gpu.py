@@ -20,7 +20,7 @@ from torch import nn
 from kit.makers import build
 from ordsmed.base import run
 from ordsmed.base.machine.speed import measured_peak
-from ordsmed.base.ranks import Ranks, prepare, stand
+from ordsmed.base.ranks import Ranks, init_mesh, prepare
 from ordsmed.base.run import Run
 from ordsmed.data.loader import load
 from ordsmed.measure.bench.bench import bench
@@ -281,7 +281,7 @@ def group_of_one() -> Iterator[Ranks]:
     store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
     dist.init_process_group(BACKEND, store=store, rank=0, world_size=1)
     try:
-        yield stand(dataclasses.replace(prepare(DEVICE, 1), store=store), (1, 1, 1))
+        yield init_mesh(dataclasses.replace(prepare(DEVICE, 1), store=store), (1, 1, 1))
     finally:
         dist.destroy_process_group()
 

@@ -17,7 +17,7 @@ import torch
 
 from kit.makers import build, learned
 from ordsmed.base import run
-from ordsmed.base.ranks import Ranks, connect, leave, meet, prepare, stand
+from ordsmed.base.ranks import Ranks, connect, disconnect, init_mesh, prepare, rendezvous
 from ordsmed.data.features import by_length
 from ordsmed.learn import inference as asking
 from ordsmed.nn import attention
@@ -52,7 +52,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
     recipe = dataclasses.replace(recipe, layout=layout)
     before = live_bytes() if case.get("measure") else 0
-    job = build(recipe, stand(met, shape))
+    job = build(recipe, init_mesh(met, shape))
     rows = [n for micro in next(loop.load(job.rows(0), job.share(0), 3, 4, workers=0, device=job.ranks.device))
             for n in micro.numbers.tolist()]  # fmt: skip
     first = 0
@@ -109,7 +109,7 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     shape = tuple(case["shape"])
     alike = recipe.layout.with_precision("fp32")
     layout = dataclasses.replace(alike, replicate=shape[0], shard=shape[1], tensor=shape[2])
-    recipe, ranks = dataclasses.replace(recipe, layout=layout), stand(met, shape)
+    recipe, ranks = dataclasses.replace(recipe, layout=layout), init_mesh(met, shape)
     job = FinetuningPlan.of(recipe, ranks).completed(make=True).build()
     lines = learned(job, rate=None)
     made = job.data
@@ -124,13 +124,13 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
 def main() -> None:
     torch._dynamo.config.cache_size_limit = 64
     cases, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    met = connect(meet(prepare("cpu", 1), 120.0), 120.0)
+    met = connect(rendezvous(prepare("cpu", 1), 120.0), 120.0)
     found = {}
     for case in cases:
         torch._dynamo.reset()
         found[case["name"]] = fine_tune(case, met) if "task" in case else work(case, met, folder)
         (folder / f"rank-{met.rank}.json").write_text(json.dumps(found))
-    leave(met)
+    disconnect(met)
 
 
 if __name__ == "__main__":

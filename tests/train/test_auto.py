@@ -221,7 +221,7 @@ def test_the_way_that_is_taken(
         return replace(own, micro=(micros.get(key, 8 // way.ranks.data_world),)), seconds.get(key, 9.0)
 
     monkeypatch.setattr(auto, "largest", largest)
-    monkeypatch.setattr(auto, "stand", lambda ranks, shape: replace(ranks, shape=shape))
+    monkeypatch.setattr(auto, "init_mesh", lambda ranks, shape: replace(ranks, shape=shape))
     start = Layout(micro=3, threads=2, **layout)
     found = auto.laid_out(planned(Recipe(phases(8), start), replace(ranks, shape=start.shape(ranks.world))))
     assert asked == tried

@@ -182,11 +182,11 @@ def prepare(device: str = "auto", threads: int | None = None, *, kept: int | Non
 
 
 def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
-    """Meet the other processes and stand in a mesh of this shape; alone there is nothing to do."""
-    return stand(connect(meet(ranks, patience), patience), shape)
+    """Connect to the other processes, in a mesh of this shape; alone there is nothing to do."""
+    return init_mesh(connect(rendezvous(ranks, patience), patience), shape)
 
 
-def meet(ranks: Ranks, patience: float) -> Ranks:
+def rendezvous(ranks: Ranks, patience: float) -> Ranks:
     """Find the other processes: from now on all reach one store."""
     if ranks.world == 1:
         return ranks
@@ -252,8 +252,8 @@ def connect(ranks: Ranks, patience: float) -> Ranks:
     return dataclasses.replace(ranks, limit=limit)
 
 
-def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
-    """Take a place in a mesh of this shape."""
+def init_mesh(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
+    """These ranks in a device mesh of this shape."""
     if ranks.store is None:
         return dataclasses.replace(ranks, shape=shape)
     import torch.distributed as dist
@@ -315,8 +315,8 @@ def _read(store: Store, key: str) -> str:
     return str(store.get(key).decode()) if store.check([key]) else ""
 
 
-def leave(ranks: Ranks, *, well: bool = True) -> None:
-    """Take leave of the other processes; where all went well the first, which keeps the store, leaves last."""
+def disconnect(ranks: Ranks, *, well: bool = True) -> None:
+    """Destroy the process group; if all went well the first process, which keeps the store, leaves last."""
     if ranks.store is not None:
         import torch.distributed as dist
 

@@ -19,7 +19,7 @@ import torch
 
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine.memory import is_out_of_memory
-from ordsmed.base.ranks import Ranks, stand
+from ordsmed.base.ranks import Ranks, init_mesh
 from ordsmed.base.say import say
 from ordsmed.data.loader import load
 from ordsmed.train import loop
@@ -71,7 +71,7 @@ def _ways(plan: P) -> Iterator[P]:
         if ranks.world % shard:
             continue
         shape = (ranks.world // shard // layout.tensor, shard, layout.tensor)
-        in_mesh = plan if shape == ranks.shape else plan.on(stand(ranks, shape))
+        in_mesh = plan if shape == ranks.shape else plan.on(init_mesh(ranks, shape))
         for recompute in sorted({layout.recompute, True}):
             split = dataclasses.replace(layout, shard=shard, recompute=recompute)
             yield in_mesh.by(dataclasses.replace(plan.recipe, layout=split))

@@ -23,7 +23,7 @@ from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.machine.speed import measured_peak, slower_in
 from ordsmed.base.machine.threads import threads_of
-from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, prepare, stand
+from ordsmed.base.ranks import Ranks, connect, disconnect, first_alone, init_mesh, prepare, rendezvous
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say, unread
 from ordsmed.base.screen import command
@@ -86,7 +86,7 @@ def dry_run(kind: type[P], request: Request) -> P:
     folder, plan = request.folder, check(kind, request)
     whole = plan.data is not None and plan.ranks.world == 1
     if whole:
-        plan = plan.on(stand(_process(request), plan.ranks.shape))
+        plan = plan.on(init_mesh(_process(request), plan.ranks.shape))
     resumes = _resumes(plan, request)
     if not whole:
         return plan
@@ -125,11 +125,11 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
         with remembered() as before:  # what is wrong in the data belongs in the run's log
             plan = _plan(kind, request, process)
         patience = request.recipe.layout.patience
-        ranks = meet(process, patience)
+        ranks = rendezvous(process, patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, patience) as watch:
-            at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, Stopped)))
+            at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
-                plan = plan.on(stand(connect(ranks, patience), process.shape))
+                plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
             except OrdsmedError as error:
                 watch.farewell(error)
@@ -230,7 +230,7 @@ def _fastest(plan: P, request: Request) -> P:
 def _in_mesh(plan: P, layout: Layout) -> P:
     """The plan for these processes in the mesh of a layout."""
     ranks, shape = plan.ranks, layout.shape(plan.ranks.world)
-    return plan if shape == ranks.shape else plan.on(stand(ranks, shape))
+    return plan if shape == ranks.shape else plan.on(init_mesh(ranks, shape))
 
 
 def _writable(folder: Path) -> bool:

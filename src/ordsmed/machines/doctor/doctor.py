@@ -82,7 +82,7 @@ def doctor(
         examination = Examination(this(place, account=account), show)
         examination.add(examine(examination.host))
     else:
-        ranks = ranking.meet(ranks, patience)
+        ranks = ranking.rendezvous(ranks, patience)
         host = this(place, account=account, device=ranks.device.type, world=ranks.world)
         examination = Examination(host, show, first=ranks.first)
         if ranks.world == 1:
@@ -95,7 +95,7 @@ def doctor(
                     raise
                 examination.add([Outcome("error", str(failure))], SUMMING)
             finally:
-                ranking.leave(ranks)
+                ranking.disconnect(ranks)
     if examination.first:
         ending(examination.report)
     return worst(examination.outcomes)

@@ -39,7 +39,7 @@ def validate(
 ) -> dict[str, Any]:  # fmt: skip
     """Ask, write the report, and give it back; of several ranks the first writes."""
     place = find(site) if site else None
-    ranks = ranking.meet(ranking.prepare(device, flags=True), patience)
+    ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
     host = this(place, device=ranks.device.type, world=ranks.world)
     rows: list[Row] = []
 
@@ -77,7 +77,7 @@ def validate(
             report.write(out, whole)
         return whole if ranks.first or not failed else {**whole, "items": [{"state": "error"}]}
     finally:
-        ranking.leave(ranks)
+        ranking.disconnect(ranks)
 
 
 def row_of(item: str, case: str, outcome: Outcome, seconds: float, node: str = "") -> Row:
@@ -146,7 +146,7 @@ def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
         if recipe.phase[0].batch % ranks.world:
             return absent(f"a batch of {recipe.phase[0].batch} does not divide by {ranks.world}")
         beat()
-        losses = [loss for loss, _ in learned(build(recipe, ranking.stand(ranks, (ranks.world, 1, 1))), rate=None)]
+        losses = [loss for loss, _ in learned(build(recipe, ranking.init_mesh(ranks, (ranks.world, 1, 1))), rate=None)]
     except OrdsmedError as failure:
         return Outcome("error", str(failure))
     finally:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TypeVar
 
-from ordsmed.base.ranks import join, leave, prepare
+from ordsmed.base.ranks import disconnect, join, prepare
 from ordsmed.train.fastest import with_fastest_precision
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
@@ -26,6 +26,6 @@ def met(kind: type[P], training: Training) -> Iterator[P]:
     try:
         yield with_fastest_precision(plan.on(ranks))
     except BaseException:
-        leave(ranks, well=False)
+        disconnect(ranks, well=False)
         raise
-    leave(ranks)
+    disconnect(ranks)

@@ -14,7 +14,7 @@ from typing import Any
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
+from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
@@ -65,7 +65,7 @@ def evaluate(
                     result.append(finding)
         well = True
     finally:
-        leave(ranks, well=well)
+        disconnect(ranks, well=well)
     if each and ranks.first:
         write_each(result, each)
     for folder in {finding.folder for finding in result}:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.ranks import Ranks, join, leave
+from ordsmed.base.ranks import Ranks, disconnect, join
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.nn.attention import Cache
@@ -172,4 +172,4 @@ def together(trained: Trained) -> Iterator[WritingNetwork]:
         lost.echo = not ranks.first
         raise lost from None
     finally:
-        leave(ranks, well=well)
+        disconnect(ranks, well=well)
