@@ -37,13 +37,13 @@ P = TypeVar("P")
 
 
 class Task(Objective):
-    """A network, what may stand on it, and one head, which a task adds under its role."""
+    """A network, layers that may be put on it, and one head, which a task adds under its role (`add_head`)."""
 
     labels: tuple[str, ...] = ()  # names of classes or tags
     number: bool = False  # is a number predicted?
     frozen: bool = False  # does the network below stay as it is?
-    by_marks: bool = False  # does what is right stand in the features' marks, token by token?
-    by_token: tuple[str, ...] = ()  # what it tells of every token of an example, not of the example: [E, L, ...]
+    by_marks: bool = False  # are the right answers in the features' marks, one a token?
+    by_token: tuple[str, ...] = ()  # keys of `answers` with an entry a token: [E, L, ...]
 
     def __init__(self, top: Top, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
@@ -53,9 +53,12 @@ class Task(Objective):
         self.top = None if top.plain else Upper(top, model)
 
     def add_head(self, role: TaskKind, outputs: int) -> None:
-        """The family's own head, as others know it; on a top, whose states have another width, a plain one.
+        """Add the head; call it last, because it numbers the dropout layers.
 
-        Call it last: dropout layers are numbered then.
+        Args:
+            role: the kind of head: classify, tag, span or joint. It is the family's own, as in Hugging Face's class;
+                on a top, whose states have another width, a linear layer.
+            outputs: the number of its outputs (classes, tags).
         """
         if self.top is None:
             head = self.model_settings.task_head(role, outputs)
@@ -65,22 +68,22 @@ class Task(Objective):
         number_layers(self)
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """What the head makes of a batch."""
+        """Name -> outputs of the head for a batch, from `self.states(batch)`."""
         raise NotImplementedError
 
     def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The summed losses, one a term."""
+        """Term -> its SUMMED loss, from what `scores` gives."""
         raise NotImplementedError
 
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """What predictions are read from, an entry an example: [E, ...], as numbers of 32 bits and more."""
+        """Name -> what predictions are made from, an entry an example: [E, ...], in 32 bits or more."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(self.scores(batch), batch)
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """What predictions are read from; where it is known what is right, the summed losses as `<term> lost`.
+        """The answers; where the right ones are known, also the summed losses as `<term> lost`.
 
         In one call: networks whose weights are split over ranks gather them for as long as it takes.
         """
@@ -89,16 +92,16 @@ class Task(Objective):
         return self.answers(scores, batch) | {f"{term}{LOST}": value for term, value in lost.items()}
 
     def states(self, batch: Batch) -> Tensor:
-        """The states of all tokens, [B, T, D]."""
+        """Hidden states of all tokens, [B, T, D]."""
         every = self.top is not None and self.top.mixes
         layers = read(self.model, self.model_settings, batch, every=every, frozen=self.frozen)
         return self.top(layers, batch) if self.top is not None else layers[-1]
 
     def update_settings(self, settings: TaskSettings) -> None:
-        """Work by these settings from now on, which differ from its own in what may change later."""
+        """Take other settings, which differ in what may change after training (`LATER`)."""
 
     def freeze(self) -> None:
-        """From now on the network below learns nothing."""
+        """Train the head alone: the network gets no gradient and no dropout."""
         self.frozen = True
         self.model.requires_grad_(False)
         self.model.eval()
@@ -133,23 +136,23 @@ class Files:
     """layers between the network and the head"""
 
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
-    LATER: ClassVar[tuple[str, ...]] = ()  # what may be changed once it has learned: how files are read and decoded
-    VERBS: ClassVar[tuple[str, ...]] = ()  # verbs that open its models, beside predict and evaluate
-    METHOD: ClassVar[str] = ""  # of a model that Python opens: by which it is asked
-    MADE_UP: ClassVar[str] = ""  # the name of a file of examples that `synthetic` makes; none: it makes none
+    LATER: ClassVar[tuple[str, ...]] = ()  # settings that may change after training: how files are read and decoded
+    VERBS: ClassVar[tuple[str, ...]] = ()  # commands that open its models, in addition to predict and evaluate
+    METHOD: ClassVar[str] = ""  # the method of `ordsmed.open(...)` for its models
+    MADE_UP: ClassVar[str] = ""  # name of the file that `synthetic` makes; empty: it makes none
 
     @classmethod
     def named(cls, name: str) -> dict[str, Any] | None:
-        """The settings that a name of a data set stands for, such as squad-2.0; None: it is of no such name."""
+        """Settings for a known data set's name, such as squad-2.0; None: not known."""
         return None
 
     @classmethod
     def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
-        """The settings that a head of others comes with, as far as they are told or needed; None: it is of no such."""
+        """Settings for an imported model's head; None: it is not a head of this task."""
         return None
 
     def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
-        """A file of examples of so many tokens each, out of so many words; what a bench reads."""
+        """Text of a file of random examples with these numbers of tokens, for a bench."""
         return ""
 
     def paths(self, split: str) -> tuple[str, ...]:
@@ -159,9 +162,9 @@ class Files:
 
 
 class TypedTask(Protocol[R, P]):
-    """What every file in tasks/ offers, beside the fields of `Files` and `length`, the longest example's tokens.
+    """What every file in tasks/ offers, besides the fields of `Files` and `length`, the longest example's tokens.
 
-    Records R and predictions P are its own; machines pass them on as they are.
+    Records R and predictions P are of the task's own types; everything else only passes them on.
     """
 
     record: str  # the score by which checkpoints are compared; more is better
@@ -174,37 +177,42 @@ class TypedTask(Protocol[R, P]):
         """The files of `train` or `dev`."""
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> R:
-        """What files hold, something with a length; `learning`: only what can be learned from.
+        """Read files; what is wrong in them is said in a line a file.
 
-        Right answers may be lacking where nothing is learned. What is wrong in the files is told, in a line a file.
+        Args:
+            paths: the files.
+            learning: for training: leave out examples without a right answer.
+
+        Returns:
+            The records, of any type with a length.
         """
 
     def complete(self, records: R) -> Self:
-        """These settings with what the training data say: the labels. Once called `settled`."""
+        """These settings, completed from the training data: the labels. It was called `settled` before."""
 
     def features(self, records: R, reader: TextReader) -> Features:
-        """What the network reads; right answers (labels, marks) stand in them where they are known."""
+        """Columns that the network reads, with the right answers (labels, marks) where they are known."""
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Task:
         """The network with its head, for these model settings."""
 
     def predictions(self, records: R, features: Features, answers: Arrays) -> P:
-        """What the network says of each record, from what the task told of each example."""
+        """A prediction for each record, from the `answers` of all examples."""
 
     def score(self, records: R, predictions: P) -> dict[str, float]:
-        """The official numbers, in per cent; empty where the right answers are not known."""
+        """The official scores, in per cent; empty where the right answers are not known."""
 
     def fitted(self, records: R, features: Features, answers: Arrays) -> Self:
         """These settings with what is chosen on the dev set, such as a threshold."""
 
     def guesses(self, train: R, records: R) -> P:
-        """Predictions of who knows only how often what is right in the training data; None: there are none."""
+        """The baseline: predictions by frequency in the training data; None: there is none."""
 
     def write(self, folder: Path, records: R, predictions: P) -> list[Path]:
-        """The files that people expect, into a folder that stands."""
+        """Write predictions in the official formats into an existing folder; returns the files."""
 
     def read(self, path: Path, records: R) -> P:
-        """Predictions from such a file, of anybody's, for records that it is about."""
+        """Read predictions for these records from a file in the official format."""
 
     def details(self, records: R, predictions: P) -> list[tuple[str, list[str], list[list[Any]]]]:
         """Tables for a person: title, head, rows (scores by class, by length of question...)."""
