@@ -29,6 +29,7 @@ from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
 from ordsmed.train.saving import Saving
 from ordsmed.train.trouble import Rewind
+from ordsmed.weights import weights
 from ordsmed.weights.trained import open_model
 
 Recipe = Callable[..., Path]
@@ -380,6 +381,26 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
     found = own_tensors(opened.objective)
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_weights_that_are_there_already_stay(job: Callable[..., Job], tmp_path: Path) -> None:
+    """A finished run may be asked for again: what started from its weights finds them as they were."""
+    small = job()
+    tensors, place = own_tensors(small.objective), tmp_path / "weights"
+    session.leave_weights(small, place, tensors)
+    times = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
+    session.leave_weights(small, place, tensors)
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()} == times
+    for spoil in (lambda path: path.write_bytes(b"half"), lambda path: path.unlink()):
+        spoil(place / "model.safetensors")
+        session.leave_weights(small, place, tensors)
+        assert weights.digest(weights.read(place / "model.safetensors")) == weights.digest(tensors)
+    other = {name: tensor + 1 for name, tensor in tensors.items()}
+    session.leave_weights(small, place, other)
+    assert weights.digest(weights.read(place / "model.safetensors")) == weights.digest(other)
+    (place / "settings.toml").write_text("")
+    session.leave_weights(small, place, other)
+    assert open_model(place).settings == small.objective.model_settings
 
 
 def asked_for(recipe: Any, folder: Path, *words: str, **how: Any) -> request.Request:

@@ -525,9 +525,19 @@ def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False)
 
 
 def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Weights with what is needed to open them."""
+    """Weights with what is needed to open them. Files that are as they should be stay: their times are compared."""
     out.mkdir(exist_ok=True)
-    weights.write(out / "model.safetensors", tensors)
-    networks = {"model": job.objective.model_settings, **job.recipe.learned()}
-    files.write_text(out / "settings.toml", settings.write(networks))
-    job.tokenizer.save(out / "tokenizer")
+    if not _are_in(out / "model.safetensors", tensors):
+        weights.write(out / "model.safetensors", tensors)
+        job.tokenizer.save(out / "tokenizer")
+    text = settings.write({"model": job.objective.model_settings, **job.recipe.learned()})
+    if not (place := out / "settings.toml").is_file() or place.read_text(encoding="utf-8") != text:
+        files.write_text(place, text)
+
+
+def _are_in(path: Path, tensors: dict[str, torch.Tensor]) -> bool:
+    """Are these the weights that a file holds, with a tokenizer next to it?"""
+    try:
+        return path.with_name("tokenizer").is_dir() and weights.digest(weights.read(path)) == weights.digest(tensors)
+    except OrdsmedError:
+        return False
