@@ -411,6 +411,13 @@ def test_modules_of_the_user_s_are_found_in_the_job(
     assert line in text("c.toml", site=cluster).splitlines()
     assert line in text("tiny/bert", 'callbacks=["lab_of_jobs.bell"]', site=cluster).splitlines()
     assert "PYTHONPATH" not in text(site=cluster)
+    words = ("tiny/bert", 'callbacks=["lab_of_jobs.bell"]')
+    (folder / "jobs").mkdir()
+    monkeypatch.chdir(folder / "jobs")
+    place = str(folder / "here.toml")
+    assert f" --bind {folder}/jobs --bind '{lab}' x.sif " in text(*words, site=place, container="x.sif")
+    mounts = f"--container-mounts={folder}/jobs:{folder}/jobs,'{lab}':'{lab}' "
+    assert mounts in text(*words, site=place, container="x", enroot=True)
     made = subprocess.run(["bash", "-c", f'{line}\necho "$PYTHONPATH"'], env={"PYTHONPATH": "a:b"}, text=True,
                           capture_output=True, check=True).stdout  # fmt: skip
     assert made == f"{lab}:a:b\n"

@@ -180,14 +180,16 @@ def _stopped(job: BatchJob) -> str:
 def _command(job: BatchJob) -> Iterator[str]:
     """srun, the container, and ordsmed."""
     yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
+    outside = [folder for folder in job.modules if not folder.is_relative_to(job.folder)]
+    here, *_ = folders = [shlex.quote(str(folder)) for folder in (job.folder, *outside)]
     if job.container and job.enroot:
-        here = shlex.quote(str(job.folder))
         yield f"--container-image={shlex.quote(job.container)}"
-        yield f"--container-mounts={here}:{here} --container-workdir={here}"
+        mounts = ",".join(f"{folder}:{folder}" for folder in folders)
+        yield f"--container-mounts={mounts} --container-workdir={here}"
     elif job.container:
         gpu = job.place.partition.model
         flag = "" if gpu is None else "--rocm " if gpu.amd else "--nv "
-        yield f"apptainer exec {flag}--bind {shlex.quote(str(job.folder))} {shlex.quote(job.container)}"
+        yield f"apptainer exec {flag}{' '.join(f'--bind {folder}' for folder in folders)} {shlex.quote(job.container)}"
     python = "python3" if job.container else shlex.quote(sys.executable)
     words = " ".join(shlex.quote(word) for word in job.words)
     part = f' --part "$SLURM_ARRAY_TASK_ID/{job.parts}"' if job.parts else ""
