@@ -16,6 +16,7 @@ from ordsmed.api.model import OpenModel
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ending import Stopped
 from ordsmed.base.run import Run
+from ordsmed.base.screen import markdown
 from ordsmed.cli import flags, recipes
 from ordsmed.cli import verb as verbs
 from ordsmed.text.web.urls import Rules
@@ -337,6 +338,12 @@ def test_lines_are_as_wide_as_the_screen(
     monkeypatch.setenv("COLUMNS", "40")
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
+    rows = markdown(["name", "value"], [("first", "word " * 20), ("second", 2)], padded=True)
+    given("tell.show.show.show", rows)
+    cli.main(["show", "r"])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["|", "name", "|", "value", "|"]
+    assert {len(line) for line in shown} == {40}, "rows are whole: cells are wrapped"
     calls = given("tell.show.stats.stats", ["word " * 20])
     cli.main(["corpus", "stats", "f"])
     assert calls[0][1]["wide"] == 40
@@ -346,6 +353,13 @@ def test_lines_are_as_wide_as_the_screen(
     with pytest.raises(SystemExit):
         cli.main(["help", "nothing-that-there-is-among-the-verbs"])
     assert max(map(len, capsys.readouterr().err.splitlines())) <= 60
+
+
+def test_a_probe_is_written_with_its_files_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["help", "evaluate"])
+    assert "--probe NAME [FILE|key=value ...]" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(UsageError, match=r"--probe has no value; wanted `--probe NAME FILE\|key=value`"):
+        verbs.find("evaluate").parser().read(["r", "--probe"])
 
 
 def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
