@@ -16,7 +16,7 @@ MOST = {
     "cli": 0,
     "corpus": 2,
     "data": 0,
-    "learn": 12,
+    "learn": 11,
     "machines": 0,
     "measure": 14,
     "nn": 13,
