@@ -103,8 +103,8 @@ class Parser(argparse.ArgumentParser):
             return f"a setting is written {' or '.join(f'`{path}=...`' for path in paths[:3])}"
         if owners := self.owners(flag):
             return owners
-        known.remove("--help")
-        return f"did you mean `{near[0]}`?" if (near := difflib.get_close_matches(flag, known, n=1)) else self._more()
+        near = [word for word in difflib.get_close_matches(flag, known, n=2) if word != "--help"]
+        return f"did you mean `{near[0]}`?" if near else self._more()
 
     def _value(self, place: str) -> str:
         action = next((a for a in self._actions if place.split("/")[-1] in a.option_strings), None)

@@ -182,18 +182,18 @@ class OneTerm(Objective):
         self.model_settings, self.vocabulary = model, vocabulary
         self.model = model.build(vocabulary)
         self.head = model.token_head(self.model)
-        self.weights, self.guesses = {term: 1.0}, term
+        self.term, self.weights, self.guesses = term, {term: 1.0}, term
         number_layers(self)
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
-        return {self.guesses: predictions(batch)}
+        return {self.term: predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {self.guesses: token_loss(*self._loss_inputs(batch))}
+        return {self.term: token_loss(*self._loss_inputs(batch))}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         inputs = self._loss_inputs(batch)
-        return {self.guesses: token_loss(*inputs), f"{self.guesses}_right": token_hits(*inputs)}
+        return {self.term: token_loss(*inputs), f"{self.term}_right": token_hits(*inputs)}
 
     def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
         """The arguments of `nn.loss.token_loss`."""

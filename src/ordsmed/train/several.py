@@ -147,11 +147,11 @@ class RunGroup(Generic[R]):
 
     def check_folder(self, *, anew: bool) -> bool:
         """Are there runs of this recipe to go on with? What is in the way is refused, or was never trained."""
-        status = Run(self.folder).status
+        status, mark = Run(self.folder).status, self.mark  # files that are missing are refused in a new folder as well
         if not status:
             return False
         run.finished(self.folder, self.verb)
-        differs = status.get("fingerprint") != self.mark
+        differs = status.get("fingerprint") != mark
         if differs and not anew and any(self.folder.glob(self.remains)):
             raise RecipeError(self.folder, self.problem, self.wanted, "name another `out=`, or add --anew")
         return not (differs or anew)
