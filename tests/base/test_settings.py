@@ -576,3 +576,11 @@ def test_a_recipe_is_what_is_shown_of_it(kind: Any) -> None:
         assert settings.decode(kind, short, name) == recipe
         assert tomllib.loads("\n".join(settings.lines(short))) == short
         assert tomllib.loads("\n".join(settings.lines(whole))) == whole
+
+
+def test_a_choice_of_a_list_is_changed_by_its_number_though_others_are_names() -> None:
+    table = {"clean": ["unicode", {"kind": "length", "shortest": 3}, "mojibake"]}
+    settings.override(table, ["clean[2].shortest=20", "clean[1].form=NFC"])
+    assert table == {"clean": [{"kind": "unicode", "form": "NFC"}, {"kind": "length", "shortest": 20}, "mojibake"]}
+    with pytest.raises(RecipeError, match=r"clean\[1\] to clean\[3\]"):
+        settings.override(table, ["clean[4].shortest=20"])

@@ -306,25 +306,33 @@ def _put(table: Table, path: list[str], value: object, word: str) -> None:
             wanted = f"{key}[1] to {key}[{len(entries)}]" if entries else f"`{key}` without a number: it is no list"
             raise RecipeError(f"`{word}`", f"found {path[0]}", wanted)
         if len(path) == 1:
-            entries[int(number) - 1] = value  # type: ignore[call-overload]
+            entries[int(number) - 1] = value
         else:
-            _put(entries[int(number) - 1], path[1:], value, word)
+            _put(_opened(entries, int(number) - 1), path[1:], value, word)
     elif len(path) == 1:
         table.pop(RENAMED.get(key, FORMER.get(key, "")), None)  # whatever name the recipe has for it
         table[key] = value
     elif entries:
-        for entry in entries:
-            _put(entry, path[1:], value, word)
+        for place in range(len(entries)):
+            _put(_opened(entries, place), path[1:], value, word)
     else:
         if not isinstance(target, dict):
             table[key] = {} if target is None else {"kind": target}
         _put(table[key], path[1:], value, word)
 
 
-def _entries(table: Table, key: str) -> list[Table]:
-    """The tables of a list, such as phases."""
+def _entries(table: Table, key: str) -> list[Any]:
+    """What a list of tables holds, such as phases; kinds may be names alone, as in `clean = ["unicode", {...}]`."""
     target = table.get(key)
-    return target if isinstance(target, list) and target and isinstance(target[0], dict) else []
+    return target if isinstance(target, list) and any(isinstance(entry, dict) for entry in target) else []
+
+
+def _opened(entries: list[Any], number: int) -> Table:
+    """A table of a list; a name alone becomes one."""
+    if not isinstance(entries[number], dict):
+        entries[number] = {"kind": entries[number]}
+    table: Table = entries[number]
+    return table
 
 
 def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | None:
