@@ -43,6 +43,7 @@ def test_its_verbs_and_recipes_exist() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.skipif(os.environ.get("ORDSMED_GRID") != "full", reason="minutes: `make test-all`")
 def test_the_whole_way(tmp_path: Path) -> None:
     """Of a folder of text and twenty steps; the same line again trains nothing."""
     (tmp_path / "texts").mkdir()
