@@ -170,6 +170,38 @@ def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
         menu.load("models", "my_lab_for_menus.nothing")
 
 
+def module_of_lines(folder: Path, name: str, *lines: str) -> str:
+    """A module of somebody's own, next to the one of the fixture."""
+    head = "from dataclasses import dataclass\nfrom ordsmed.base.menu import Choice\n"
+    head += "from ordsmed.corpus.cleaners.length import Length\n\n"
+    (folder / "my_lab_for_menus" / f"{name}.py").write_text(head + "\n".join(lines) + "\n")
+    importlib.invalidate_caches()
+    return f"my_lab_for_menus.{name}"
+
+
+def test_a_choice_derives_from_the_mark_itself_or_by_its_base(lab: str, tmp_path: Path) -> None:
+    frozen = "@dataclass(frozen=True)"
+    kind = module_of_lines(tmp_path, "longer", frozen, "class Longer(Length):", "    most: int = 9", "    'most'")
+    assert menu.load("cleaners", kind).__name__ == "Longer"
+    assert [line.name for line in menu.lines(kind)][-1] == "most"
+    two = module_of_lines(tmp_path, "two", frozen, "class A(Length): pass", frozen, "class B(A): pass")
+    with pytest.raises(RecipeError, match=r"r: A and B derive from `Choice`; wanted one class that does"):
+        menu.load("cleaners", two, place="r")
+
+
+def test_a_class_settings_goes_on_with_a_line_of_advice(
+    lab: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ("@dataclass(frozen=True)", "class Settings:", "    def clean(self, text, meta): return text")
+    kind = module_of_lines(tmp_path, "former", *lines)
+    chosen = menu.load("cleaners", kind)
+    assert menu.load("cleaners", kind) is chosen
+    assert chosen.__name__ == "Settings"
+    assert menu.is_choice(chosen())
+    output = capsys.readouterr()
+    assert (output.out + output.err).count("derive it from `ordsmed.base.menu.Choice` and call it what it is") == 1
+
+
 @pytest.mark.parametrize("name", menu.MENUS)
 def test_entries_are_the_files(name: str) -> None:
     files = {p.stem for p in menu.folder_of(name).glob("*.py")} - {"__init__"}

@@ -88,28 +88,39 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
 
 
 def choice(module: ModuleType, place: str = "") -> type[Any]:
-    """The class that a module of a menu offers."""
-    name = choice_name(module.__name__)
-    if not hasattr(module, name):
+    """The class that a module of a menu offers: its own that derives from `Choice`, however far."""
+    classes: list[type[Any]] = [value for value in vars(module).values() if isinstance(value, type)]
+    marked = [value for value in classes if issubclass(value, Choice) and value.__module__ == module.__name__]
+    if len(marked) > 1:
+        names = " and ".join(value.__name__ for value in marked)
+        raise RecipeError(place or module.__name__, f"{names} derive from `Choice`", "one class that does")
+    if marked:
+        return marked[0]
+    unmarked: type[Any] | None = getattr(module, UNMARKED, None)
+    if unmarked is None:
         wanted = "one frozen dataclass that derives from `ordsmed.base.menu.Choice`"
         raise RecipeError(place, f"`{module.__name__}` has no choice", wanted)
-    if name == UNMARKED and module.__name__ not in _advised:
+    if module.__name__ not in _advised and not issubclass(unmarked, Choice):
         _advised.add(module.__name__)
-        say(f"{module.__name__}.{name}: derive it from `ordsmed.base.menu.Choice` and call it what it is")
-    loaded: type[Any] = getattr(module, name)
-    return loaded
+        say(f"{module.__name__}.{UNMARKED}: derive it from `ordsmed.base.menu.Choice` and call it what it is")
+    return unmarked
 
 
 def choice_name(module: str) -> str:
-    """The name of the class that a module offers, read from its source: what derives from `Choice`."""
-    marked = [
-        node.name
-        for node in _tree(module).body
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] == "Choice" for base in node.bases)
-    ]
-    if len(marked) > 1:
-        raise RecipeError(module, f"{' and '.join(marked)} derive from `Choice`", "one class that does")
-    return marked[0] if marked else UNMARKED
+    """The name of the class that a module offers, read from its source: nothing is imported to print help."""
+    classes = [node for node in _tree(module).body if isinstance(node, ast.ClassDef)]
+    return next((node.name for node in classes if _is_marked(module, node)), UNMARKED)
+
+
+def _is_marked(module: str, node: ast.ClassDef) -> bool:
+    """Does a class derive from `Choice`, itself or by one of its bases, as far as sources show it?"""
+    for base in map(ast.unparse, node.bases):
+        if base.rpartition(".")[2] == Choice.__name__:
+            return True
+        place = _home(module, base)
+        if place and place != (module, node.name) and (above := _class(*place)) and _is_marked(place[0], above):
+            return True
+    return False
 
 
 def is_choice(settings: object) -> bool:
