@@ -20,7 +20,7 @@ from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.data import encode
 from ordsmed.data.encode import Encoding, read_store
-from ordsmed.data.tokenizer_training import TokenizerTraining, read_tokenizer
+from ordsmed.data.tokenizer_training import TokenizerTraining, learned_from, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
 
 TEXT = "the newts ran up a hill and won 42 prizes , they said ; nobody knew why it was so"
@@ -441,3 +441,34 @@ def test_other_processes_are_no_other_result_and_lost_words_are_told(
     made = obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
     began = Run(made.folder).status["began"]
     assert Run(obtained(corpus="novels", tokenizer="some.toml", out="x", processes=2).folder).status["began"] == began
+
+
+def test_a_recipe_of_anybodys_texts_learns_from_the_corpus_of_the_store(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus(place / "work/corpus/eng", {"train": made_up(9)})
+    corpus(place / "work/corpus/rus", {"train": [["тритоны бежали вверх по холму."]] * 3})
+    corpus(place / "elsewhere/rus", {"train": [["newts"]] * 3})
+    for name in ("eng", "rus"):
+        stored = obtained(corpus=f"work/corpus/{name}", tokenizer="folder-wordpiece", out=f"work/encode/{name}")
+        made = Path(f"work/tokenizer/folder-wordpiece-{name}")
+        assert f"pieces, learned from work/corpus/{name}" in " ".join(capsys.readouterr().err.split())
+        assert stored.facts["train"]["unknown"] == 0
+        assert stored.tokenizer.fingerprint == Tokenizer.load(made).fingerprint
+    again = obtained(corpus=str(place / "work/corpus/rus"), tokenizer="folder-wordpiece", out="work/encode/rus-again")
+    assert again.tokenizer.fingerprint == stored.tokenizer.fingerprint, "however its corpus is spelled"
+    named = obtained(corpus="work/corpus/rus", tokenizer="work/tokenizer/folder-wordpiece-eng", out="work/encode/named")
+    assert named.tokenizer.fingerprint == Tokenizer.load(Path("work/tokenizer/folder-wordpiece-eng")).fingerprint
+    with pytest.raises(OrdsmedError, match=r"folder-wordpiece-rus: was made from another recipe; .*make it again with"):
+        obtained(corpus="elsewhere/rus", tokenizer="folder-wordpiece", out="work/encode/third")
+
+
+def test_a_tokenizer_recipe_of_its_own_corpus_keeps_it(place: Path) -> None:
+    corpus(place / "other", {"train": made_up(9, 3)})
+    other = obtained(corpus="other", tokenizer="pieces.toml", out="work/encode/other")
+    assert other.tokenizer.fingerprint == read_tokenizer("pieces.toml").fingerprint
+    assert learned_from("folder-wordpiece", "folder") == []
+    Path("my-texts.toml").write_text('source.kind = "stdlib"\n')
+    said = ['corpus="my-texts.toml"', "out=work/tokenizer/folder-words-my-texts"]
+    assert learned_from("folder-words", "my-texts.toml") == said
+    assert learned_from(str(place / "other"), "other") == []

@@ -53,6 +53,16 @@ def test_a_tokenizer_that_will_be_made() -> None:
     own = plans.read_tokenizer(str(store / "tokenizer"))
     assert plans._expected("store/vocab.txt").vocabulary == own.vocabulary
     assert plans._expected("store/tokenizer").vocabulary == own.vocabulary
+    Path("work/corpus/mine").mkdir(parents=True)
+    learned = plans.learned_from("folder-wordpiece", "work/corpus/mine")
+    assert learned == ["corpus=work/corpus/mine", "out=work/tokenizer/folder-wordpiece-mine"]
+    assert plans._expected("folder-wordpiece", "work/corpus/mine").vocabulary == 30_000
+    made = Path("work/tokenizer/folder-wordpiece-mine")
+    made.mkdir(parents=True)
+    own.save(made)
+    Run(made).set(verb="tokenizer", state="done")
+    assert plans._expected("folder-wordpiece", "work/corpus/mine").vocabulary == own.vocabulary, "that of this corpus"
+    assert plans._expected("folder-wordpiece", "work/corpus/other").vocabulary == 30_000
     Path("t.toml").write_text('corpus = "stdlib"\nout = "made"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
     assert vars(plans._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0, "kind": "wordpiece"}
     Path("made").mkdir()

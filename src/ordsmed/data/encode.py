@@ -56,7 +56,7 @@ class Encoding:
     corpus: str = ""
     "folder or recipe of a corpus"
     tokenizer: str
-    "folder, file or recipe of a tokenizer"
+    'folder, file or recipe of a tokenizer; a recipe of your own texts (corpus = "folder") learns from `corpus`'
     sentences: bool = True
     "a sequence a sentence; false: a sequence a document"
     processes: int | None = None
@@ -79,9 +79,12 @@ class Encoding:
         if self.records:
             return [
                 read.stamp(self._records("train") + self._records("validation")),
-                read_tokenizer(self.tokenizer).fingerprint,
+                read_tokenizer(self.tokenizer, self.corpus).fingerprint,
             ]
-        return [Run(run.obtain(Corpus, self.corpus)).status["fingerprint"], read_tokenizer(self.tokenizer).fingerprint]
+        return [
+            Run(run.obtain(Corpus, self.corpus)).status["fingerprint"],
+            read_tokenizer(self.tokenizer, self.corpus).fingerprint,
+        ]
 
     def check_inputs(self) -> None:
         """Refuse a corpus, records or a tokenizer that is missing and cannot be made."""
@@ -89,13 +92,13 @@ class Encoding:
             read.files(self.records)
         else:
             run.checked(lambda: run.obtain(Corpus, self.corpus))
-        run.checked(lambda: read_tokenizer(self.tokenizer))
+        run.checked(lambda: read_tokenizer(self.tokenizer, self.corpus))
 
     def perform(self, run: Run) -> dict[str, Any]:
         """Encode every split; returns the counts."""
         if self.records:
             return self._examples(run)
-        corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer)
+        corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer, self.corpus)
         tokenizer.save(run.path / "tokenizer")
         facts = tokenizer.facts
         how = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
@@ -125,7 +128,7 @@ class Encoding:
 
     def _examples(self, run: Run) -> dict[str, Any]:
         """The same from records."""
-        tokenizer = read_tokenizer(self.tokenizer)
+        tokenizer = read_tokenizer(self.tokenizer, self.corpus)
         tokenizer.save(run.path / "tokenizer")
         splits = {split: paths for split in ("train", "validation") if (paths := self._records(split))}
         raw = all(path.suffix == ".bin" for paths in splits.values() for path in paths)

@@ -5,12 +5,13 @@ corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenize
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ordsmed.base import hub, run
+from ordsmed.base import hub, run, settings
 from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
@@ -27,6 +28,7 @@ MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measur
 
 MOST = 1_000_000_000  # characters that are learned from if not said otherwise: a different word takes about 1 kB
 PIECE = 256  # bytes that a piece takes at least while a tokenizer learns
+OWN_TEXTS = "folder"  # the corpus of a tokenizer's recipe that learns from whatever it is made for
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class TokenizerTraining:
         folder = _corpus(self.corpus) if self.corpus else None
         tokenizer = self.tokenizer.load() or self._learn(folder)
         tokenizer.save(run.path)
-        say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}")
+        learned = f", learned from {self.corpus}" if self.corpus and not getattr(self.tokenizer, "file", None) else ""
+        say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}{learned}")
         wanted = getattr(self.tokenizer, "size", tokenizer.vocabulary)
         if not getattr(self.tokenizer, "file", None) and tokenizer.vocabulary < wanted:
             say(f"the corpus gives no more; {wanted:,} were asked for")
@@ -136,8 +139,11 @@ def is_tokenizer(name: str) -> bool:
     return bool(Run(Path(name)).status.get("state", "done") == "done")
 
 
-def read_tokenizer(name: str) -> Tokenizer:
-    """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait."""
+def read_tokenizer(name: str, corpus: str = "") -> Tokenizer:
+    """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait.
+
+    `corpus`: that of the store which it is for; a recipe that learns from anybody's own texts learns from that.
+    """
     name = _led(name)
     path = Path(name)
     kind = kind_of_folder(path)
@@ -147,7 +153,25 @@ def read_tokenizer(name: str) -> Tokenizer:
         return Tokenizer.load(path)
     if "/" in name and kind is FolderKind.ABSENT and path.suffix in (".json", ".txt", ".bpe", ".gz"):
         raise RecipeError(name, "no such file", "a tokenizer's folder, file or recipe")
-    return Tokenizer.load(run.obtain(TokenizerTraining, name))
+    return Tokenizer.load(run.obtain(TokenizerTraining, name, learned_from(name, corpus)))
+
+
+def learned_from(name: str, corpus: str) -> list[str]:
+    """What is said behind a recipe of anybody's own texts that is to learn from this corpus: it, and a folder for it.
+
+    So two corpora never share a tokenizer that was learned from one of them.
+    """
+    if corpus in ("", OWN_TEXTS) or kind_of_folder(name).made:
+        return []
+    recipe, title = run.load(TokenizerTraining, name)
+    if recipe.corpus != OWN_TEXTS:
+        return []
+    folder, path = run.place(recipe, title), Path(os.path.abspath(corpus))
+    is_folder = path.is_dir()
+    below = is_folder and path.is_relative_to(Path.cwd())
+    called = str(path.relative_to(Path.cwd()) if below else path) if is_folder else corpus  # however it is spelled
+    out = folder.with_name(f"{folder.name}-{path.name if is_folder else run.title(corpus)}")
+    return [f"corpus={called if '/' in called else settings.literal(called)}", f"out={out}"]
 
 
 def _led(name: str) -> str:

@@ -20,7 +20,7 @@ from ordsmed.base.say import many, operations, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
-from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
+from ordsmed.data.tokenizer_training import is_tokenizer, learned_from, read_tokenizer
 from ordsmed.learn.objective import Objective, built, fresh
 from ordsmed.learn.phases import MOST_ROWS, total
 from ordsmed.nn.model import ModelSettings, own_tensors
@@ -277,7 +277,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
         else:
             lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
-            tokenizers.append(_expected(encoding.tokenizer))
+            tokenizers.append(_expected(encoding.tokenizer, encoding.corpus))
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
@@ -289,14 +289,14 @@ def _made(name: str) -> Path:
         return missing.folder
 
 
-def _expected(name: str) -> Tokenizer:
-    """A tokenizer that may not be made yet, as far as its recipe tells."""
+def _expected(name: str, corpus: str = "") -> Tokenizer:
+    """A tokenizer that may not be made yet, as far as its recipe tells; `corpus`: that of the store which it is for."""
     if is_tokenizer(name):
         return read_tokenizer(name)
     if kind_of_folder(name).made:
         recipe = run.read_recipe(TokenizerTraining, Path(name))
     else:
-        recipe, title = run.load(TokenizerTraining, name)
+        recipe, title = run.load(TokenizerTraining, name, learned_from(name, corpus))
         folder = run.place(recipe, title)
         if run.finished(folder, "tokenizer"):
             return read_tokenizer(str(folder))
