@@ -60,6 +60,6 @@ def test_one_of_several_processes_trains(started: list[Any], monkeypatch: pytest
     monkeypatch.setattr(
         "ordsmed.train.pretrain.pretrain.pretrain", lambda name, words, **how: Path(f"{name} {words} {how}")
     )
-    how = {"deadline": None, "anew": False, "site": "", "layout": ""}
+    how = {"deadline": None, "anew": False, "site": "", "yes": False, "layout": ""}
     assert ordsmed.pretrain("tiny/bert", devices=2, seed=1).folder == Path(f"tiny/bert {['seed=1']} {how}")
     assert started == [0]

@@ -138,11 +138,12 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
     count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()
     assert lines[1].startswith(f"network: {count:,} parameters, ")
-    assert lines[5].startswith("layout: 1 x 1 x 1")
-    assert [line.partition(";")[0] for line in lines[6:8]] == [
+    assert lines[5].endswith(" passes over 3,838 tokens")
+    assert lines[6].startswith("layout: 1 x 1 x 1")
+    assert [line.partition(";")[0] for line in lines[7:9]] == [
         "phase 1: 3 steps of 8 rows x 32 tokens", "phase 2: 2 steps of 4 rows x 16 tokens"]  # fmt: skip
-    assert lines[8].startswith("attention: products by hand")
-    assert lines[9:] == [memory(4 * count, 3)], "two moments and the mean"
+    assert lines[9].startswith("attention: products by hand")
+    assert lines[10:] == [memory(4 * count, 3)], "two moments and the mean"
 
 
 def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: Path) -> None:

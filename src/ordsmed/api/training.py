@@ -29,19 +29,21 @@ from ordsmed.train.session import SessionOptions
 @in_a_line()
 def pretrain(
     recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
-    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, **settings: object,
+    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, yes: bool = False,
+    **settings: object,
 ) -> TrainingRun:  # fmt: skip
     """Train a network: a new run from a recipe (a built-in one by name, or a TOML file), or go on with a run's folder.
 
     Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
     `steps` is how many all phases have together, warm-ups in proportion; `deadline`: "3h" or seconds; `anew`: delete
     what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts` times begun
-    again after a failure. Ctrl-C saves the run and raises Stopped; the same call goes on.
+    again after a failure; `yes`: although passes over the text, or the time, make no sense. Ctrl-C saves the run and
+    raises Stopped; the same call goes on.
 
         run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
     """
-    how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
+    how = SessionOptions(deadline=_until(deadline), anew=anew, site=site, yes=yes)
     return _trained(PretrainingPlan, pretraining.pretrain, recipe, overrides, layout, settings, devices, restarts, how)
 
 
@@ -91,7 +93,7 @@ def _by_processes(
     folder = Path(name) if kind_of_folder(name).made else folder_of(read(kind.recipes, name, words), name)
     until = [f"--deadline={how['deadline']}s"] if how["deadline"] else []
     named = [f"--{key}={how[key]}" for key in ("layout", "site") if how[key]]
-    flags = [*until, *(["--anew"] if how["anew"] else []), *named]
+    flags = [*until, *(f"--{key}" for key in ("anew", "yes") if how.get(key)), *named]
     if status := start([kind.recipes.verb, name, *words, *flags], devices, restarts=restarts):
         if status - 128 in PASSED_ON:
             raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)

@@ -195,6 +195,14 @@ def operations(count: float) -> str:
     return f"{count:.3g} FLOP"
 
 
+def large(count: float) -> str:
+    """`123,456`, `1.2 million`, `47 billion`."""
+    for unit, least in (("billion", 1e9), ("million", 1e6)):
+        if count >= 0.9995 * least:  # as it is rounded
+            return f"{float(f'{count / least:.3g}'):,g} {unit}"
+    return f"{count:,.0f}"
+
+
 def in_words(value: object) -> str:
     """A setting or a fact for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
     if isinstance(value, dict):

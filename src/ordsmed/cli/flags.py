@@ -64,6 +64,11 @@ def anew(parser: Parser, meaning: str = "delete what stands in the folder and ma
     parser.add_argument("--anew", action="store_true", help=meaning)
 
 
+def yes(parser: Parser) -> None:
+    meaning = "although passes over the text, or the time, make no sense"
+    parser.add_argument("--yes", action="store_true", help=meaning)
+
+
 def cache(parser: Parser) -> None:
     """Where names of published models and vocabularies are kept; the command line hands it on (cli.py)."""
     meaning = "keep there what names of published models lead to; as ORDSMED_CACHE"

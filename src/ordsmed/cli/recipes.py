@@ -40,8 +40,8 @@ def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Call
 
         sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=args.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
-    part = {"part": args.part} if getattr(args, "part", "") else {}
-    how = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **part}
+    some = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # flags of one of the verbs
+    how = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **some}
     if args.dry_run:
         from ordsmed.tell.show import show
 

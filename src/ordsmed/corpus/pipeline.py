@@ -168,6 +168,7 @@ class Corpus:
         report.tell(facts)
         if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, for there is only one document")
+            facts["lacks"] = ["validation"]
         licences = dict.fromkeys(
             source["licence"] for source in facts["sources"] if source["licence"] and not source["purpose"]
         )

@@ -120,7 +120,8 @@ class Encoding:
         for split in SPLITS:
             if split in facts and "words" in status.get(split, {}):
                 facts[split] = {**facts[split], "words": status[split]["words"]}
-        return {**facts, **{k: status[k] for k in ("language", "licence", "title") if status.get(k) is not None}}
+        handed_on = ("language", "licence", "title", "lacks")
+        return {**facts, **{key: status[key] for key in handed_on if status.get(key) is not None}}
 
     def _records(self, split: str) -> list[Path]:
         named = self.records if split == "train" else self.validation_records

@@ -43,6 +43,7 @@ class Plan(abc.ABC):
     notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
     changed: str = ""  # what of a run's own layout would be another
     callbacks: tuple[Callback, ...] = ()  # what is done after a step of the run
+    seconds: float = 0.0  # that it is expected to take on this machine; 0: not known
 
     recipes: ClassVar[type[Training]]
 
@@ -85,6 +86,21 @@ class Plan(abc.ABC):
     @abc.abstractmethod
     def judged(self) -> int:
         """Rows of a validation, as far as known."""
+
+    def work(self) -> tuple[float, float]:
+        """FLOPs of all steps, and of all validations; 0: not known yet."""
+        phases = self.recipe.phases
+        costs = [self.flops(index) for index in range(len(phases))]
+        steps = sum(cost * phase.steps for cost, phase in zip(costs, phases, strict=True))
+        forward = costs[-1] / phases[-1].batch / 3
+        return steps, self.recipe.validations * self.judged() * forward
+
+    def weighed(self, *, here: bool, yes: bool) -> Self:
+        """With the time that it is expected to take `here`; refused where that or its text makes no sense.
+
+        `yes`: what would be refused is told.
+        """
+        return self
 
     def row_length(self, index: int) -> int:
         """Tokens of a row of this phase, as the loop counts them."""

@@ -36,6 +36,7 @@ class Request:
     devices: int = 0  # processes it is meant for; 0: as many as there are
     changed: str = ""  # of a run's own layout, in words
     anew: bool = False  # delete what stands
+    yes: bool = False  # although passes over the text, or the time, make no sense
     auto: bool = False  # in the layout that is fastest
     deadline: float | None = None  # seconds
     callbacks: tuple[Callback, ...] = ()  # beside those that the recipe names

@@ -38,6 +38,7 @@ from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read
+from ordsmed.train.pace import Timed
 from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
 from ordsmed.train.request import Request, fitted_to, requested
@@ -57,6 +58,7 @@ class SessionOptions(TypedDict, total=False):
 
     deadline: float | None  # seconds
     anew: bool  # delete what stands
+    yes: bool  # train although passes over the text, or the time, make no sense
     layout: str  # a mesh, or auto
     site: str
     callbacks: Sequence[Callback]  # beside those that the recipe names
@@ -88,6 +90,8 @@ def dry_run(kind: type[P], request: Request) -> P:
     if whole:
         plan = plan.on(init_mesh(_process(request), plan.ranks.shape))
     resumes = _resumes(plan, request)
+    if not resumes:
+        plan = _weighed(plan, request, here=whole)
     if not whole:
         return plan
     if resumes:
@@ -151,8 +155,9 @@ def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: Session
         problem = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
         raise RecipeError("--anew", problem, "", "delete the folder by hand, or name another `out`")
     request = requested(kind.recipes, name, overrides, layout, how.get("site", ""), devices=devices)
-    callbacks, deadline = tuple(how.get("callbacks", ())), how.get("deadline")
-    return dataclasses.replace(request, anew=anew, auto=layout == "auto", deadline=deadline, callbacks=callbacks)
+    callbacks, deadline, yes = tuple(how.get("callbacks", ())), how.get("deadline"), bool(how.get("yes"))
+    auto = layout == "auto"
+    return dataclasses.replace(request, anew=anew, yes=yes, auto=auto, deadline=deadline, callbacks=callbacks)
 
 
 def _process(request: Request) -> Ranks:
@@ -183,6 +188,8 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
     folder, ranks = request.folder, plan.ranks
     with contextlib.ExitStack() as stack:
         opened = first_alone(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
+        if request.anew and not request.yes:
+            _weighed(plan, request)  # refused before anything is deleted
         resumes = first_alone(ranks, lambda: _resumes(plan, request))
         if resumes and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done; it may only be read, and stays as it is")
@@ -191,7 +198,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
             plan = _as_begun(plan, request)
         else:
             with remembered() as measured:
-                plan = _fastest(plan, request)
+                plan = _fastest(_weighed(plan, request), request)
             before += measured.getvalue()
             plan = plan.by(_begin(plan, request))
         if ranks.first:
@@ -225,6 +232,12 @@ def _fastest(plan: P, request: Request) -> P:
     """The plan with the precision and the layout that are fastest here, where these are left open."""
     plan = with_fastest_precision(plan)
     return laid_out(plan) if request.auto else plan
+
+
+def _weighed(plan: P, request: Request, *, here: bool = True) -> P:
+    """The plan with its expected time; of a run that ends in time anyway nothing is refused."""
+    with named(request.words[0], plan.recipes):
+        return plan if request.deadline else plan.weighed(here=here, yes=request.yes)
 
 
 def _in_mesh(plan: P, layout: Layout) -> P:
@@ -408,7 +421,7 @@ def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: floa
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
     job.state.deadline = Deadline.of(folder, job.recipe, start, used)
-    callbacks = (TensorBoard(), *plan.callbacks)
+    callbacks = (TensorBoard(), Timed(plan), *plan.callbacks)
     while True:
         try:
             loop.train(job, folder, start, peak, saving=saving, watch=watch, callbacks=callbacks)

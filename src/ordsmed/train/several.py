@@ -293,6 +293,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """A process that makes this run; should this one be killed, that one saves and stops."""
     words = [sys.executable, "-m", "ordsmed", member.recipe.verb, str(member.path)]
+    words += ["--yes"] if member.recipe.verb == "pretrain" else []  # that it makes sense was asked of all at once
     if not member.recipe.layout.threads:
         words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # it keeps its bits
     if devices:

@@ -122,6 +122,11 @@ class Training:
         """Is there a validation after this step?"""
         raise NotImplementedError
 
+    @property
+    def validations(self) -> int:
+        """How many there are in all, that after the last step among them."""
+        return 1 + sum(map(self.validates, range(1, sum(phase.steps for phase in self.phases))))
+
     def is_saved(self, step: int) -> bool:
         """Is there a checkpoint after this step?"""
         raise NotImplementedError

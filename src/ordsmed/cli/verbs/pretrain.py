@@ -18,6 +18,7 @@ STOPPED = GOES_ON
 
 def arguments(parser: Parser) -> None:
     flags.training(parser)
+    flags.yes(parser)
 
 
 def run(args: argparse.Namespace) -> None:

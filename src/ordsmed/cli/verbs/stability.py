@@ -27,6 +27,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     meaning = "what runs are compared by; left out: the task's score, or validation, or loss"
     parser.add_argument("--metric", default="", metavar="NAME", help=meaning)
+    flags.yes(parser)
     flags.anew(parser)
     flags.cache(parser)
     flags.json_line(parser)
@@ -40,7 +41,8 @@ def run(args: argparse.Namespace) -> None:
     words = [word for word in args.other if "=" in word]
     if len(names) > 1:
         raise UsageError("stability", f"`{names[1]}` is one name too many", "one recipe, or two to compare")
-    how = StudyOptions(seeds=args.seeds, workers=args.workers, devices=args.devices, metric=args.metric, anew=args.anew)
+    flags_given = {key: getattr(args, key) for key in ("seeds", "workers", "devices", "metric", "anew", "yes")}
+    how = StudyOptions(**flags_given)
     if names:
         result = compare(args.name, names[0], words, how)
         lines = [

@@ -37,6 +37,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--torchrun", action="store_true", help="one torchrun a node in place of Slurm's tasks")
     parser.add_argument("--out", default="", metavar="FILE", help="the script; left out: work/jobs/NAME.sh")
     parser.add_argument("--yes", action="store_true", help="hand it to Slurm; without, it is written only")
+    meaning = "although passes over the text make no sense; as `pretrain --yes`"
+    parser.add_argument("--anyway", action="store_true", help=meaning)
     parser.add_argument("--status", action="store_true", help="the jobs that were sent in from here")
     flags.json_line(parser)
 
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     wish = submit.Wish(
         site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, time=args.time, save=args.save,
         account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
-        container=args.container, enroot=args.enroot, torchrun=args.torchrun,
+        container=args.container, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
     )  # fmt: skip
     written = submit.prepare(args.name, args.overrides, wish, out=args.out)
     numbers = submit.queue(written, args.chain) if args.yes else []

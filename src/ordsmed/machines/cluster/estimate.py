@@ -39,6 +39,7 @@ from ordsmed.train.finetune import grid
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.precision import likely
+from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import folder_of
 from ordsmed.train.training import Training, named
@@ -78,8 +79,8 @@ class Margin:
 # stated peak of tensor cores, at 0.56 of fp32's on V100 (`ordsmed estimate --claims` shows them)
 TENSOR_CORES = Margin(0.12, 0.25, 0.45)
 NO_TENSOR_CORES = Margin(0.2, 0.5, 0.7)
-OF_CPU = Margin(0.25, 0.55, 0.9)  # of the measured peak
-OF_GPU = Margin(0.15, 0.35, 0.6)  # of the measured peak
+OF_CPU = Margin(0.25, SHARE["cpu"], 0.9)  # of the measured peak
+OF_GPU = Margin(0.15, SHARE["cuda"], 0.6)  # of the measured peak
 # what is left of devices' speed where several sum their gradients: published are 0.98 of 8 GPUs in a machine,
 # 0.56 of 48 machines and 0.74 of 64 machines
 IN_A_NODE = Margin(0.85, 0.97, 1.0)
@@ -253,12 +254,8 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
     if not all(costs) or not all(phase.steps for phase in phases):
         remedy = "the data tell it once they stand: `--measure` makes them, as the training itself does"
         raise RecipeError(name, "does not say how many steps it takes", "steps, or data that stand", remedy)
-    work = sum(cost * phase.steps for cost, phase in zip(costs, phases, strict=True))
     tokens = sum(phase.rows * plan.row_length(index) for index, phase in enumerate(phases))
-    steps = total(phases)
-    validations = 1 + sum(map(plan.recipe.validates, range(1, steps)))
-    forward = costs[-1] / phases[-1].batch / 3
-    return steps, work, validations * plan.judged() * forward, float(tokens)
+    return total(phases), *plan.work(), float(tokens)
 
 
 def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> Margin | None:

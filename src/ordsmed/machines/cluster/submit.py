@@ -16,6 +16,7 @@ from typing import Any
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import slurm
 from ordsmed.base.launch.site import Destination, absolute, find
 from ordsmed.base.say import many, size
@@ -52,6 +53,7 @@ class Wish:
     container: str = ""
     enroot: bool = False
     torchrun: bool = False
+    anyway: bool = False  # although passes over its text make no sense
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,10 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
     if isinstance(recipe, Training):
-        lines += checked(name, overrides, verb, place, wish.site, processes).lines()
+        plan = checked(name, overrides, verb, place, wish.site, processes)
+        if not kind_of_folder(name).made:
+            plan.weighed(here=False, yes=wish.anyway)
+        lines += plan.lines()
     path = Path(out) if out else JOBS / f"{job.title}.sh"
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +127,7 @@ def _job(
     part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
+    site += ["--yes"] if wish.anyway and verb == "pretrain" else []
     limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
     cores = part.cores_per_gpu or ((part.cores or 0) // (part.gpus or tasks) if gpus else 0)

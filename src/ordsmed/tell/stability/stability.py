@@ -42,6 +42,8 @@ class StudyOptions:
     """processes of each run; 0: it is one"""
     metric: str = ""
     anew: bool = False
+    yes: bool = False
+    """although passes over the text make no sense"""
 
 
 def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None = None) -> dict[str, Any]:
@@ -117,7 +119,8 @@ def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
     member = next((member for member in study.runs if how.anew or not member.done), None)
     if member and kind_of_folder(member.folder) is FolderKind.ABSENT:
         with run.nothing_made():
-            session.check(study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices))
+            plan = session.check(study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices))
+            plan.weighed(here=False, yes=how.yes)
 
 
 def _make(study: Study) -> dict[str, Any]:

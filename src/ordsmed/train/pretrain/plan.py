@@ -15,7 +15,7 @@ import torch
 from ordsmed.base import run
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
-from ordsmed.base.ranks import Ranks
+from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import many, operations, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
@@ -29,9 +29,11 @@ from ordsmed.train import checkpoint
 from ordsmed.train.job import Job, assemble
 from ordsmed.train.mesh.layout import memory
 from ordsmed.train.mesh.parallel import held_by_rank
+from ordsmed.train.pace import expected_seconds
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain.compared import compared
 from ordsmed.train.pretrain.deadline import fit
+from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
@@ -49,6 +51,7 @@ class PretrainingPlan(Plan):
 
     recipe: Pretraining
     data: TextData | None = None
+    by_epochs: bool = False  # its steps are those of so many epochs
 
     recipes: ClassVar[type[Pretraining]] = Pretraining
 
@@ -69,7 +72,7 @@ class PretrainingPlan(Plan):
         plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
         if data:
             check_data(data, self.network)
-            plan = plan.by(counted(data))
+            plan = dataclasses.replace(plan.by(counted(data)), by_epochs=not all(p.steps for p in self.recipe.phase))
         if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
         plan = dataclasses.replace(plan, notes=tuple(notes))
@@ -126,8 +129,30 @@ class PretrainingPlan(Plan):
             lines.append(f"phase {number}: {operations(step)} a step")
         if all(phase.steps for phase in self.recipe.phase):
             whole_run = many(total(self.recipe.phase), "step")
-            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}"]
+            effort = [self.effort.line] if self.effort else []
+            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}", *effort]
         return [*lines, "in all: how many steps epochs are is known when the data stand"]
+
+    @property
+    def effort(self) -> Effort | None:
+        """What it takes; None: its data do not stand."""
+        if self.data is None:
+            return None
+        encoded = self.data.encoded
+        lacks = all(not source.validation and "validation" in source.facts.get("lacks", ()) for source in encoded)
+        tokens = sum(source.train.token_count for source in encoded)
+        return Effort(self.recipe.phase, tokens, self.by_epochs, lacks, self.seconds)
+
+    def weighed(self, *, here: bool, yes: bool) -> Self:
+        plan = self
+        if here and self.data:
+            seconds = first_alone(self.ranks, lambda: expected_seconds(self))
+            plan = dataclasses.replace(self, seconds=seconds)
+        for problem in plan.effort.problems() if plan.effort else ():
+            if not yes:
+                raise problem
+            say(f"{problem.place}: {problem.found}; wanted {problem.wanted}; goes on all the same")
+        return plan
 
     def spread(self) -> list[str]:
         first, *batches = super().spread()

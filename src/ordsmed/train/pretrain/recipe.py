@@ -94,6 +94,11 @@ class Pretraining(Training):
     def validates(self, step: int) -> bool:
         return self.validate > 0 and step % self.validation_interval == 0
 
+    @property
+    def validations(self) -> int:
+        between = sum(phase.steps for phase in self.phase) - 1
+        return 1 + (between // self.validation_interval if self.validate else 0)
+
     def is_saved(self, step: int) -> bool:
         return (self.save > 0 and step % self._steps(self.save) == 0) or self.is_revision(step)
 

@@ -1,0 +1,67 @@
+"""Pace: how long a training takes on this machine, as far as that is known before its first step.
+
+FLOPs of its steps and validations / FLOP/s of its last run here, else a share of what large products reach
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ordsmed.base import settings
+from ordsmed.base.keys import value_key
+from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
+from ordsmed.base.say import duration, say
+from ordsmed.train.callbacks import Callback
+from ordsmed.train.fastest import expected
+from ordsmed.train.plan import Plan
+
+SHARE = {"cpu": 0.55, "cuda": 0.35}  # of the measured peak, which trainings reach: what is likeliest
+WARM, TIMED = 3, 10.0  # steps that are not timed, and seconds that are
+OFF = 1.5  # times as long, or as short, as was expected: worth saying
+
+
+def expected_seconds(plan: Plan) -> float:
+    """How long all steps and validations take here; 0: not known."""
+    return sum(plan.work()) / flops_per_second(plan)
+
+
+def flops_per_second(plan: Plan) -> float:
+    """Of all processes of a training: as it was timed here before, else by a share of the peak."""
+    if known := kept_figure(_key(plan)):
+        return known
+    device = plan.ranks.device
+    return SHARE[device.type] * measured_peak(device, expected(plan)) * plan.ranks.world
+
+
+def _key(plan: Plan) -> str:
+    """What the speed of steps depends on: the machine, the network, what it learns, and how it lies there."""
+    recipe, layout = plan.recipe, plan.recipe.layout
+    learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
+    rows = [[phase.length, phase.batch] for phase in recipe.phases]
+    how = [rows, expected(plan), layout.micro, layout.recompute, layout.compile, *plan.ranks.shape]
+    return key_of(plan.ranks.device, f"FLOP/s of steps {value_key([learned, how], 16)}")
+
+
+class Timed(Callback):
+    """The first steps are timed: their speed is kept for the next start, and told where it is not as expected."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.steps, self.seconds, self.flops = plan, 0, 0.0, 0.0
+
+    def metrics(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        for line in lines:
+            if "seconds" in line and self.seconds < TIMED:
+                self.steps += 1
+                if self.steps > WARM:
+                    self.seconds += line["seconds"]
+                    self.flops += self.plan.flops(line["phase"] - 1)
+                if self.seconds >= TIMED:
+                    self._tell()
+
+    def _tell(self) -> None:
+        speed, before = self.flops / self.seconds, self.plan.seconds
+        keep_figure(_key(self.plan), speed)
+        seconds = sum(self.plan.work()) / speed
+        if before and not 1 / OFF < seconds / before < OFF:
+            say(f"by {self.steps:,} steps: about {duration(seconds)} in all, not {duration(before)}")
