@@ -32,7 +32,12 @@ def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywor
     words = list(overrides)
     for key, value in keywords.items():
         if value is None and "str" in types.get(key, ""):
-            _left_out(recipe, name, key)
+            # refuse to take a text back, for which the command line has no word; where the recipe says none, None is
+            # right
+            if not kind_of_folder(Path(name)).made and key in table_of(recipe, name):
+                raise RecipeError(
+                    key, "found None, but the recipe says one", "another one", "write a recipe without it"
+                )
         elif key not in of_phases:
             whole = "dict" in types.get(key, "")  # a table of names that are the user's
             words += [f"{key}={settings.literal(value)}"] if whole else _by_path(key, settings.plain(value))
@@ -41,12 +46,6 @@ def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywor
         words += _of_phases(_phases(recipe, name, words), phased)
         return words
     return words + [f"{key}={settings.literal(value)}" for key, value in phased.items()]
-
-
-def _left_out(recipe: type[Training], name: str, key: str) -> None:
-    """Refuse to take a text back, for which the command line has no word; where the recipe says none, None is right."""
-    if not kind_of_folder(Path(name)).made and key in table_of(recipe, name):
-        raise RecipeError(key, "found None, but the recipe says one", "another one", "write a recipe without it")
 
 
 def _by_path(key: str, value: object) -> Iterator[str]:

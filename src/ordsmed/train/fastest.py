@@ -77,7 +77,7 @@ def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
 
 def _measured(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
     """fp32 or bf16 on a CPU, and what was found; where products are not faster, no steps are timed."""
-    products = first_alone(ranks, lambda: _products(ranks))
+    products = first_alone(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
     reason = f"products in bf16 are {products:.2f} times as fast as in fp32"
     if products < GAIN:
         return "fp32", f"{reason}; wanted {GAIN:g}"
@@ -89,11 +89,6 @@ def _measured(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
     if failed:
         return "fp32", f"{reason}, but steps of this network could not be timed: {failed}"
     return "bf16" if steps >= GAIN else "fp32", f"{reason}, steps of this network {steps:.2f} times; wanted {GAIN:g}"
-
-
-def _products(ranks: Ranks) -> float:
-    """How many times as fast products are in bf16."""
-    return measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32")
 
 
 def _steps(plan: Plan) -> tuple[float, str]:

@@ -42,13 +42,8 @@ class Meters:
         self.waiting: list[dict[str, Any]] = []
         self.unwritten, self.full = "", False  # what a full disk did not take, and whether that was told
         self.last: dict[str, Any] = {}
-        if ranks.first:
-            self._cut(start)
-
-    def _cut(self, step: int) -> None:
-        """Drop the lines of steps after the restored checkpoint: they will be made again."""
-        if self.path.exists():
-            lines = [line for line in read(self.path) if line["step"] <= step]
+        if ranks.first and self.path.exists():
+            lines = [line for line in read(self.path) if line["step"] <= start]
             files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def validations(self) -> list[dict[str, Any]]:

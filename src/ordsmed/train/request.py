@@ -77,8 +77,10 @@ def read(
     """
     stands = kind_of_folder(name).made
     table, place = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
-    if stands and file == RECIPE:
-        _refuse_changes(name, overrides)
+    if stands and file == RECIPE and (refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]):
+        problem = f"is a run, but {refused[0]} is given"
+        remedy = "a run goes on by its own recipe and any layout; `trouble` may change too"
+        raise RecipeError(name, problem, "", remedy)
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     recipe = settings.decode(kind, settings.override(table, overrides), place)
@@ -104,14 +106,6 @@ def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:
     run.finished(Path(name), kind.verb)
     path = Path(name) / file
     return kind.as_recorded(settings.read(path) if path.exists() else {})
-
-
-def _refuse_changes(name: str, overrides: Sequence[str]) -> None:
-    """Refuse to change what a run learns."""
-    if refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]:
-        problem = f"is a run, but {refused[0]} is given"
-        remedy = "a run goes on by its own recipe and any layout; `trouble` may change too"
-        raise RecipeError(name, problem, "", remedy)
 
 
 def _asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:

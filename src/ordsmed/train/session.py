@@ -36,7 +36,6 @@ from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.fastest import expected, with_fastest_precision
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
-from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.pace import Timed
 from ordsmed.train.plan import Plan
@@ -223,7 +222,8 @@ def _as_begun(plan: P, request: Request) -> P:
     layout = recipe.layout
     if request.auto:
         layout = fitted_to(kept, folder, plan.ranks.world, set())[0].layout
-        plan = _in_mesh(plan, layout)
+        ranks, shape = plan.ranks, layout.shape(plan.ranks.world)
+        plan = plan if shape == ranks.shape else plan.on(init_mesh(ranks, shape))
     layout = layout.with_precision(kept.layout.precision)
     return plan.by(dataclasses.replace(kept, layout=layout, trouble=trouble, callbacks=recipe.callbacks))
 
@@ -238,12 +238,6 @@ def _weighed(plan: P, request: Request, *, here: bool = True) -> P:
     """The plan with its expected time; of a run that ends in time anyway nothing is refused."""
     with named(request.words[0], plan.recipes):
         return plan if request.deadline else plan.weighed(here=here, yes=request.yes)
-
-
-def _in_mesh(plan: P, layout: Layout) -> P:
-    """The plan for these processes in the mesh of a layout."""
-    ranks, shape = plan.ranks, layout.shape(plan.ranks.world)
-    return plan if shape == ranks.shape else plan.on(init_mesh(ranks, shape))
 
 
 def _writable(folder: Path) -> bool:
@@ -401,7 +395,7 @@ def _ready(
     job = plan.build(gone_on=last[1] if last else None)
     job.state.left_out = list(status.get("left_out", []))
     job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
-    over = _is_over(job, start)
+    over = start >= total(job.phases) or bool(start and job.recipe.is_enough(job.state.validations))
     if last:
         _restore(job, *last, over=over)
         if not job.finite:
@@ -409,11 +403,6 @@ def _ready(
             before = f"delete it, and step {steps[-1]} is gone on from; or " if steps else ""
             raise Trouble(last[0], "holds weights with NaN or Inf", "finite ones", f"{before}{REMEDY}")
     return plan, job, over
-
-
-def _is_over(job: Job, start: int) -> bool:
-    """Is nothing left to learn after so many steps?"""
-    return start >= total(job.phases) or bool(start and job.recipe.is_enough(job.state.validations))
 
 
 def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:

@@ -78,7 +78,9 @@ class Watch:
     def explain(self, error: RuntimeError) -> OrdsmedError | None:
         """What a broken connection means: which rank is gone, and what it said last; None: it is none, but a fault."""
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        if not _of_a_connection(error):
+        if not (
+            isinstance(error, torch.distributed.DistError) or bool(re.search(r"gloo|nccl|TCPStore", str(error), re.I))
+        ):
             short = is_out_of_memory(error)
             complaint = RunError(f"rank {self.ranks.rank}", reason, "", _MEMORY if short else "")
             self.farewell(complaint)
@@ -183,11 +185,6 @@ class Watch:
         return RunError(
             "processes", problem, f"a step within {self.patience:g} s of all {self.ranks.world}", self.remedy
         )
-
-
-def _of_a_connection(error: RuntimeError) -> bool:
-    """Does it come from the ways between ranks, and not from this rank's own work?"""
-    return isinstance(error, torch.distributed.DistError) or bool(re.search(r"gloo|nccl|TCPStore", str(error), re.I))
 
 
 _MEMORY = "lower `layout.micro`, set `layout.recompute=true`, or split the weights with `layout.shard`"

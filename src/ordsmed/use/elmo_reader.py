@@ -46,7 +46,7 @@ class ElmoReader:
     def _batch(self, lines: list[str]) -> list[Read]:
         words = [self.words(line) for line in lines]
         numbers = {word: n for n, word in enumerate(dict.fromkeys(w for line in words for w in line), SPECIAL)}
-        spelled = [self._spelled(word) for word in numbers]
+        spelled = [(self.normalizer.normalize_str(word) if self.normalizer else word).encode() for word in numbers]
         long = {word for word, letters in zip(numbers, spelled, strict=True) if len(letters) > self.longest - 2}
         rows = symbols(*listed(spelled), self.longest).split(WORDS)
         vectors = torch.cat([self.model.letters(part.to(self.device)) for part in rows])
@@ -56,10 +56,6 @@ class ElmoReader:
             Read(line, layers[:, 1:-1], cut=sum(word in long for word in line))
             for line, layers in zip(words, read_layers, strict=True)
         ]
-
-    def _spelled(self, word: str) -> bytes:
-        """A word's letters, as it learned them."""
-        return (self.normalizer.normalize_str(word) if self.normalizer else word).encode()
 
     def _layers(self, vectors: Tensor, ahead: list[Tensor]) -> list[np.ndarray]:
         """What the layers make of framed lines, [L, T, 2P] each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
@@ -35,16 +34,13 @@ def quickstart() -> None:
         print("\n".join(fill(model, text, 4).lines))
     print(f"\npicture of the loss: {folder / 'loss.svg'}")
     print(f"all of it took {duration(time.time() - began)}; try next:")
-    for line in table(_next(folder)):
+    for line in table(
+        [
+            (f'{command("fill", folder)} "the default [MASK] is used."', "# ask the model"),
+            (command("export", folder, "my-bert"), "# a folder for Hugging Face's transformers"),
+            (command("show", folder), "# how the run stands"),
+            ("ordsmed pretrain tiny/gpt2", "# the same with a GPT-2"),
+            ("ordsmed recipes", "# all built-in recipes"),
+        ]
+    ):
         print(line)
-
-
-def _next(folder: Path) -> list[tuple[str, str]]:
-    """Commands, and what each is for."""
-    return [
-        (f'{command("fill", folder)} "the default [MASK] is used."', "# ask the model"),
-        (command("export", folder, "my-bert"), "# a folder for Hugging Face's transformers"),
-        (command("show", folder), "# how the run stands"),
-        ("ordsmed pretrain tiny/gpt2", "# the same with a GPT-2"),
-        ("ordsmed recipes", "# all built-in recipes"),
-    ]

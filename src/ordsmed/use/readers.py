@@ -62,7 +62,11 @@ class TransformerReader:
         self.layers, self.width = len(self.wanted), trained.settings.width
         # a hybrid is read as a masked model: every token sees all
         self.hybrid, self.causal = trained.objective.shifted, trained.causal and not trained.objective.shifted
-        self.before, self.after = self._frame()
+        tokenizer = self.tokenizer
+        end = tokenizer.separator
+        frame = (end, end) if self.hybrid else (end, None) if self.causal else (tokenizer.start, tokenizer.stop)
+        before, after = ([n] if n is not None else [] for n in frame)
+        self.before, self.after = before, after
         self.has_start = bool(self.before) and not self.causal
         self.room = trained.settings.longest() - len(self.before) - len(self.after)
 
@@ -95,14 +99,6 @@ class TransformerReader:
                  max(sum(row.line == n for row in rows), 1))
             for n, part in enumerate(parts)
         ]  # fmt: skip
-
-    def _frame(self) -> tuple[list[int], list[int]]:
-        """The signs before and after a line, as rows have them in training."""
-        tokenizer = self.tokenizer
-        end = tokenizer.separator
-        frame = (end, end) if self.hybrid else (end, None) if self.causal else (tokenizer.start, tokenizer.stop)
-        before, after = ([n] if n is not None else [] for n in frame)
-        return before, after
 
     def _rows(self, line: int, ids: list[int]) -> Iterator[Row]:
         if ids:

@@ -238,17 +238,13 @@ def _data(trained: Trained) -> list[Table]:
     if not trained.recipe:
         return []
     if _fine_tuned(trained):
-        return _splits(trained)
+        kept = trained.folder / "data.json"
+        table = files.read_table(kept) if kept.exists() else {}
+        return [
+            {**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))}
+            for paths, facts in table.items()
+        ]
     return data_of(trained)
-
-
-def _splits(trained: Trained) -> list[Table]:
-    """The files that a task was learned from and judged by."""
-    kept = trained.folder / "data.json"
-    table = files.read_table(kept) if kept.exists() else {}
-    return [
-        {**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))} for paths, facts in table.items()
-    ]
 
 
 def _version(trained: Trained) -> str:

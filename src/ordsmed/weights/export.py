@@ -58,18 +58,22 @@ def export(
     """
     target = Path(out)
     check(target, hub.folder(path), anew=anew or (target / MARK).exists())
-    _check_ready(to or _family(path), target)
+    name = to or _family(path)
+    if name in entries("formats") and (ready := getattr(load("formats", name), "ready", None)):
+        ready(target)
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
         _check_head(trained, trained.objective, path)
     form = asked_format(trained, to, overrides) if to else format_of(trained)
     if trained.recipe is None and not getattr(form, "beside", ""):
-        _say_left(trained)
+        inner = trained.folder / "generator"
+        if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
+            say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
     with files.making(target) as folder:
         form.write(trained, folder)
         files.write_text(folder / "README.md", _card(trained, target.name, licence))
-        for inner, text in card.inner(trained, target.name).items():
-            files.write_text(folder / inner / "README.md", text)
+        for part, text in card.inner(trained, target.name).items():
+            files.write_text(folder / part / "README.md", text)
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(form)})
     return target
@@ -82,12 +86,6 @@ def _family(path: str | Path) -> str:
     return str(model.get("kind", "")) if isinstance(model, dict) else ""
 
 
-def _check_ready(name: str, target: Path) -> None:
-    """Refuse, before anything is done, to write what a library is missing for."""
-    if name in entries("formats") and (ready := getattr(load("formats", name), "ready", None)):
-        ready(target)
-
-
 def _card(trained: Trained, name: str, licence: str | None) -> str:
     """The model card, or which of a run's files it cannot be made of."""
     try:
@@ -96,13 +94,6 @@ def _card(trained: Trained, name: str, licence: str | None) -> str:
         problem = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
         remedy = "put them away: the model card does without them"
         raise DataError(trained.folder, problem, "what a run leaves", remedy) from error
-
-
-def _say_left(trained: Trained) -> None:
-    """Networks that stand inside a folder of others, and stay behind."""
-    inner = trained.folder / "generator"
-    if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
-        say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
 
 
 def _check_head(trained: Trained, task: Task, path: str | Path) -> None:

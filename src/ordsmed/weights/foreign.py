@@ -270,7 +270,9 @@ def _fill_own(objective: Any, folder: Path) -> None:
 def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, heads: bool = True) -> weights.Tensors:
     """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
     rows = read_config(folder)["vocab_size"]
-    if not _holds(rows, tokenizer.vocabulary):
+    if not (
+        rows == tokenizer.vocabulary or (tokenizer.vocabulary < rows < tokenizer.vocabulary + 1024 and rows % 8 == 0)
+    ):
         raise DataError(
             folder,
             f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}",
@@ -298,11 +300,6 @@ def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *,
         raise DataError(folder, problem, "two networks that learned together", 'or `share = "none"` in [objective]')
     weights.fill(tensors, from_file, folder)
     filled.update((id(tensor), name) for name, tensor in tensors.items())
-
-
-def _holds(rows: int, vocabulary: int) -> bool:
-    """As many rows as tokens, or some of padding behind them (to a multiple of 8 and more, as NVIDIA's codes do)."""
-    return rows == vocabulary or (vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
 
 
 def _labels(config: dict[str, Any]) -> tuple[str, ...]:

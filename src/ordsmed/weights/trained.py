@@ -155,7 +155,10 @@ def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bo
     chosen = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
     chosen.one_step(step)
     if chosen.kind is FolderKind.IMPORT:
-        return _moved(chosen.folder)
+        networks = foreign.networks(chosen.folder)
+        tokenizer = Tokenizer.load(chosen.folder / TOKENIZER)
+        objective = _filled(networks, tokenizer, weights.read(chosen.folder / WEIGHTS), chosen.folder / WEIGHTS)
+        return Trained(objective, tokenizer, networks.model, chosen.folder, learned=networks.learned)
     if chosen.kind is FolderKind.HUGGING_FACE:
         return _foreign(chosen.folder, body=body)
     with chosen.at_home() as here:
@@ -201,14 +204,6 @@ def _before_the_first_step(origin: Origin) -> Trained:
             "they come again only with the same version of torch, the same seed and the same `init`",
         )
     return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0, networks.learned)
-
-
-def _moved(folder: Path) -> Trained:
-    """An import, or the `weights/` of a run, taken away from it."""
-    networks = foreign.networks(folder)
-    tokenizer = Tokenizer.load(folder / TOKENIZER)
-    objective = _filled(networks, tokenizer, weights.read(folder / WEIGHTS), folder / WEIGHTS)
-    return Trained(objective, tokenizer, networks.model, folder, learned=networks.learned)
 
 
 def _foreign(folder: Path, *, body: bool) -> Trained:

@@ -71,7 +71,14 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    how = _options(args)
+    from ordsmed.use.generation.options import SamplingOptions
+
+    if args.greedy and args.temperature not in (0.0, 1.0):
+        raise UsageError("--greedy", f"found with --temperature {args.temperature:g}", "one of the two")
+    args.temperature = 0.0 if args.greedy else args.temperature
+    if args.file and args.text:
+        raise UsageError("--file", "found with a text", "one of the two")
+    how = SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
     asks = args.interactive or (not args.text and not args.file and sys.stdin.isatty())
     if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
@@ -93,17 +100,6 @@ def run(args: argparse.Namespace) -> None:
 
             prompts = given(before(args.until, lines(sys.stdin.buffer)))
         _write(args, network, same_on_all_ranks(network.ranks, prompts), how)
-
-
-def _options(args: argparse.Namespace) -> SamplingOptions:
-    from ordsmed.use.generation.options import SamplingOptions
-
-    if args.greedy and args.temperature not in (0.0, 1.0):
-        raise UsageError("--greedy", f"found with --temperature {args.temperature:g}", "one of the two")
-    args.temperature = 0.0 if args.greedy else args.temperature
-    if args.file and args.text:
-        raise UsageError("--file", "found with a text", "one of the two")
-    return SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
 
 
 def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:

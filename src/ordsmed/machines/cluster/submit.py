@@ -68,7 +68,10 @@ class Written:
 def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
     """Plan, check and write the script; nothing is queued."""
     place = find(wish.site)
-    recipe, verb = _read(name, overrides)
+    recipe, verb = read(name, overrides)
+    if not isinstance(recipe, Training | Corpus):
+        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
+    recipe, verb = recipe, verb
     several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
     if wish.parts and not several and not isinstance(recipe, Corpus):
         problem = f"found {wish.parts}, of a {verb} that is one run"
@@ -95,14 +98,6 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
         path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, slurm.script(job))
     return Written(job, path, tuple(lines))
-
-
-def _read(name: str, overrides: Sequence[str]) -> tuple[Training | Corpus, str]:
-    """The recipe, of those that are jobs, and its verb."""
-    recipe, verb = read(name, overrides)
-    if not isinstance(recipe, Training | Corpus):
-        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    return recipe, verb
 
 
 def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:

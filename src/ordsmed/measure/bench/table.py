@@ -74,7 +74,11 @@ def measured_table(
         elif recipe.keep:
             measurements.add(Path(recipe.keep), result.measured)
         if recipe.keep:
-            _leave(place, summary(name, axes, results))
+            table = summary(name, axes, results)
+            with files.survive_disk(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(place, table)
+            files.write_text(place.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
             part.add(result)
     table = summary(name, axes, results)
     if recipe.keep:
@@ -117,14 +121,6 @@ class TablePart:
 def place_of(name: str) -> Path:
     """Where the table of a recipe stands."""
     return PLACE.parent / f"{run.title(name)}.json"
-
-
-def _leave(place: Path, table: dict[str, Any]) -> None:
-    """The table so far, which a kill in a later cell does not take away."""
-    with files.survive_disk(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(place, table)
-    files.write_text(place.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
 
 
 def cells_of(name: str, overrides: Sequence[str], recipe: Bench) -> Iterator[tuple[str, ...]]:

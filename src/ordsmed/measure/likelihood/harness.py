@@ -55,22 +55,19 @@ def read(path: Path, overridden: set[str]) -> dict[str, Any]:
         if name == "metrics":
             value = [entry.get("metric") for entry in value]
         elif name == "files":
-            value = _files(value, table, path)
+            files = value.get("data_files")
+            if table.get("dataset_path") not in ("json", "csv", "parquet") or not files:
+                raise RecipeError(
+                    f"{path}: dataset_kwargs", "names no local files", "data_files of json, csv or parquet"
+                )
+            if isinstance(files, dict):
+                files = files.get(table.get("test_split") or table.get("validation_split") or "", [])
+            value = [files] if isinstance(files, str) else files
         settings[name] = list(value.values()) if isinstance(value, dict) else value
     if "files" not in {**settings, **dict.fromkeys(overridden)}:
         wrong = f"its data are `{table.get('dataset_path')}` of the hub"
         raise RecipeError(path, wrong, "files that are here", f"--probe choices DATA.parquet file={path}")
     return {"metrics": ["acc"], **settings}
-
-
-def _files(keywords: dict[str, Any], table: dict[str, Any], path: Path) -> list[str]:
-    """Those of the split that is asked: the test's, else the validation's."""
-    files = keywords.get("data_files")
-    if table.get("dataset_path") not in ("json", "csv", "parquet") or not files:
-        raise RecipeError(f"{path}: dataset_kwargs", "names no local files", "data_files of json, csv or parquet")
-    if isinstance(files, dict):
-        files = files.get(table.get("test_split") or table.get("validation_split") or "", [])
-    return [files] if isinstance(files, str) else files
 
 
 def _loaded(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:

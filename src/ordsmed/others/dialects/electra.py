@@ -152,7 +152,9 @@ def pretraining(values: Values, call: Call) -> None:
         remedy = f"`--model-name NEW`, and `init={out}` behind the flags, goes on from it; steps count from 1"
         raise UsageError(out, "holds a checkpoint of TensorFlow's", "a run of ours, or a new folder", remedy)
     model = _network(values)
-    call.put("model", _model(model, values))
+    embedding = values.embedding_size or (128 if values.model_size == "small" else model["hidden_size"])
+    place = Path("--hparams model_hparam_overrides")
+    call.put("model", dict(settings.changed(foreign.meant("electra", {**model, "embedding_size": embedding}, place))))
     if not values.untied_generator:
         call.put("objective.share", "all")
     else:
@@ -212,12 +214,6 @@ def _network(values: Values) -> dict[str, Any]:
         raise UsageError("--hparams model_hparam_overrides", f"hidden_size: found {width}", "a whole number")
     known |= {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width} | overrides
     return known | (QUICK_NETWORK if values.debug else {})
-
-
-def _model(config: dict[str, Any], values: Values) -> dict[str, Any]:
-    embedding = values.embedding_size or (128 if values.model_size == "small" else config["hidden_size"])
-    place = Path("--hparams model_hparam_overrides")
-    return dict(settings.changed(foreign.meant("electra", {**config, "embedding_size": embedding}, place)))
 
 
 GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "rte", "qnli": "qnli", "qqp": "qqp",

@@ -95,7 +95,10 @@ def pretraining(values: Values, call: Call) -> None:
         flag = "--do_eval" if values.do_eval else "--do_train"
         wanted = "--do_train, which goes on with the run in --output_dir and validates at its end"
         raise UsageError(flag, problem, wanted)
-    call.put("model", _model(values.bert_config_file))
+    config = files.read_table(Path(values.bert_config_file))
+    if (named := config.get("hidden_act")) in google.ACTIVATIONS:
+        config["hidden_act"] = google.ACTIVATIONS[named]  # its gelu is the tanh form
+    call.put("model", dict(settings.changed(foreign.meant("bert", config, Path(values.bert_config_file)))))
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
     records = [inner for name in listed(values.input_file) for inner in _files(name)]
@@ -111,14 +114,6 @@ def pretraining(values: Values, call: Call) -> None:
 
 
 ADAM = "optimizer.kind=adamw optimizer.flavour=bert optimizer.epsilon=1e-6 optimizer.decay=0.01"
-
-
-def _model(path: str) -> dict[str, Any]:
-    """The settings of a bert_config.json."""
-    config = files.read_table(Path(path))
-    if (named := config.get("hidden_act")) in google.ACTIVATIONS:
-        config["hidden_act"] = google.ACTIVATIONS[named]  # its gelu is the tanh form
-    return dict(settings.changed(foreign.meant("bert", config, Path(path))))
 
 
 def _files(name: str) -> list[str]:

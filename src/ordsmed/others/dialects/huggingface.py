@@ -304,7 +304,10 @@ def _network(values: Values, call: Call) -> None:
     if values.model_name_or_path:
         _put_start(values, call)
     if values.config_name:
-        call.put("model", _described(values.config_name))
+        folder = hub.folder(values.config_name)
+        path = folder / "config.json" if folder.is_dir() else folder
+        config = files.read_table(path)
+        call.put("model", dict(settings.changed(foreign.meant(_family(str(config.get("model_type"))), config, path))))
     elif not values.model_name_or_path:
         call.put("model", _overridden(values))
 
@@ -321,14 +324,6 @@ def _put_start(values: Values, call: Call) -> None:
         call.put("init", model)
     else:
         put_start(call, model)
-
-
-def _described(name: str) -> Table:
-    """The network of a folder's config.json, or of that file."""
-    folder = hub.folder(name)
-    path = folder / "config.json" if folder.is_dir() else folder
-    config = files.read_table(path)
-    return dict(settings.changed(foreign.meant(_family(str(config.get("model_type"))), config, path)))
 
 
 def _family(kind: str) -> str:

@@ -150,7 +150,11 @@ def pretrain_gpt2(values: Values, call: Call) -> None:
 
 def _training(values: Values, call: Call, *, sentences: bool) -> None:
     """What both share."""
-    copies = _copies(values)
+    world, split = values.place.world, values.model_parallel_size
+    if world % split:
+        wanted = f"processes that divide by it; found {world}"
+        raise UsageError("--model-parallel-size", f"found {split}", wanted, f"start {split} processes, or a multiple")
+    copies = world // split
     call.put("optimizer.kind", "adamw")
     call.put("phase.batch", values.batch_size * copies)
     call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
@@ -174,15 +178,6 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
 
 def _program(call: Call) -> Program:
     return find("megatron", f"pretrain_{call.recipes['pretrain']['model']['kind']}.py")
-
-
-def _copies(values: Values) -> int:
-    """GPUs that see other rows: theirs counts a batch on each."""
-    world, split = values.place.world, values.model_parallel_size
-    if world % split:
-        wanted = f"processes that divide by it; found {world}"
-        raise UsageError("--model-parallel-size", f"found {split}", wanted, f"start {split} processes, or a multiple")
-    return world // split
 
 
 def _rate(values: Values, call: Call) -> None:

@@ -14,7 +14,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 Line = dict[str, Any]
 Teller = Callable[[Line], list[str]]  # what theirs prints of a step or a validation; nothing of most
@@ -48,21 +48,18 @@ class NewLines:
         with self.path.open("rb") as file:
             file.seek(self.read - len(self.last))
             if file.read(len(self.last)) != self.last:
-                self._go_back(file)
+                # to the first line that is not the one that was read
+                file.seek(0)
+                same = itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], zip(file, self.known, strict=False))
+                kept = [len(line) for line, _ in same]
+                del self.known[len(kept) :]
+                self.last, self.read = b"", sum(kept)
             file.seek(self.read)
             new = [line for line in file if line.endswith(b"\n")]
         self.known.extend(map(hash, new))
         self.read += sum(map(len, new))
         self.last = new[-1] if new else self.last
         return new
-
-    def _go_back(self, file: BinaryIO) -> None:
-        """To the first line that is not the one that was read."""
-        file.seek(0)
-        same = itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], zip(file, self.known, strict=False))
-        kept = [len(line) for line, _ in same]
-        del self.known[len(kept) :]
-        self.last, self.read = b"", sum(kept)
 
 
 @contextlib.contextmanager

@@ -200,7 +200,12 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
     call.put(f"{phase}warmup", _warmup(values))
     call.put("layout.precision", _precision(values))
     call.put("layout.recompute", values.gradient_checkpointing or values.activation_checkpointing)
-    call.put("layout.compile", _compiled(values))
+    backend, mode = values.torch_compile_backend or values.torchdynamo, values.torch_compile_mode
+    if backend not in (None, "inductor"):
+        raise UsageError("--torch_compile_backend", f"found {backend}", "inductor", "leave it out")
+    if mode not in (None, "default"):
+        raise UsageError("--torch_compile_mode", f"found {mode}", "default", "leave it out")
+    call.put("layout.compile", bool(values.torch_compile or backend or mode))
     if (logged := interval("--logging_steps", values.logging_steps, values)) >= 1:
         call.put("log", logged)
     _split(values, call)
@@ -266,16 +271,6 @@ def _schedule(values: Values) -> dict[str, Any]:
 def _precision(values: Values) -> str:
     values.refuse_both("--bf16", "--fp16")
     return "bf16" if values.bf16 else "fp16" if values.fp16 else "tf32" if values.tf32 else "fp32"
-
-
-def _compiled(values: Values) -> bool:
-    """A backend or mode asks for it as well."""
-    backend, mode = values.torch_compile_backend or values.torchdynamo, values.torch_compile_mode
-    if backend not in (None, "inductor"):
-        raise UsageError("--torch_compile_backend", f"found {backend}", "inductor", "leave it out")
-    if mode not in (None, "default"):
-        raise UsageError("--torch_compile_mode", f"found {mode}", "default", "leave it out")
-    return bool(values.torch_compile or backend or mode)
 
 
 def _split(values: Values, call: Call) -> None:

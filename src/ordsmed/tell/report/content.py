@@ -78,7 +78,11 @@ def _groups(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             {"name": _name(group_runs), "runs": members, "seeds": [run["seed"] for run in group_runs]}
             | {"scores": _statistics(group_runs)}
         )
-    _tell_apart(groups)
+    seen: dict[str, int] = {}
+    for group in groups:
+        seen[group["name"]] = seen.get(group["name"], 0) + 1
+        if (count := seen[group["name"]]) > 1:
+            group["name"] += f" ({count})"
     return groups
 
 
@@ -101,15 +105,6 @@ def _begin(names: Sequence[str]) -> str:
     """What all names begin with."""
     first, last = min(names), max(names)
     return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-
-
-def _tell_apart(groups: Sequence[dict[str, Any]]) -> None:
-    """No two groups of one name."""
-    seen: dict[str, int] = {}
-    for group in groups:
-        seen[group["name"]] = seen.get(group["name"], 0) + 1
-        if (count := seen[group["name"]]) > 1:
-            group["name"] += f" ({count})"
 
 
 def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

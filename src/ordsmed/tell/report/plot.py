@@ -70,11 +70,7 @@ def axis_of(key: str, label: str, values: Sequence[float], *, logarithmic: bool 
         return result
     high = high if high > low else low + 1.0
     low = 0.0 if 0 < low < 0.1 * high else low
-    return PlotAxis(key, label, low, high, marks=_linear(key, low, high))
-
-
-def _linear(key: str, low: float, high: float) -> list[tuple[float, str]]:
-    return [(mark, f"{mark:,.10g}") for mark in marks(low, high, 6)]
+    return PlotAxis(key, label, low, high, marks=[(mark, f"{mark:,.10g}") for mark in marks(low, high, 6)])
 
 
 def scaled(key: str, label: str, highest: float) -> tuple[float, str]:

@@ -136,19 +136,14 @@ def steps(path: Path, began: float, under_way: bool = False) -> Iterator[tuple[i
                 yield step, numbers, at
                 numbers = {}
             step = number
-            numbers |= _tagged(line)
+            if "validation" in line:
+                named = ((f"validation/{key}", value) for key, value in line.items() if key not in ("step", "phase"))
+            else:
+                named = ((tag, line.get(key)) for key, tag in TAGS.items())
+            numbers |= {tag: value for tag, raw in named if (value := _finite(raw)) is not None}
             at += _finite(line.get("seconds")) or 0.0
     if numbers and not under_way:
         yield step, numbers, at
-
-
-def _tagged(line: Mapping[str, Any]) -> dict[str, float]:
-    """A line's numbers by the names that TensorBoard's events have."""
-    if "validation" in line:
-        named = ((f"validation/{key}", value) for key, value in line.items() if key not in ("step", "phase"))
-    else:
-        named = ((tag, line.get(key)) for key, tag in TAGS.items())
-    return {tag: value for tag, raw in named if (value := _finite(raw)) is not None}
 
 
 def _finite(value: object) -> float | None:

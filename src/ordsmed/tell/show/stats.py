@@ -193,19 +193,16 @@ def _history(status: Mapping[str, Any]) -> list[str]:
         f"{s['kind']}: {s['read']:,} read, {many(s['documents'], 'document')}" for s in status.get("sources", ())
     ]
     gone = {**status.get("dropped", {}), **status.get("left_out", {})}
+    duplicates = status.get("duplicates", {})
+    lines = [f"{kind}: {duplicates[kind]:,}" for kind in ("exact", "near") if duplicates.get(kind)]
+    for group in sorted(duplicates.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
+        lines.append(f"{group['size']:,} like {group['kept']}: {group['excerpt']}")
     return [
         *_section("sources", sources),
         *_section("cleaning", steps),
         *_section("left out", [f"{reason}: {count:,}" for reason, count in gone.items() if count]),
-        *_section("duplicates", _duplicates(status.get("duplicates", {}))),
+        *_section("duplicates", lines),
     ]
-
-
-def _duplicates(duplicates: Mapping[str, Any]) -> list[str]:
-    lines = [f"{kind}: {duplicates[kind]:,}" for kind in ("exact", "near") if duplicates.get(kind)]
-    for group in sorted(duplicates.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
-        lines.append(f"{group['size']:,} like {group['kept']}: {group['excerpt']}")
-    return lines
 
 
 def _bars(panels: Mapping[str, Mapping[str, histogram.Counts]], wide: int) -> Iterator[str]:

@@ -21,7 +21,8 @@ def page(result: Mapping[str, Any]) -> Iterator[str]:
     side = "less" if result["lower_is_better"] else "more"
     yield f"{ended(result)}. Of {result['metric']}, {side} is better."
     yield ""
-    names = _names(result)
+    order = dict.fromkeys([result["metric"], "validation", "loss", *result["over"]])
+    names = [name for name in order if name in result["over"] and not name.endswith("thresh")][:SHOWN]
     rows = [[str(row["seed"]), *(_score(result, row, name) for name in names), f"{row['step']:,}",
              f"{row['seconds']:,.0f}", _mark(row)] for row in result["runs"]]  # fmt: skip
     for title in ("mean", "deviation", "least", "most") if names else ():
@@ -43,12 +44,6 @@ def notes(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"\nseed {row['seed']} is not in the mean: {row['why']}"
         for note in row["notes"]:
             yield f"\nseed {row['seed']}: {note}"
-
-
-def _names(result: Mapping[str, Any]) -> list[str]:
-    """The scores that are shown, what runs are compared by first."""
-    order = dict.fromkeys([result["metric"], "validation", "loss", *result["over"]])
-    return [name for name in order if name in result["over"] and not name.endswith("thresh")][:SHOWN]
 
 
 def _score(result: Mapping[str, Any], row: Mapping[str, Any], name: str) -> str:

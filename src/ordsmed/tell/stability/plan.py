@@ -93,7 +93,13 @@ def requested(
     folder = Path(out) if out else (home or HOME) / run.title(name)
     run.place(replace(recipe, out=str(folder)), "")  # refuses what can be no folder
     seeds = seeds or getattr(recipe, "seeds", ()) or SEEDS
-    return Study.of(folder, _alone(recipe, name), seeds, workers, devices)
+    if isinstance(recipe, Finetuning):
+        if recipe.grid or recipe.step == "all":
+            key = "grid" if recipe.grid else "step"
+            remedy = "`ordsmed finetune` compares trials; here each setting is a recipe"
+            raise RecipeError(f"{name}: {key}", "found several settings", "one", remedy)
+        recipe = replace(recipe, seeds=(), jobs=0)
+    return Study.of(folder, replace(recipe, seed=0, out=None), seeds, workers, devices)
 
 
 def _resumed(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None, workers: int, devices: int) -> Study:
@@ -120,17 +126,6 @@ def without_out(overrides: Sequence[str]) -> tuple[list[str], str]:
         else:
             words.append(word)
     return words, out
-
-
-def _alone(recipe: Training, name: str) -> Training:
-    """The recipe as all seeds share it."""
-    if isinstance(recipe, Finetuning):
-        if recipe.grid or recipe.step == "all":
-            key = "grid" if recipe.grid else "step"
-            remedy = "`ordsmed finetune` compares trials; here each setting is a recipe"
-            raise RecipeError(f"{name}: {key}", "found several settings", "one", remedy)
-        recipe = replace(recipe, seeds=(), jobs=0)
-    return replace(recipe, seed=0, out=None)
 
 
 def as_the_other(study: Study, compared_with: Study) -> Study:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,11 @@ def compared(score: str, trials: Sequence[Trial], failed: Mapping[str, str]) -> 
     """Means and deviations of every setting, and every trial: what trials.json holds."""
     done = [trial for trial in trials if trial.done]
     rows: list[dict[str, Any]] = []
-    for setting in _different(trial.setting for trial in trials):
+    distinct: list[dict[str, Any]] = []
+    for setting in (trial.setting for trial in trials):
+        if setting not in distinct:
+            distinct.append(setting)
+    for setting in distinct:
         done_alike = [trial for trial in done if trial.setting == setting]
         rows.append(
             {
@@ -57,15 +61,6 @@ def _least(value: float | None) -> float:
 
 def _left_by(trial: Trial) -> dict[str, Any]:
     return {"step": trial.facts["step"], "seconds": trial.seconds, "scores": trial.scores}
-
-
-def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each once, in their order."""
-    distinct: list[dict[str, Any]] = []
-    for setting in settings:
-        if setting not in distinct:
-            distinct.append(setting)
-    return distinct
 
 
 def _over_seeds(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -21,7 +21,7 @@ from ordsmed.use.generation.options import SamplingOptions
 def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps: NDArray[np.int64]) -> Tensor:
     """The next token of each row, [R, V] -> [R]."""
     if how.greedy:
-        return _best(scores)
+        return torch.from_numpy(scores.numpy().argmax(1)) if scores.device.type == "cpu" else scores.argmax(1)
     scores = scores / how.temperature
     if how.best and how.best < scores.shape[1]:
         scores = scores.masked_fill(scores < _least_of_best(scores, how.best), -torch.inf)
@@ -40,11 +40,6 @@ def penalized(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 # On a CPU numpy finds, parts and sorts numbers many times faster than torch does.
-
-
-def _best(scores: Tensor) -> Tensor:
-    """The likeliest token of each row, the first of equals."""
-    return torch.from_numpy(scores.numpy().argmax(1)) if scores.device.type == "cpu" else scores.argmax(1)
 
 
 def _least_of_best(scores: Tensor, count: int) -> Tensor:

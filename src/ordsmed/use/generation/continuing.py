@@ -61,7 +61,12 @@ class Continuation:
                 done.append(self._put(row, word))
             stepped = self.rows
             if any(done):
-                self._leave([number for number, over in enumerate(done) if not over])
+                left = [number for number, over in enumerate(done) if not over]
+                self.rows = [self.rows[number] for number in left]
+                at = torch.tensor(left, dtype=torch.int64, device=self.network.device)
+                if left and self.cache is not None:
+                    self.cache.select(at)
+                self.seen = None if self.seen is None else self.seen.index_select(0, at)
             yield stepped
 
     def _put(self, row: TextRow, word: int) -> bool:
@@ -121,14 +126,6 @@ class Continuation:
         if self.seen is not None:
             self.seen.scatter_(1, words[:, None], True)
         return words
-
-    def _leave(self, left: list[int]) -> None:
-        """Only these go on."""
-        self.rows = [self.rows[number] for number in left]
-        at = torch.tensor(left, dtype=torch.int64, device=self.network.device)
-        if left and self.cache is not None:
-            self.cache.select(at)
-        self.seen = None if self.seen is None else self.seen.index_select(0, at)
 
 
 def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
@@ -114,17 +113,12 @@ def passes(
             scores = penalized(scores, seen, how.penalty)
         keys = chance.bits(chance.key("pass", key, turn), np.asarray(left))
         words = choose(scores, how, keys, np.asarray(left))
-        for number in _first(scores, words, how, keys):
+        if how.order == "chance":
+            height = torch.from_numpy(chance.unit(keys, 1))
+        else:
+            height = scores.softmax(1).gather(1, words[:, None])[:, 0]
+        chosen: list[int] = height.topk(min(how.together, len(height))).indices.tolist()
+        for number in chosen:
             row[left[number]] = int(words[number])
         left, turn = [gap for gap in left if row[gap] == network.trained.tokenizer.mask], turn + 1
         yield row, left
-
-
-def _first(scores: Tensor, words: Tensor, how: SamplingOptions, keys: np.ndarray) -> list[int]:
-    """Which of the gaps are decided in this pass."""
-    if how.order == "chance":
-        height = torch.from_numpy(chance.unit(keys, 1))
-    else:
-        height = scores.softmax(1).gather(1, words[:, None])[:, 0]
-    chosen: list[int] = height.topk(min(how.together, len(height))).indices.tolist()
-    return chosen

@@ -110,7 +110,12 @@ class ElmoFormat(Choice):
         network = trained.objective.networks()[""]
         tensors = {name: tensor.detach().float().cpu() for name, tensor in network.tensors().items()}
         files.write_json(folder / OPTIONS, _options(trained.settings, trained.tokenizer.vocabulary))
-        _write(folder / WEIGHTS, _theirs(tensors, trained.settings))
+        path = folder / WEIGHTS
+        with files.survive_disk(path):
+            with hdf5.writing(path) as file:
+                for name, tensor in _theirs(tensors, trained.settings).items():
+                    file.add(name, tensor.numpy())
+            files.sync(path)
         files.write_text(folder / LISTS[0], trained.tokenizer.listed())
         if "head" in network.modules:
             say("the softmax over words stays behind: these files have no place for it")
@@ -362,14 +367,6 @@ def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
         raise DataError(path, f"{odd[0]} holds no fractions", "weights")
     kinds = {str(array.dtype) for array in data.values()}
     return {name: torch.from_numpy(array.astype("float32", copy=False)) for name, array in data.items()}, kinds
-
-
-def _write(path: Path, tensors: weights.Tensors) -> None:
-    with files.survive_disk(path):
-        with hdf5.writing(path) as file:
-            for name, tensor in tensors.items():
-                file.add(name, tensor.numpy())
-        files.sync(path)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

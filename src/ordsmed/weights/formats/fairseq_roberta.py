@@ -135,7 +135,12 @@ class FairseqRoberta(Choice):
             **_learning(network, heads, self.name),
         )  # fmt: skip
         pickled.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
-        _write_tokenizer(tokenizer, folder)
+        pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
+        real = [piece for piece in pieces if not piece.startswith("madeupword")]
+        numbers = {piece: number for number, piece in enumerate(real)}
+        files.write_json(folder / PIECES, numbers)
+        files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in tokenizer.merges()))
+        files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))
 
     def _spelled(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Under the names that are asked for."""
@@ -279,13 +284,3 @@ def _tokenizer(folder: Path) -> Tokenizer:
         remedy = "put GPT-2's two files there: dict.txt only numbers their pieces anew"
         raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean", remedy)
     return Tokenizer.load([folder / PIECES, folder / MERGES, folder / LISTING])
-
-
-def _write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Pieces numbered in our order, and dict.txt that keeps it; how often each was seen is not known any more."""
-    pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
-    real = [piece for piece in pieces if not piece.startswith("madeupword")]
-    numbers = {piece: number for number, piece in enumerate(real)}
-    files.write_json(folder / PIECES, numbers)
-    files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in tokenizer.merges()))
-    files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))

@@ -56,12 +56,21 @@ class GoogleBert(Choice):
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
         stored = google.without_slots(google.of_scopes(LazyTensors(source.shapes(), source.read)))
-        network = _network(folder)
+        place = folder / CONFIG
+        config = files.read_table(place)
+        known = config.get("hidden_act")
+        if known not in google.ACTIVATIONS:
+            raise DataError(place, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
+        network = foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, place)
         learned, idle, notes = _learned(stored, network.longest(), path)
         stored = stored.renamed(lambda name: None if idle and re.match(idle, name) else name)
         table = {"model": tables.plain(network), **learned}
         networks = foreign.decoded(tables.override(table, overrides), folder / CONFIG)
-        tokenizer = Tokenizer.load(_vocabulary(folder))
+        lists = sorted(folder.glob("*vocab*.txt"))
+        if len(lists) != 1:
+            wrong = f"holds {' and '.join(p.name for p in lists)}" if lists else "holds no vocab.txt"
+            raise DataError(folder, wrong, "the one vocabulary that its numbers mean", "put it there as vocab.txt")
+        tokenizer = Tokenizer.load(lists[0])
         padding_notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
         bare = "objective" in learned and not any(name.startswith(HEADS[0]) for name in stored)
         only = r"model\.|pair\.dense\." if bare else ""
@@ -131,22 +140,3 @@ def _learned(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Tab
         notes.append("a network without heads: a Hugging Face folder, for embed and for init of a fine-tuning")
     pooled = any(name.startswith(POOLER) for name in tensors)
     return {"objective": {"kind": "mlm_nsp" if pooled and not idle else "mlm"}}, idle, notes
-
-
-def _network(folder: Path) -> Any:
-    """The settings that bert_config.json means."""
-    place = folder / CONFIG
-    config = files.read_table(place)
-    known = config.get("hidden_act")
-    if known not in google.ACTIVATIONS:
-        raise DataError(place, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
-    return foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, place)
-
-
-def _vocabulary(folder: Path) -> Path:
-    """The one list of pieces beside the weights."""
-    lists = sorted(folder.glob("*vocab*.txt"))
-    if len(lists) != 1:
-        wrong = f"holds {' and '.join(p.name for p in lists)}" if lists else "holds no vocab.txt"
-        raise DataError(folder, wrong, "the one vocabulary that its numbers mean", "put it there as vocab.txt")
-    return lists[0]
