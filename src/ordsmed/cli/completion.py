@@ -26,7 +26,6 @@ def script(shell: str) -> str:
 
 
 def offers() -> Offers:
-    """All that may be completed."""
     verbs = verb.every()
     offers_of: Offers = {"": {entry.name: entry.headline for entry in verbs if " " not in entry.name}, "=": {FILES: ""}}
     for entry in verbs:

@@ -126,7 +126,6 @@ def training(parser: Parser) -> None:
 
 
 def any_model(parser: Parser) -> None:
-    """A model somewhere."""
     meaning = "the folder of a run or an import, or a Hugging Face folder"
     parser.add_argument("run", metavar="RUN", help=meaning)
     cache(parser)
@@ -164,7 +163,6 @@ def precision(parser: Parser) -> None:
 
 
 def opened_as(args: argparse.Namespace) -> dict[str, Any]:
-    """What `opening` was given."""
     return {"step": args.step, "device": args.device, "threads": args.threads, "precision": args.precision}
 
 

@@ -28,7 +28,6 @@ def first_steps() -> list[str]:
 
 
 def verbs_in_groups() -> list[str]:
-    """Every verb and what it does."""
     rows = [(entry.name, entry.headline) for entry in verb.every()]
     lines_of = dict(zip([name for name, _ in rows], table(rows), strict=True))
     lines = [TITLE]

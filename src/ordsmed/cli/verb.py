@@ -79,7 +79,6 @@ class Verb:
 
 
 def names() -> list[str]:
-    """Every verb there is, by the file system."""
     return [name_of(stem) for stem in menu.entries(MENU)]
 
 

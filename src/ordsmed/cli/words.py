@@ -21,7 +21,6 @@ def glossary() -> dict[str, str]:
 
 
 def rows() -> list[tuple[str, str]]:
-    """Both tables."""
     return [*glossary().items(), *table().items()]
 
 
@@ -34,7 +33,6 @@ def lookup(text: str) -> list[tuple[str, str]]:
 
 
 def names() -> list[str]:
-    """Every word that is known."""
     return list(dict.fromkeys(name for names, _ in rows() for name in names.split(", ")))
 
 

@@ -184,7 +184,6 @@ def _end_if_alone(ranks: Ranks, stage: str, patience: float) -> None:
 
 
 def slowest(speed: float, ranks: Ranks) -> float:
-    """Of all ranks."""
     least = torch.tensor(speed, dtype=torch.float64)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)

@@ -119,7 +119,6 @@ def table(phases: Sequence[Phase]) -> Table:
 
 
 def planned(recipe: R, plan: Table) -> R:
-    """A recipe with a plan's steps."""
     phases = []
     for phase, (steps, warmup, *over) in zip(recipe.phases, plan, strict=True):
         schedule = dataclasses.replace(phase.schedule, over=int(over[0]) if over else 0)

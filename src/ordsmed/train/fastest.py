@@ -140,7 +140,6 @@ def _speed(plan: Plan) -> float:
 
 
 def _in(plan: P, precision: str) -> P:
-    """The plan in a precision that is chosen."""
     return plan.by(dataclasses.replace(plan.recipe, layout=plan.recipe.layout.with_precision(precision)))
 
 

@@ -116,16 +116,13 @@ class Job:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The recipe's phases."""
         return self.recipe.phases
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The data's."""
         return self.data.tokenizer
 
     def rows(self, index: int) -> Rows:
-        """The training rows of a phase."""
         return self.data.rows(index, self.phases_before)
 
     def share(self, index: int) -> Share:

@@ -47,7 +47,6 @@ class Meters:
             files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def validations(self) -> list[dict[str, Any]]:
-        """What the validations so far found."""
         return [line for line in read(self.path) if "validation" in line] if self.path.exists() else []
 
     def add(self, line: dict[str, Any], sums: dict[str, Tensor]) -> None:
@@ -123,7 +122,6 @@ class Meters:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file."""
     return files.read_lines(path)
 
 

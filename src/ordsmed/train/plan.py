@@ -164,7 +164,6 @@ class Plan(abc.ABC):
         room.check(self.recipe, self.network, self.ranks, make, here=here)
 
     def lines(self) -> list[str]:
-        """The whole, for a person."""
         return [*self.notes, *self.sizes(), *self.lying()]
 
     def lying(self) -> list[str]:

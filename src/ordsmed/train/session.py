@@ -160,7 +160,6 @@ def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: Session
 
 
 def _process(request: Request) -> Ranks:
-    """This process, set up for a training."""
     layout, kept = request.recipe.layout, None if request.anew else checkpoint.threads_kept(request.folder)
     process = prepare(layout.device, layout.threads or None, kept=kept)
     return dataclasses.replace(process, shape=layout.shape(process.world))

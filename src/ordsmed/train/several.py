@@ -49,7 +49,6 @@ class PlannedRun:
 
     @property
     def folder(self) -> Path:
-        """Its run's."""
         return Path(str(self.recipe.out))
 
     @property
@@ -107,12 +106,10 @@ class RunGroup(Generic[R]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the folder's status says of them."""
         return {}
 
     @property
     def exists(self) -> bool:
-        """Was it ever begun?"""
         return (self.folder / self.file).is_file()
 
     @contextlib.contextmanager

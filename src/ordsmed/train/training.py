@@ -106,7 +106,6 @@ class Training:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The stretches of training."""
         raise NotImplementedError
 
     def with_phases(self, phases: Sequence[Phase]) -> Self:
@@ -119,7 +118,6 @@ class Training:
         raise NotImplementedError
 
     def validates(self, step: int) -> bool:
-        """Is there a validation after this step?"""
         raise NotImplementedError
 
     @property
@@ -128,7 +126,6 @@ class Training:
         return 1 + sum(map(self.validates, range(1, sum(phase.steps for phase in self.phases))))
 
     def is_saved(self, step: int) -> bool:
-        """Is there a checkpoint after this step?"""
         raise NotImplementedError
 
     def is_revision(self, step: int) -> bool:

@@ -139,7 +139,6 @@ def _unanswered(question: AskedQuestion, *, as_json: bool) -> Iterator[str]:
 
 
 def as_line(model: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
-    """One line of JSON."""
     start, end = answered.span
     line: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
     line |= {"probability": answered.probability, **_places(start, end)}
@@ -337,5 +336,4 @@ def _line(span: AnswerSpan) -> str:
 
 
 def _flat(text: str) -> str:
-    """On one line."""
     return re.sub(r"\s+", " ", text)

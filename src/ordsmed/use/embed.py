@@ -107,7 +107,6 @@ class Embedder:
 
 
 def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedded]:
-    """The vectors of some texts."""
     with torch.inference_mode(), trained.within():
         embedder = Embedder.of(trained, form, read_mix(Path(form.mix)) if form.mix else None)
         return [
@@ -266,7 +265,6 @@ def lines_of(source: str | Path | IO[bytes]) -> Iterator[str]:
 
 
 def count(path: Path) -> int:
-    """How many lines a file has."""
     ends, last = 0, b"\n"
     for block in texts.blocks(path):
         ends, last = ends + block.count(b"\n"), block[-1:]

@@ -39,7 +39,6 @@ class Asked:
 
     @functools.cached_property
     def reader(self) -> TextReader:
-        """How it reads texts."""
         return reader(self.trained.tokenizer, self.trained.settings)
 
     @functools.cached_property

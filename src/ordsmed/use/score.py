@@ -31,7 +31,6 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
 
 
 def names() -> list[str]:
-    """What can be scored by its name."""
     return [*VERSIONS, *glue.KNOWN, *entries("tasks")]
 
 

@@ -59,7 +59,6 @@ class Boxes:
             raise DataError(folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a whole tensor."""
         return self.stored[name][0].box.shape
 
     def read(self, name: str, box: Box | None = None, *, over: Tensor | None = None) -> Tensor:
@@ -82,7 +81,6 @@ class Boxes:
         return out
 
     def all(self) -> dict[str, Tensor]:
-        """Every tensor, whole."""
         return {name: self.read(name) for name in self.stored}
 
 

@@ -33,7 +33,6 @@ TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze
 
 
 def write(trained: Trained, name: str, licence: str | None = None) -> str:
-    """The whole card."""
     data, usage = _data(trained), _usage(trained, name)
     parts = [
         _front(trained, usage.pipeline, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),

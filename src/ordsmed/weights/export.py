@@ -134,7 +134,6 @@ def _takes(form: Any, trained: Trained) -> bool:
 
 
 def format_of(trained: Trained) -> Format:
-    """Who writes its files."""
     kind, heads = FORMAT if trained.settings.architectures else trained.kind, ""
     if kind == FORMAT:
         heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
@@ -148,7 +147,6 @@ def format_of(trained: Trained) -> Format:
 
 
 def readers(out: Path) -> str:
-    """Who loads an export."""
     return str(load("formats", files.read_table(out / MARK)["format"]).readers)
 
 

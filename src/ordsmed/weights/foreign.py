@@ -324,7 +324,6 @@ def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says."""
     if not (folder / "config.json").exists():
         raise DataError(folder, "holds no config.json", "a run, or a folder that Hugging Face's save_pretrained made")
     table = files.read_json(folder / "config.json")

@@ -65,7 +65,6 @@ def question(result: dict[str, Any]) -> str:
 
 
 def rows(result: dict[str, Any]) -> list[list[str]]:
-    """A row a score."""
     name = Path(result["files"][0]).name
     name += f" and {len(result['files']) - 1} more" if result["files"][1:] else ""
     half = "" if result.get("precision", "fp32") == "fp32" else f", {result['precision']}"

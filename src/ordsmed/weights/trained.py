@@ -74,7 +74,6 @@ class Trained:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights lie."""
         return self.ranks.device
 
     def within(self) -> Any:

@@ -367,7 +367,6 @@ def _is_turned(name: str, tensor: Tensor, names: Names) -> bool:
 
 
 def some(names: list[str]) -> str:
-    """The first of many names."""
     if not names:
         return "none"
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -18,7 +18,6 @@ def arguments(parser: Parser) -> None:
 
 
 def kinds() -> list[str]:
-    """Every entry of every menu."""
     return sorted({kind for name in menu.MENUS for kind in menu.entries(name)})
 
 

@@ -20,7 +20,6 @@ def arguments(parser: Parser) -> None:
 
 
 def tasks() -> list[str]:
-    """What can be scored by its name."""
     from ordsmed.use.score import names
 
     return names()

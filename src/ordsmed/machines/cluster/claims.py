@@ -59,7 +59,6 @@ def _silent() -> list[survey.Code]:
 
 
 def lines() -> list[str]:
-    """For a person."""
     shown = ["reported training times, beside our recipe nearest to each, by a share of the devices' stated peak:"]
     for claim in survey.claims():
         shown += _lines(claim)
@@ -92,7 +91,6 @@ def _times(claim: Claim, margin: Margin) -> float:
 
 
 def markdown() -> list[str]:
-    """The table of the docs."""
     rows = []
     for claim in survey.claims():
         mine = [NOT, "-", "-"]

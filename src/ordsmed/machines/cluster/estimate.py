@@ -101,8 +101,6 @@ class Speed:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices it is meant for."""
-
     device: str  # of which model
     kind: str  # cpu or cuda
     world: int  # processes: one a GPU, or of a CPU one a node
@@ -138,13 +136,11 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """For other programs."""
         table = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain = {k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for k, v in table.items()}  # type: ignore[arg-type]
         return {**plain, "hours": dataclasses.asdict(self.seconds.times(1 / 3600))}
 
     def lines(self) -> list[str]:
-        """For a person."""
         trials = f"{many(self.trials, 'trial')} of " if self.trials > 1 else ""
         energy = self.kilowatt_hours
         room = f"{size(self.held)} a device" + ("" if self.speed.memory else ", and activations")

@@ -26,8 +26,6 @@ SAME = "software measure family task width layers length precision device compil
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement among those of a series."""
-
     devices: int
     rate: float = 0.0
     """of all devices together: rows, tokens or FLOP a second"""
@@ -82,8 +80,6 @@ class Series:
 
 @dataclass(frozen=True)
 class ScalingFile:
-    """A file of series."""
-
     series: tuple[Series, ...] = ()
 
     def __post_init__(self) -> None:
@@ -121,7 +117,6 @@ def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
 
 
 def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
-    """For other programs."""
     return [
         {**settings.plain(series), "point": [
             {**settings.plain(point), "speedup": series.speedup(point), "efficiency": series.efficiency(point),
@@ -132,7 +127,6 @@ def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
 
 
 def lines(all_of_them: Sequence[Series]) -> list[str]:
-    """A table a series."""
     shown = []
     for series in all_of_them:
         source = f" ({series.source})" if series.source else ""

@@ -215,7 +215,6 @@ def queue(written: Written, chain: int = 0) -> list[str]:
 
 
 def _note(written: Written, numbers: Sequence[str]) -> None:
-    """Keep what was sent in."""
     if not numbers:
         return
     job, when = written.job, time.strftime("%Y-%m-%d %H:%M:%S")
@@ -238,7 +237,6 @@ def sent() -> list[dict[str, Any]]:
 
 
 def status() -> list[str]:
-    """The same as a table."""
     jobs = sent()
     rows = [[job["job"], job["state"], job["title"], job["site"], job["at"], job["log"]] for job in jobs]
     return table([["job", "state", "what", "site", "sent in", "log"], *rows])

@@ -65,7 +65,6 @@ class Examination:
 
     @property
     def report(self) -> dict[str, Any]:
-        """All of it for other programs."""
         state, host = worst(self.outcomes), self.host
         return {"state": state, "host": host.name, "ranks": host.world, "checks": plain(self.outcomes)}
 

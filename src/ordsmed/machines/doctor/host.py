@@ -37,8 +37,6 @@ class Card:
 
 @dataclass(frozen=True)
 class Torch:
-    """The PyTorch that is installed."""
-
     version: str = ""  # empty: it cannot be imported
     reason: str = ""  # why it cannot
     cuda: str = ""  # the runtime that it was built with
@@ -175,7 +173,6 @@ def fabric_of(root: Path) -> str:
 
 
 def user() -> str:
-    """Who asks."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container knows a number alone
@@ -200,7 +197,6 @@ def space(path: Path) -> tuple[int, int]:
 
 
 def address(name: str) -> str:
-    """The address of a machine by its name."""
     try:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
@@ -208,7 +204,6 @@ def address(name: str) -> str:
 
 
 def bind(port: int) -> str:
-    """Try to listen at a port."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -14,8 +14,6 @@ State = Literal["ok", "warning", "error", "absent"]  # absent: it cannot be look
 
 @dataclass(frozen=True)
 class Outcome:
-    """One line of a report."""
-
     state: State
     text: str
     remedy: str = ""
@@ -46,17 +44,14 @@ def absent(text: str, remedy: str = "") -> Outcome:
 
 
 def worst(outcomes: Iterable[Outcome]) -> State:
-    """The state of all together."""
     states = {outcome.state for outcome in outcomes}
     return "error" if "error" in states else "warning" if "warning" in states else "ok"
 
 
 def lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """A line each."""
     rows = [(outcome.state, outcome.check, outcome.words) for outcome in outcomes]
     yield from screen.table(rows) if rows else ()
 
 
 def plain(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """For other programs."""
     return [dataclasses.asdict(outcome) for outcome in outcomes]

@@ -38,8 +38,6 @@ SOURCE_TORCH = "2.7.1"  # the newest that CUDA 12.4 builds, which is the last fo
 
 @dataclass(frozen=True)
 class InstallWish:
-    """What a person asks for."""
-
     site: str
     flavor: str = ""  # as the site does it
     prefix: str = ""  # where software goes
@@ -54,8 +52,6 @@ class InstallWish:
 
 @dataclass(frozen=True)
 class Installation:
-    """All that the writers ask."""
-
     place: Destination
     flavor: str
     torch: str  # modules, image, wheels or source
@@ -252,5 +248,4 @@ def _of_bundle(installation: Installation) -> Installation:
 
 
 def here() -> str:
-    """This Python's version."""
     return f"{sys.version_info[0]}.{sys.version_info[1]}"

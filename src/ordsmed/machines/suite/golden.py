@@ -37,7 +37,6 @@ DRAWS = "draws of a generator"
 
 
 def of(name: str) -> dict[str, Any]:
-    """The numbers of one file."""
     return files.read_table(HERE / f"{name}.json")
 
 

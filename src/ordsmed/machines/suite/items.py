@@ -38,8 +38,6 @@ AGAIN = "run it again; where it stays red compare versions (`ordsmed doctor`) an
 
 @dataclass(frozen=True)
 class Workplace:
-    """What items work with."""
-
     folder: Path  # on the shared disk, empty at first
     device: str = "cpu"
     precisions: tuple[str, ...] = ("fp32",)

@@ -79,7 +79,6 @@ Ask = Callable[[Sequence[str]], str | None]
 
 
 def write(folder: Path, place: Destination | None, ask: Ask = answer) -> list[Path]:
-    """Both files."""
     folder.mkdir(parents=True, exist_ok=True)
     executable = f"{shlex.quote(sys.executable)} -m ordsmed"
     source = SOURCE.format(

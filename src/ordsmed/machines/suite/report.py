@@ -16,7 +16,6 @@ GREEN, RED = "ok", ("error", "missing")
 
 
 def write(folder: Path, report: dict[str, Any]) -> None:
-    """All three."""
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / NAME, report)
     files.write_text(folder / JUNIT, junit(report))
@@ -24,7 +23,6 @@ def write(folder: Path, report: dict[str, Any]) -> None:
 
 
 def count(report: dict[str, Any]) -> dict[str, int]:
-    """How many items are in each state."""
     return {state: sum(row["state"] == state for row in report["items"]) for state in ("ok", "error", "absent")}
 
 
@@ -72,7 +70,6 @@ def figures(row: dict[str, Any]) -> str:
 
 
 def read(name: str) -> dict[str, Any]:
-    """A report, by its folder or file."""
     path = Path(name)
     path = path / NAME if path.is_dir() else path
     if not path.is_file():

@@ -81,7 +81,6 @@ def validate(
 
 
 def row_of(item: str, case: str, outcome: Outcome, seconds: float, node: str = "") -> Row:
-    """A line of the report."""
     plain = dataclasses.asdict(outcome)
     return {"item": item, "case": case, **{key: plain[key] for key in ("state", "text", "remedy", "figures")},
             "seconds": round(seconds, 3), "node": node}  # fmt: skip

@@ -33,7 +33,6 @@ def with_dropout(model: Any, rate: float | None) -> Any:
 
 
 def here() -> dict[str, Any]:
-    """When and with what."""
     import torch
 
     moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

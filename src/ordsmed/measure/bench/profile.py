@@ -93,7 +93,6 @@ def sorted_out(events: Iterable[FunctionEvent], wide: Wide, *, cuda: bool, atten
 
 
 def kind_of(event: FunctionEvent, wide: Wide, *, attends: bool) -> str:
-    """Of one operation."""
     names = [event.name, *(caller.name for caller in _callers(event))]
     if any(word in name for name in names for word in OPTIMIZER):
         return "optimizer"

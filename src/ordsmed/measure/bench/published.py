@@ -19,7 +19,6 @@ def _tables() -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """Whose there are."""
     return list(_tables())
 
 
@@ -58,7 +57,6 @@ SHOWN = ("sequences_per_second", "latency_ms")
 
 
 def cell_of(figure: dict[str, Any]) -> str:
-    """One of them in a cell."""
     latency = f", {' / '.join(map(str, figure['latency_ms']))} ms" if "latency_ms" in figure else ""
     note = " (other hardware)" if figure["other_hardware"] else ""
     return f"{figure['devices']} {figure['device']}: {figure['sequences_per_second']:,}{latency}{note}"

@@ -32,7 +32,6 @@ class Spread:
 
     @staticmethod
     def of(seconds: Sequence[float]) -> Spread:
-        """That of several rounds."""
         return Spread(float(np.median(seconds)), min(seconds), max(seconds))
 
 

@@ -45,8 +45,6 @@ COLUMNS = ("length=", "task.length=", "batch=", "layout.micro=", "layout.precisi
 
 @dataclass(frozen=True)
 class CellResult:
-    """What came of one combination."""
-
     words: tuple[str, ...]
     measured: tuple[Measurement, ...] = ()
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -119,7 +117,6 @@ class TablePart:
 
 
 def place_of(name: str) -> Path:
-    """Where the table of a recipe stands."""
     return PLACE.parent / f"{run.title(name)}.json"
 
 
@@ -166,7 +163,6 @@ def _run(name: str, words: Sequence[str]) -> CellResult:
 
 
 def _why(done: subprocess.CompletedProcess[str]) -> str:
-    """In a line."""
     if not done.returncode:
         return "left no measurement"
     if done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -223,7 +219,6 @@ def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iter
 
 
 def row_of(timing: Measurement) -> dict[str, Any]:
-    """What a measurement says by itself."""
     row: dict[str, Any] = {
         "length": timing.length, "batch": timing.batch, "micro": timing.micro, "precision": timing.precision,
         "compile": timing.compile, "layout": timing.layout, "devices": timing.processes,
@@ -321,7 +316,6 @@ def digits(value: float) -> str:
 
 
 def markdown(table: dict[str, Any]) -> list[str]:
-    """The same for a page."""
     lines = []
     if "device" in table:
         lines += [

@@ -177,7 +177,6 @@ def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: 
 
 
 def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
-    """How fast batches were asked."""
     return rates(batch, seconds) | {"latency_ms": latencies(seconds), "nvidia_latency_ms": trimmed(seconds)}
 
 
@@ -266,7 +265,6 @@ def _padded(packing: Packing, job: Job) -> Packing:
 
 
 def _said(recipe: Bench, job: Job) -> dict[str, Any]:
-    """What is measured, and where."""
     model = job.recipe.model
     return {
         "task": settings.plain(recipe.task)["kind"], "examples_made_up": not recipe.task.paths("train"),

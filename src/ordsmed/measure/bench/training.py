@@ -169,7 +169,6 @@ def _compared(rounds: Rounds, reference: Measurement) -> Facts:
 
 
 def _facts(recipe: Bench, job: Job, timing: Measurement, waited: float) -> Facts:
-    """What a person is told."""
     energy_told = {"joules_a_step": round(timing.energy, 2), "energy_of": timing.energy_of} if timing.energy else {}
     return {
         "model": timing.family, "width": timing.width, "layers": timing.layers, "parameters": timing.parameters,

@@ -64,7 +64,6 @@ class TransformersStep:
         return TransformersStep(networks, optimizer, loss, rows, share.accumulation, job.recipe.clip, device, dtype)
 
     def steps(self, count: int) -> None:
-        """So many steps."""
         weights = [weight for network in self.networks for weight in network.parameters()]
         for _ in range(count):
             for micro in range(self.accumulation):

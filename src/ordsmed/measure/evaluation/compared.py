@@ -65,7 +65,6 @@ class Compared:
     paradigms: list[Paradigm] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON tells it."""
         about = {name: getattr(self, name) for name in ("probe", "files", "score", "first", "second", "examples")}
         over = {"difference": self.over.mean, "error": self.over.error, "interval": [*self.over.interval],
                 "p": self.over.p, "groups": self.over.groups}  # fmt: skip

@@ -153,7 +153,6 @@ def ask(trained: Trained, probe: Probe, *, out: str | None = None, anew: bool = 
 def _findings(
     trained: Trained, name: str, probes: Sequence[Probe], ranks: Ranks, layout: Layout, means: Means, out: str | None
 ) -> Iterator[Result]:
-    """Of one model, opened."""
     scorers = [
         (probe, ways.scorer(trained, probe.way, probe.prefers)) for probe in probes
     ]  # refused before anything is computed

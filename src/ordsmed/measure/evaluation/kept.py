@@ -25,7 +25,6 @@ VERSION = 2  # of how scores are computed and kept
 
 
 def digest(path: Path) -> str:
-    """Of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -66,7 +65,6 @@ class Kept:
         return result
 
     def add(self, number: int, records: list[Record]) -> None:
-        """A chunk is done."""
         path = self.folder / f"{self.key}.{self.rank}.jsonl"
         with files.survive_disk(path):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +76,6 @@ class Kept:
                 os.fsync(file.fileno())
 
     def clear(self) -> None:
-        """Nothing is kept any more."""
         for path in self.folder.glob(f"{self.key}.*.jsonl"):
             path.unlink(missing_ok=True)
 

@@ -56,7 +56,6 @@ class Result:
 
     @property
     def path(self) -> Path:
-        """Where it stands."""
         return self.folder / f"{self.name}-{self.key[:8]}.json"
 
     def write(self) -> None:

@@ -61,7 +61,6 @@ class ChoiceProbe:
         raise NotImplementedError
 
     def facts(self, records: list[Record]) -> dict[str, Any]:
-        """What else is counted."""
         return {}
 
     def how(self, records: list[Record]) -> str:

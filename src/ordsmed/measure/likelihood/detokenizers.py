@@ -35,7 +35,6 @@ def ptb(text: str) -> str:
 
 
 def same(text: str) -> str:
-    """As it stands."""
     return text
 
 

@@ -45,7 +45,6 @@ def _of_file(path: Path) -> Iterator[str]:
 
 
 def is_json(path: Path) -> bool:
-    """By its name."""
     return bool({".json", ".jsonl", ".ndjson"} & set(path.suffixes))
 
 

@@ -44,7 +44,6 @@ class Scores:
 
     @property
     def total(self) -> float:
-        """Of all tokens together."""
         return float(self.logs.sum())
 
 

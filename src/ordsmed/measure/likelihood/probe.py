@@ -56,7 +56,6 @@ class Finding:
     how: str = ""  # how it was done, in a line
 
     def plain(self) -> dict[str, Any]:
-        """As --json tells it: facts first."""
         return {**self.facts, "errors": self.errors, "guessing": self.guessing}
 
 
@@ -136,7 +135,6 @@ def _commas(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _cells(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Any]]:
-    """Rows under their head."""
     _, head = next(rows, (0, []))
     if not head:
         raise DataError(path, "is empty", "a line that names the columns, and rows")

@@ -35,7 +35,6 @@ def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -
 
 
 def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iterator[Example]:
-    """Windows of a document."""
     counts = _counts(scorer)
 
     def ids() -> Iterator[Ints]:

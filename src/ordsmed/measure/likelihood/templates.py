@@ -69,7 +69,6 @@ def numbers(template: Template, choices: list[str], row: Row, place: str) -> lis
 
 
 def check(template: Template, place: str) -> None:
-    """Refuse what is no Jinja."""
     import jinja2
 
     try:

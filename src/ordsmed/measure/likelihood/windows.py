@@ -135,7 +135,6 @@ def _instead(way: str) -> str:
 
 
 def sums(records: Sequence[Record]) -> list[float]:
-    """Each column's."""
     return [math.fsum(column) for column in zip(*records, strict=True)]
 
 

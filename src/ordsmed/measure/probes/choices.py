@@ -148,7 +148,6 @@ def _values(record: Record, metric: str) -> list[float]:
 
 
 def _task(path: Path, overridden: set[str]) -> ChoiceTask:
-    """What a file says."""
     yaml = path.suffix.lower() in (".yaml", ".yml")
     table = harness.read(path, overridden) if yaml else settings.read(path, "a task file (TOML or YAML)", REMEDY)
     files = table.get("files", [])

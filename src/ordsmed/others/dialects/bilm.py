@@ -196,7 +196,6 @@ def _number(place: Path) -> int:
 
 
 def _recipe_of(place: Path) -> Table:
-    """Of a run."""
     recipe = settings.flat(settings.read(place / RECIPE))
     if recipe["model.kind"] != "elmo":
         raise UsageError("--save_dir", f"{place} is a run of {recipe['model.kind']}", "one of elmo")

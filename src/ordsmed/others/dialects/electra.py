@@ -200,7 +200,6 @@ def _quick(values: Values, name: str) -> int:
 
 
 def _network(values: Values) -> dict[str, Any]:
-    """Their settings of the network."""
     if values.model_size not in SIZES:
         raise UsageError("--hparams model_size", f"found {values.model_size}", ", ".join(SIZES))
     overrides = values.model_hparam_overrides or {}

@@ -149,7 +149,6 @@ def pretrain_gpt2(values: Values, call: Call) -> None:
 
 
 def _training(values: Values, call: Call, *, sentences: bool) -> None:
-    """What both share."""
     world, split = values.place.world, values.model_parallel_size
     if world % split:
         wanted = f"processes that divide by it; found {world}"

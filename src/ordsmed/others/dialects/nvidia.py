@@ -440,7 +440,6 @@ INFERENCE = (
 
 
 def inference(values: Values, call: Call) -> None:
-    """One question of one context."""
     if values.init_checkpoint in NONE:
         raise UsageError("run_inference.py", "no --init_checkpoint", "a fine-tuned model")
     if bool(values.question) != bool(values.context):

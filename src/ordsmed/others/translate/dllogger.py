@@ -63,7 +63,6 @@ def windows(lines: Sequence[Line], count: int) -> list[Window]:
 
 
 def parameters(values: Mapping[str, Any]) -> Iterator[Logged]:
-    """A line for each setting."""
     return (Logged("PARAMETER", {name: value}, 0.0) for name, value in values.items())
 
 

@@ -15,7 +15,6 @@ from ordsmed.others.translate.program import programs as programs_of
 
 
 def programs(code: str) -> list[str]:
-    """The programs of a code, in lines."""
     return table([[program.name, program.doc] for program in programs_of(code).values()])
 
 
@@ -51,13 +50,11 @@ def _plain(name: str) -> str:
 
 
 def flags(program: Program) -> list[str]:
-    """Every flag of a program, in lines."""
     rows = [[flag.spelling, _usual(flag), _becomes(flag)] for flag in program.flags]
     return [f"{program.name}: {program.doc}", *table([["flag", "their default", "here"], *rows])]
 
 
 def markdown(code: str) -> list[str]:
-    """A table of each program, for docs."""
     lines = []
     for program in programs_of(code).values():
         lines += [f"### `{program.name}`", "", f"{program.doc[0].upper()}{program.doc[1:]}.", ""]

@@ -105,7 +105,6 @@ def idle(reason: str, names: str) -> tuple[Flag, ...]:
 
 
 def refused(remedy: str, names: str) -> tuple[Flag, ...]:
-    """Flags that are refused with one remedy."""
     return tuple(Flag(name, usual, refused=remedy) for name, usual in _spelled(names))
 
 
@@ -158,13 +157,11 @@ class Values:
         return key_of(flag) in self.explicit
 
     def require(self, *flags: str) -> None:
-        """Refuse words without one of these flags."""
         for flag in flags:
             if not self.of[key_of(flag)]:
                 raise UsageError(self.program, f"no {flag}", f"`{self.program} {flag} ...`")
 
     def refuse_both(self, flag: str, other_flag: str) -> None:
-        """Refuse two flags that exclude each other."""
         if self.of[key_of(flag)] and self.of[key_of(other_flag)]:
             raise UsageError(flag, f"found with {other_flag}", "one of the two")
 
@@ -259,7 +256,6 @@ class Program:
     sets: str = ""  # settings that hold whatever is said, as words: `objective.kind=rtd corpus:sentences=lines`
 
     def translated(self, values: Values) -> Call:
-        """The call that these values mean."""
         call, reasons = Call(self.verb, devices=values.devices), dict[str, list[str]]()
         for flag in self.flags:
             if flag.key in values.explicit and flag.nothing:
@@ -321,7 +317,6 @@ class Program:
         ]
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
-        """What the words and the environment say."""
         parser = _Parser(self.name, owners=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
         parser.allow_abbrev = True  # as theirs: --fp32-em
         free = False
@@ -469,12 +464,10 @@ def _read_as(kind: type) -> Callable[[str], object]:
 
 
 def names() -> list[str]:
-    """Codes whose command lines run here."""
     return menu.entries(MENU)
 
 
 def programs(dialect: str) -> dict[str, Program]:
-    """The programs of a code, by name."""
     if dialect not in names():
         raise UsageError(f"`{dialect}`", "no code whose command lines run here", "", nearest(dialect, names()))
     return {program.name: program for program in menu.opened(MENU, dialect).PROGRAMS}

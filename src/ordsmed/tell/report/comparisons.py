@@ -31,15 +31,11 @@ class UnpairedSeed(TypedDict):
 
 
 class ComparedRecipe(TypedDict):
-    """One of the two."""
-
     name: str
     left_out: list[UnpairedSeed]
 
 
 class ComparedOver(TypedDict):
-    """Over all pairs."""
-
     mean: float
     deviation: float | None
 

@@ -126,7 +126,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> dict[str, Any]:
-    """The facts of one run."""
     notes: list[str] = []
     status = _table(path / STATUS, notes)
     recipe = _recipe(path, notes)

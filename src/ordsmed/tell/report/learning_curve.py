@@ -106,7 +106,6 @@ class LearningCurve:
             self.damaged.append(self.read)
 
     def _lines(self, text: bytes) -> None:
-        """Whole lines."""
         has_validations = b'"validation"' in text
         try:
             lines = DECODER.decode_lines(text)
@@ -262,7 +261,6 @@ def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:
 
 
 def _steps(lines: Sequence[MetricsLine]) -> list[MetricsLine]:
-    """The lines that are of steps, no validations."""
     return [line for line in lines if line.validation is msgspec.UNSET]
 
 
@@ -332,7 +330,6 @@ def _whole(value: float) -> float | int:
 
 
 def _plain(line: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A validation's own numbers."""
     if line is None:
         return None
     pairs = ((key, value) for key, value in line.items() if key != "phase")

@@ -15,7 +15,6 @@ SIGNS = re.compile(r"([\\`*_\[\]<>])")  # what Markdown would read as something 
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The whole."""
     return "\n".join(_parts(report)).rstrip() + "\n"
 
 

@@ -63,7 +63,6 @@ def imported(name: str, package: str) -> ModuleType:
 
 
 def check(kind: str) -> None:
-    """Is there such a tracker?"""
     if kind not in menu.entries(MENU):
         raise RecipeError(f"--to {kind}", "no such tracker", "", nearest(kind, menu.entries(MENU)))
 

@@ -151,7 +151,6 @@ def title(report: Mapping[str, Any]) -> str:
 
 
 def counted(report: Mapping[str, Any]) -> list[str]:
-    """How much of everything a report has."""
     nouns = {"runs": "run", "speeds": "speed table", "comparisons": "comparison"}
     return [many(len(report[key]), noun) for key, noun in nouns.items() if report[key]]
 

@@ -59,7 +59,6 @@ class Cells:
         return ReportCell(show(value), value if isinstance(value, int | float | str) else None, path)
 
     def add(self, *cells: ReportCell) -> None:
-        """A row."""
         self.rows.append(cells)
 
     def table(self, key: str, title: str, head: Sequence[str], about: str = "") -> ReportTable:
@@ -95,12 +94,10 @@ def score(value: float) -> str:
 
 
 def _between(value: Sequence[float]) -> str:
-    """An interval."""
     return " to ".join(map(score, value))
 
 
 def hours(value: float) -> str:
-    """As a person says it."""
     seconds = value * 3600
     return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
@@ -111,7 +108,6 @@ def few(value: float) -> str:
 
 
 def words(value: object) -> str:
-    """A setting."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return cut(text)
 

@@ -59,8 +59,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that families have or lack."""
-
     group: str
     name: str
     cells: dict[str, Cell]  # by family
@@ -80,12 +78,10 @@ class AnyTokenizer:
 
 
 def families() -> list[str]:
-    """All there are."""
     return menu.entries("models")
 
 
 def features() -> list[Feature]:
-    """Every row, in groups."""
     return [
         *_of_menu("objectives", "learns", _objective), *_of_menu("tasks", "tasks", _task),
         *_of_menu("optimizers", "optimizers", _optimizer), *_layouts(), *_abilities(), *_formats(),
@@ -108,7 +104,6 @@ def lines(features: Sequence[Feature], family: str = "") -> list[str]:
 
 
 def facts(features: Sequence[Feature], family: str = "") -> list[dict[str, Any]]:
-    """The same for a program."""
     if family:
         features = [dataclasses.replace(feature, cells={family: feature.cells[family]}) for feature in features]
     return [dataclasses.asdict(feature) for feature in features]

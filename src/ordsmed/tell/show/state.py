@@ -72,7 +72,6 @@ class TrainingStatus(ShownStatus):
 
 
 def lines(folder: Path) -> list[str]:
-    """The whole."""
     status = sound(folder)
     lines = [f"state: {status.get('state')}{_left(folder, status)}"]
     if reason := status.get("why"):

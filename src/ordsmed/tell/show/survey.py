@@ -80,7 +80,6 @@ def to(least: float, most: float) -> str:
 
 
 def table() -> dict[str, Any]:
-    """The file as it stands."""
     return tomllib.loads((menu.HOUSE / "survey.toml").read_text(encoding="utf-8"))
 
 
@@ -90,7 +89,6 @@ def claims() -> tuple[Claim, ...]:
 
 
 def codes() -> tuple[Code, ...]:
-    """All of the survey, in its order."""
     times: dict[str, list[str]] = {}
     for entry in claims():
         times.setdefault(entry.code, []).append(f"{entry.work}: {entry.time} on {entry.on}")
@@ -102,7 +100,6 @@ def codes() -> tuple[Code, ...]:
 
 
 def facts() -> list[dict[str, Any]]:
-    """For other programs."""
     return [settings.plain(code) for code in codes()]
 
 
@@ -117,5 +114,4 @@ def lines() -> Iterator[str]:
 
 
 def markdown() -> list[str]:
-    """The table of the docs."""
     return screen.markdown(HEAD, [code.row for code in codes()])

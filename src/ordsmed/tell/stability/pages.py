@@ -63,7 +63,6 @@ def _of_all(result: Mapping[str, Any], name: str, title: str) -> str:
 
 
 def comparison_page(result: Mapping[str, Any]) -> Iterator[str]:
-    """Of two recipes."""
     first, second = (recipe["name"] for recipe in result["recipes"])
     yield f"# {second} against {first}: {result['metric']}"
     yield ""

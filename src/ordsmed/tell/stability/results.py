@@ -152,7 +152,6 @@ def _over(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 
 
 def ended(result: Mapping[str, Any]) -> str:
-    """In a line: what came out."""
     over, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
     if not over["count"]:
         return "no seed came to a score"

@@ -124,7 +124,6 @@ def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
 
 
 def _make(study: Study) -> dict[str, Any]:
-    """The runs, and what came of them."""
     failed, known = dict[str, str](), dict[int, dict[str, Any]]()
 
     def note(member: PlannedRun, left: str) -> None:
@@ -181,7 +180,6 @@ def _group(study: Study, result: Mapping[str, Any]) -> BandGroup:
 
 
 def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Two studies, seed by seed."""
     metric, values = outcomes[0]["metric"], []
     for study, result in zip(studies, outcomes, strict=True):
         if result["over"] and metric not in result["over"]:

@@ -39,12 +39,10 @@ class Trial(PlannedRun):
 
     @property
     def scores(self) -> dict[str, float]:
-        """Those of its dev set."""
         return numbers(self.facts)
 
     @property
     def seconds(self) -> float:
-        """Spent on its steps."""
         path = self.folder / "metrics.jsonl"
         lines = meters.read(path) if path.exists() else []
         return round(sum(float(line.get("seconds", 0.0)) for line in lines), 1)

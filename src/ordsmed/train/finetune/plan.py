@@ -54,7 +54,6 @@ class FinetuningPlan(Plan):
         return cls(recipe=recipe, ranks=ranks, folder=folder, notes=tuple(notes))._from(begun)
 
     def _from(self, begun: Start | None) -> Self:
-        """With what it starts from."""
         if begun is None:
             if self.recipe.init is None:  # the network is the recipe's own, whatever tokenizer will be made
                 check(self.recipe, self.recipe.model, self.ranks)
@@ -136,7 +135,6 @@ class FinetuningPlan(Plan):
         return [f"network: {count:,} parameters with its head{some}"]
 
     def _counts(self) -> tuple[int, int]:
-        """Parameters, and those that learn."""
         sizes = [(tensor.numel(), tensor.requires_grad) for tensor in self.task.parameters()]
         return sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
 

@@ -156,7 +156,6 @@ class Finetuning(Training):
 
     @property
     def objective(self) -> TaskSettings:
-        """What the loop learns."""
         task: TaskSettings = self.task
         return task
 

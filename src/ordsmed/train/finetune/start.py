@@ -50,7 +50,6 @@ class Begun:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the run's record."""
         return {"head_kept": list(self.labels) or True} if self.head else {}
 
 

@@ -137,7 +137,6 @@ def _dry_run(trials: Sequence[Trial], *, anew: bool) -> FinetuningPlan:
 
 
 def describe(trials: Sequence[Trial]) -> list[str]:
-    """Which trials there are, in a line."""
     titles = [trial.name for trial in trials]
     more = f" ... and {len(titles) - NAMED} others" if len(titles) > NAMED else ""
     return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:NAMED])}{more}"]
@@ -184,7 +183,6 @@ def _scored(trial: Trial, score: str) -> str:
 
 
 def _write(folder: Path, result: dict[str, Any]) -> None:
-    """The numbers, their table and their picture."""
     files.write_json(folder / "trials.json", result)
     files.write_text(folder / "trials.md", "\n".join(table(folder.name, result)) + "\n")
     picture.draw_trials(folder, folder.name, result)

@@ -173,7 +173,6 @@ class Scaler:
 
     @staticmethod
     def of(layout: Layout) -> Scaler:
-        """The scaler a layout asks for."""
         return Scaler(layout.scale, layout.scale_window) if layout.precision == "fp16" else Scaler()
 
     def accept(self, norm: Tensor, place: str) -> bool:
@@ -198,7 +197,6 @@ class Scaler:
         return {"scale": self.factor} if self.window >= 0 else {}
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
         return {"factor": self.factor, "good": self.good} if self.window >= 0 else {}
 
     def restore(self, state: dict[str, float]) -> None:

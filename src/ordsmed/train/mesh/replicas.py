@@ -28,7 +28,6 @@ class Bucket:
         self.work: torch.distributed.Work | None = None
 
     def launch(self) -> None:
-        """Begin to sum."""
         grads = [_grad(part.local).flatten() for part in self.parts]
         self.flat = torch.cat(grads).to(self.dtype)
         self.work = torch.distributed.all_reduce(self.flat, group=self.group, async_op=True)

@@ -69,7 +69,6 @@ class Pretraining(Training):
 
     @property
     def sources(self) -> dict[str, float]:
-        """The data and their weights."""
         return {self.data: 1.0} if isinstance(self.data, str) else self.data
 
     @property

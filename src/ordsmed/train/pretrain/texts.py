@@ -43,7 +43,6 @@ class TextData:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The recipe's."""
         return self.recipe.phase
 
     def rows(self, index: int, before: int = 0) -> Rows:

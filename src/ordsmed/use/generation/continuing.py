@@ -25,8 +25,6 @@ HELD = 12  # characters of the last word that may change yet: pieces that are pu
 
 @dataclass
 class TextRow:
-    """A text that is being written."""
-
     prompt: str
     sample: int
     ids: list[int]  # with the sign before it
@@ -38,7 +36,6 @@ class TextRow:
 
     @property
     def made(self) -> int:
-        """New tokens."""
         return len(self.ids) - self.given
 
 

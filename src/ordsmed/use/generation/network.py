@@ -36,7 +36,6 @@ class WritingNetwork:
 
     @property
     def device(self) -> torch.device:
-        """Where it stands."""
         return self.trained.device
 
     @property

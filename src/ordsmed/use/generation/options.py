@@ -73,5 +73,4 @@ class Generated:
 
     @property
     def text(self) -> str:
-        """The whole."""
         return self.prompt + self.continuation

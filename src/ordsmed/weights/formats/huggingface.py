@@ -157,7 +157,6 @@ def _tells_pairs(folder: Path, model: Any) -> bool:
 
 
 def config(network: Network, tokenizer: Any) -> dict[str, Any]:
-    """What config.json says."""
     settings = network.settings
     heads = " ".join(role for role in network.modules if role != "model")
     return {
