@@ -97,12 +97,8 @@ def largest(plan: Plan) -> tuple[Layout, float]:
         del job  # an error would hold it while the next way is built
         let_go(ranks)
         if not best:
-            raise RecipeError(
-                f"phase[{index + 1}]",
-                f"one row of {phase.length} tokens does not fit in memory",
-                "",
-                "use layout.shard, layout.tensor or layout.recompute",
-            )
+            problem = f"one row of {phase.length} tokens does not fit in memory"
+            raise RecipeError(f"phase[{index + 1}]", problem, "", "use layout.shard, layout.tensor or layout.recompute")
     say(f"auto: layout.micro = {micros}")
     return dataclasses.replace(recipe.layout, micro=tuple(micros)), seconds
 

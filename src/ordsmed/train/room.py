@@ -33,12 +33,9 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
     amount = "more parameters than can be counted" if count is None else f"{count:,} parameters"
     needed = ABSURD * split if count is None else NUMBER * count * _copies(recipe)
     if needed // split >= available:
-        raise RecipeError(
-            "model",
-            f"found {amount}, which take {size(needed / split)} of memory with what they learn by",
-            _there(available, here=here),
-            "make it smaller, or split it (`layout.shard`)",
-        )
+        problem = f"found {amount}, which take {size(needed / split)} of memory with what they learn by"
+        remedy = "make it smaller, or split it (`layout.shard`)"
+        raise RecipeError("model", problem, _there(available, here=here), remedy)
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
     for number, phase in enumerate(recipe.phases, 1):
         length = phase.length if recipe.verb == "pretrain" else 1  # examples are as long as they are

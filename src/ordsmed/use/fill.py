@@ -93,12 +93,9 @@ def check(trained: Trained, best: int = 1) -> None:
         remedy = "`ordsmed embed` gives its vectors"
         raise RecipeError(trained.folder, "is an ELMo: it fills no masks", "a model trained with mlm or hybrid", remedy)
     if trained.causal and not trained.objective.shifted:
-        raise RecipeError(
-            trained.folder,
-            f"is a causal model ({trained.kind}): it does not see what stands after a mask",
-            "a model trained with mlm or hybrid",
-            "`ordsmed generate` goes on with a text",
-        )
+        problem = f"is a causal model ({trained.kind}): it does not see what stands after a mask"
+        remedy = "`ordsmed generate` goes on with a text"
+        raise RecipeError(trained.folder, problem, "a model trained with mlm or hybrid", remedy)
     if _guesser(trained) is None:
         inner = trained.folder / "generator"
         remedy = f"`{command('fill', inner)}` asks its generator" if inner.is_dir() else ""

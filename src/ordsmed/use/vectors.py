@@ -152,12 +152,8 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
         problem = f"ends in {target.suffix}" if target.suffix else "has no ending"
         raise RecipeError(target, problem, f"one of {' '.join(WRITERS)}")
     if kind is Npy and not even:
-        raise RecipeError(
-            target,
-            "holds one shape, and lines have more and fewer words",
-            ".h5, .npz or .parquet",
-            "or ask for a vector a line, with --of sentences",
-        )
+        problem = "holds one shape, and lines have more and fewer words"
+        raise RecipeError(target, problem, ".h5, .npz or .parquet", "or ask for a vector a line, with --of sentences")
     if target.is_dir():
         raise RecipeError(target, "is a folder", "a file to write")
     if target.exists() and not anew:

@@ -236,12 +236,8 @@ def beside(folder: Path, name: str) -> Path:
     places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
     place = next((p for p in places if p != folder and (p / "config.json").exists()), None)
     if place is None:
-        raise DataError(
-            folder,
-            f"has no {name} beside it",
-            " or ".join(str(p) for p in places if p != folder),
-            f"put the {name} there",
-        )
+        wanted = " or ".join(str(p) for p in places if p != folder)
+        raise DataError(folder, f"has no {name} beside it", wanted, f"put the {name} there")
     return place
 
 
@@ -273,12 +269,8 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
     if not (
         rows == tokenizer.vocabulary or (tokenizer.vocabulary < rows < tokenizer.vocabulary + 1024 and rows % 8 == 0)
     ):
-        raise DataError(
-            folder,
-            f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}",
-            "the same vocabulary",
-            f'encode with `tokenizer = "{folder}"`',
-        )
+        problem = f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}"
+        raise DataError(folder, problem, "the same vocabulary", f'encode with `tokenizer = "{folder}"`')
     if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
         family = dataclasses.replace(family, causal=settings(folder).causal)
     tensors = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)

@@ -196,12 +196,9 @@ def _before_the_first_step(origin: Origin) -> Trained:
             raise DataError(f"{folder}: {error.place}", error.found, error.wanted, error.remedy) from None
     digest = weights.digest(own_tensors(objective))
     if status.get("began_with") != digest:
-        raise DataError(
-            f"{folder}: step 0",
-            f"weights {digest}",
-            f"{status.get('began_with', 'none noted')}, with which it began",
-            "they come again only with the same version of torch, the same seed and the same `init`",
-        )
+        wanted = f"{status.get('began_with', 'none noted')}, with which it began"
+        remedy = "they come again only with the same version of torch, the same seed and the same `init`"
+        raise DataError(f"{folder}: step 0", f"weights {digest}", wanted, remedy)
     return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0, networks.learned)
 
 

@@ -38,21 +38,14 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
     parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
     parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
-    parser.add_argument(
-        "--each",
-        metavar="OUT.jsonl",
-        help="of a probe: the scores of every example, a line each, of several models with their names",
-    )
+    meaning = "of a probe: the scores of every example, a line each, of several models with their names"
+    parser.add_argument("--each", metavar="OUT.jsonl", help=meaning)
     parser.add_argument(
         "--out", metavar="FOLDER", help="of probes: where results are put, not into the model's scores/"
     )
     flags.anew(parser, "of probes: compute again what is kept")
-    parser.add_argument(
-        "--step",
-        type=flags.step_or_all,
-        metavar="N|all",
-        help="of this checkpoint, not the best or last; all: each kept one",
-    )
+    meaning = "of this checkpoint, not the best or last; all: each kept one"
+    parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
     parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
     flags.devices(parser)
     flags.device(parser)

@@ -16,12 +16,8 @@ STOPPED = BEGINS_AGAIN
 def arguments(parser: Parser) -> None:
     parser.add_argument("source", metavar="FOLDER|FILE", help="a model in a format of `ordsmed menus formats`")
     parser.add_argument("out", metavar="OUT", help="the folder to write")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="model.key=value",
-        help="change a setting of the model, or of what it learned (objective.generator.heads, task.labels)",
-    )
+    meaning = "change a setting of the model, or of what it learned (objective.generator.heads, task.labels)"
+    parser.add_argument("overrides", nargs="*", metavar="model.key=value", help=meaning)
     flags.anew(parser)
     flags.cache(parser)
 

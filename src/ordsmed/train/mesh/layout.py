@@ -170,12 +170,8 @@ class Layout:
         if asked and rows % asked:
             product = f"micro {asked} x {many(world, 'device')} = {asked * world}"
             fits = _divisor(rows, asked - 1)
-            raise RecipeError(
-                place,
-                f"{problem}, not a multiple of {product}",
-                "",
-                f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}",
-            )
+            remedy = f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}"
+            raise RecipeError(place, f"{problem}, not a multiple of {product}", "", remedy)
         micro = asked or _divisor(rows, most)
         return Share(phase.batch, micro, rank, world)
 

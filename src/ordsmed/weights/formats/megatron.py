@@ -469,16 +469,10 @@ def _writable(trained: Any, ranks: int) -> None:
     """Refuse what Megatron does not compute, or cannot cut."""
     settings, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
     if heads not in ([], ["head"], ["head", "pair"]) or not settings.tied:
-        raise RecipeError(
-            trained.folder,
-            f"has the heads {', '.join(heads)}, or words scored by a table of their own",
-            "what clm, mlm or mlm_nsp leaves, tied",
-        )
+        problem = f"has the heads {', '.join(heads)}, or words scored by a table of their own"
+        raise RecipeError(trained.folder, problem, "what clm, mlm or mlm_nsp leaves, tied")
     if settings.activation not in ("gelu", "gelu_tanh"):
         raise RecipeError(trained.folder, f"has {settings.activation}", "gelu or gelu_tanh")
     if settings.heads % ranks or settings.inner % ranks:
-        raise RecipeError(
-            "--set",
-            f"found ranks {ranks}, with {settings.heads} heads and {settings.inner} inside",
-            "a divisor of both",
-        )
+        problem = f"found ranks {ranks}, with {settings.heads} heads and {settings.inner} inside"
+        raise RecipeError("--set", problem, "a divisor of both")
