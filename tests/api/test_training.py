@@ -1,7 +1,8 @@
-"""Trainings from Python on several processes: what is started, and how their end is told."""
+"""Trainings from Python: of several processes what is started, and how their end is told; runs are drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,21 @@ def test_what_is_no_number_of_processes_is_refused(started: list[Any], devices: 
 def test_one_of_several_processes_trains(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(
-        "ordsmed.train.pretrain.pretrain.pretrain", lambda name, words, **how: Path(f"{name} {words} {how}")
+        "ordsmed.train.pretrain.pretrain.pretrain", lambda name, words, callbacks, **how: Path(f"{name} {words} {how}")
     )
     how = {"deadline": None, "anew": False, "site": "", "yes": False, "layout": ""}
     assert ordsmed.pretrain("tiny/bert", devices=2, seed=1).folder == Path(f"tiny/bert {['seed=1']} {how}")
     assert started == [0]
+
+
+def test_a_run_is_drawn_once_it_is_done(
+    recipe: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDSMED_STOP_AT", "6")
+    with pytest.raises(ordsmed.Stopped):
+        ordsmed.pretrain(recipe(), out=str(tmp_path / "run"))
+    assert not (tmp_path / "run" / "loss.svg").exists()
+    monkeypatch.delenv("ORDSMED_STOP_AT")
+    ordsmed.pretrain(tmp_path / "run")
+    assert (tmp_path / "run" / "loss.svg").read_text().startswith("<svg")
+    assert ordsmed.pretrain(tmp_path / "run").state == "done"

@@ -124,7 +124,7 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
      {"devices": 2, "deadline": None, "anew": False, "layout": "1x2x1", "site": "s", "part": "1/2"}),
     ("bench r a=1", "measure.bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False, "left": ANY}),
     ("bench r --json", "measure.bench.bench.bench", LINES, ("r", []), {"json_line": True, "left": ANY}),
-    ("quickstart", "use.quickstart.quickstart", None, (), {}),
+    ("quickstart", "use.quickstart.quickstart", None, (ANY,), {}),
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.nn.model import own_tensors
+from ordsmed.tell.show.picture import Pictures
 from ordsmed.train import several
 from ordsmed.train.finetune import compared, trials
 from ordsmed.train.finetune.finetune import finetune
@@ -116,7 +117,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished folder of two rates with two seeds each."""
     recipe = labelled(tmp_path_factory.mktemp("grid"))
-    return finetune(str(recipe), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"])
+    return finetune(
+        str(recipe), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"], callbacks=[Pictures()]
+    )
 
 
 NAMES = [f"rate-{rate},length-16,seed-{seed}" for rate in ("1e-06", "0.005") for seed in (1, 2)]
@@ -291,7 +294,7 @@ def test_every_checkpoint_of_a_pretraining(recipe: Callable[..., Path], tmp_path
     said, task = asked.read_text().replace(f'tokenizer = "{tmp_path}/vocab.txt"', "").split("[model]")
     asked.write_text(said + task[task.index("[task]") :])
     words = [f"init={pretrained}", "step=all", "freeze=true"]
-    folder = finetune(str(asked), words)
+    folder = finetune(str(asked), words, callbacks=[Pictures()])
     assert [row["setting"] for row in files.read_json(folder / "trials.json")["settings"]] == [
         {"step": 0}, {"step": 4}, {"step": 8}
     ]  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from kit.sources import offenders, text
 from ordsmed.base import run, settings
 from ordsmed.cli import verb
-from ordsmed.train import picture
+from ordsmed.tell.show import picture
 from ordsmed.train.pretrain.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]

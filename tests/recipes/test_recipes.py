@@ -21,6 +21,7 @@ from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.measure.bench.bench import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
+from ordsmed.tell.show.picture import Pictures
 from ordsmed.tell.show.show import difference, read, show
 from ordsmed.train import loop
 from ordsmed.train.finetune.finetune import finetune, rehearse
@@ -242,7 +243,7 @@ def numbers_of(told: list[str]) -> list[int]:
 
 @pytest.mark.long
 def test_a_run_of_a_fine_tuning_is_shown(tiny_run: Any, tmp_path: Path) -> None:
-    told = show(str(finetune(str(lessons(tmp_path, tiny_run.bert)))))
+    told = show(str(finetune(str(lessons(tmp_path, tiny_run.bert)), callbacks=[Pictures()])))
     assert {"state: done", "step 8 of 8"} <= set(told)
     assert [line.endswith("  <- best") for line in lines_of(told, "  step ")] == [True, False, False]
     assert re.match(r"scores: accuracy 50\.00 \(guessing 50\.00\)", lines_of(told, "scores: ")[0])

@@ -18,6 +18,7 @@ from ordsmed.base import say
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run, locked
 from ordsmed.tell.show import state
+from ordsmed.tell.show.picture import Pictures
 from ordsmed.tell.show.show import show
 from ordsmed.train.finetune import compared
 from ordsmed.train.meters import read
@@ -28,7 +29,7 @@ Recipe = Callable[..., Path]
 
 @pytest.mark.long
 def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
-    folder = pretrain(str(recipe()))
+    folder = pretrain(str(recipe()), callbacks=[Pictures()])
     told, lines = show(str(folder)), read(folder / "metrics.jsonl")
     training = [line["loss"] for line in lines if "validation" not in line][-10:]
     assert told[:4] == [

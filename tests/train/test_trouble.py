@@ -14,6 +14,7 @@ import torch
 
 from ordsmed.base.errors import RunError, Trouble
 from ordsmed.base.run import Run
+from ordsmed.tell.show.picture import Pictures
 from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.guard import left_out
@@ -84,7 +85,7 @@ def test_a_validation_that_is_no_number_fails_and_can_be_gone_on_from(
 
 def test_a_validation_that_is_no_number_is_gone_back_from(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_as_nan(monkeypatch, lambda count: count == 1)
-    folder = pretrain(str(recipe(extra=acting("rewind"))))
+    folder = pretrain(str(recipe(extra=acting("rewind"))), callbacks=[Pictures()])
     status = Run(folder).status
     assert status["state"] == "done"
     assert status["left_out"] == [{"first": 5, "last": 6, "why": "validation loss nan"}]

@@ -17,6 +17,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch.local import PASSED_ON, start
 from ordsmed.base.run import Run
 from ordsmed.base.say import seconds
+from ordsmed.tell.show.picture import Pictures
 from ordsmed.train.finetune import finetune as finetuning
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.plan import Plan
@@ -83,7 +84,7 @@ def _trained(
         raise RecipeError("devices", f"found {devices!r}", "a number of processes, 1 or more")
     if devices and "RANK" not in os.environ:
         return TrainingRun(_by_processes(kind, name, words, devices, restarts, how))
-    return TrainingRun(perform(name, words, **how))
+    return TrainingRun(perform(name, words, callbacks=[Pictures()], **how))
 
 
 def _by_processes(

@@ -93,7 +93,7 @@ class Callback:
         """The loop ends, for whatever reason; close what `begin` has opened."""
 
     def finished(self, folder: Path) -> None:
-        """The run is done: weights and scores are in its folder. Only the first process calls this."""
+        """The run is done, or its trials: weights and scores are in its folder. Only the first process calls this."""
 
 
 HOOKS = ("begin", "after_step", "metrics", "end", "finished")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.base.screen import command, table
 from ordsmed.learn.score.metrics import below
-from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.use.fill import fill
 from ordsmed.weights.trained import opened
 
@@ -20,7 +21,7 @@ EXAMPLES = (
 )
 
 
-def quickstart() -> None:
+def quickstart(pretrain: Callable[[str], Path]) -> None:
     """Corpus, tokenizer, encoding, pretraining of a small BERT; its guesses; and what to try next."""
     began = time.time()
     say("quickstart: corpus -> tokenizer -> encode -> pretrain, on the documentation of this Python")

@@ -16,6 +16,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ordsmed.api.training import pretrain
     from ordsmed.use.quickstart import quickstart
 
-    quickstart()
+    quickstart(lambda name: pretrain(name).folder)

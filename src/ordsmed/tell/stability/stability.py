@@ -20,11 +20,11 @@ from ordsmed.base.say import many, say
 from ordsmed.learn.score.bands import bands
 from ordsmed.learn.score.seeds import LEVEL, paired
 from ordsmed.tell.report import report
+from ordsmed.tell.show.picture import BandGroup, draw_bands
 from ordsmed.tell.stability import pages, plan, results
 from ordsmed.tell.stability.plan import Study
 from ordsmed.train import session
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.picture import BandGroup, draw_bands
 from ordsmed.train.request import Request
 from ordsmed.train.several import PlannedRun
 

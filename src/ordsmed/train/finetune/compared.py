@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
+from ordsmed.base.chart import Mean
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.say import many
 from ordsmed.base.screen import command, markdown
 from ordsmed.learn.score.seeds import over_seeds
 from ordsmed.learn.score.squad import written
-from ordsmed.train import picture
 from ordsmed.train.finetune.finish import found_in, numbers
 from ordsmed.train.finetune.grid import Trial
 
@@ -95,11 +96,11 @@ def table(title: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def _of_setting(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    first, *cells = [picture.spread(row["scores"].get(name)) for name in names]
+    first, *cells = [spread(row["scores"].get(name)) for name in names]
     record, guessed = (row[which].get(names[0], {}) for which in ("scores", "guessing"))
     mark = "**" if row["best"] else ""
     more = [f"{record['best']:.2f}" if record else "", f"{guessed['mean']:.2f}" if guessed else ""]
-    title = f"{mark}{picture.setting_of(row['setting'])}{mark}"
+    title = f"{mark}{setting_of(row['setting'])}{mark}"
     return [title, str(len(row["seeds"])), f"{mark}{first}{mark}", *more, *cells]
 
 
@@ -116,11 +117,11 @@ def ended(folder: Path) -> list[str]:
     if kind_of_folder(folder) is FolderKind.TRIALS:
         result = files.read_json(folder / "trials.json")
         rows = result["settings"]
-        wide = max(len(picture.setting_of(row["setting"])) for row in rows)
+        wide = max(len(setting_of(row["setting"])) for row in rows)
         lines = [
             f"{folder}: {many(len(result['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"
         ]
-        lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(result['score'], row)}" for row in rows]
+        lines += [f"  {setting_of(row['setting']):{wide}}  {_of_record(result['score'], row)}" for row in rows]
         lines.append(f"the folder stands for the best trial, {result['best']}")
     else:
         scores = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
@@ -133,5 +134,16 @@ def ended(folder: Path) -> list[str]:
 
 def _of_record(score: str, row: Mapping[str, Any]) -> str:
     count = len(row["seeds"])
-    scored = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not scored"
+    scored = f"{score} {spread(row['scores'][score])}" if row["scores"] else "not scored"
     return f"{scored} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"
+
+
+def setting_of(setting: Mapping[str, Any]) -> str:
+    """A setting for a person."""
+    words = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in setting.items())
+    return ", ".join(words) or "as in the recipe"
+
+
+def spread(score: Mapping[str, float] | None) -> str:
+    """A mean with its deviation; nothing where there is none."""
+    return str(Mean(score["mean"], score.get("deviation", math.nan))) if score else ""

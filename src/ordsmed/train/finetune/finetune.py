@@ -31,10 +31,11 @@ def finetune(
     _check(how, part)
     with at_home(name) as place:
         several, share = _meant(place, overrides, how, part)
+        callbacks = how.get("callbacks", ())
         if several and share:
-            return trials.perform_part(*several, place, share)
+            return trials.perform_part(*several, place, callbacks, share)
         if several:
-            return trials.perform(*several, place, anew=bool(how.get("anew")))
+            return trials.perform(*several, place, callbacks, anew=bool(how.get("anew")))
         if _is_put_away(place, how):
             return Path(place)
         return session.run_session(FinetuningPlan, place, overrides, **how)

@@ -13,7 +13,7 @@ from ordsmed.base.say import say
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, products
-from ordsmed.train import average, checkpoint, picture
+from ordsmed.train import average, checkpoint
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
@@ -39,7 +39,6 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
     if data.dev is not None:
         facts |= _scored(job, task.to(job.ranks.device), data, data.dev, folder / "predictions")
-    picture.draw(folder, folder.name)
     fitted = dataclasses.replace(recipe, task=data.task)
     leave_weights(dataclasses.replace(job, recipe=fitted), folder / "weights", tensors)
     files.write_json(folder / "scores.json", facts)

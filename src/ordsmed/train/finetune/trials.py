@@ -25,7 +25,9 @@ from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_fol
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, say
-from ordsmed.train import picture, session, several
+from ordsmed.train import callbacks as hooks
+from ordsmed.train import session, several
+from ordsmed.train.callbacks import Callback
 from ordsmed.train.finetune.compared import best_of, compared, table
 from ordsmed.train.finetune.grid import Trial, plan
 from ordsmed.train.finetune.plan import FinetuningPlan
@@ -99,13 +101,16 @@ class Trials(RunGroup[Trial]):
         return (run.read_recipe(Finetuning, done.folder) if done else self.recipe).score
 
 
-def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) -> Path:
+def perform(
+    folder: Path, recipe: Finetuning, name: str, callbacks: Sequence[Callback] = (), *, anew: bool = False
+) -> Path:
     """Make the trials that are not made yet, and the table of all; the folder is then that of the best of them."""
     with Trials.of(folder, recipe, name).work(anew=anew) as group:
         if group:
             failed = group.make(lambda trial, left: _note(trial, group, left))
             table = compared(group.score, group.runs, failed)
             _write(folder, table)
+            hooks.call(callbacks, "finished", folder)
             _refuse_failed(group, failed, group.runs)
             facts = _fill_from_best(folder, next(trial for trial in group.runs if trial.name == table["best"]))
             Run(folder).set(state="done", best=table["best"], **facts)
@@ -142,7 +147,9 @@ def describe(trials: Sequence[Trial]) -> list[str]:
     return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:NAMED])}{more}"]
 
 
-def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, int]) -> Path:
+def perform_part(
+    folder: Path, recipe: Finetuning, name: str, callbacks: Sequence[Callback], part: tuple[int, int]
+) -> Path:
     """Make every so-many-th trial, as a job of an array does; the one that finds all of them done compares all."""
     group = Trials.of(folder, recipe, name)
     run.check_free(folder)
@@ -156,7 +163,7 @@ def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, i
         _refuse_failed(group, group.make(lambda trial, left: _note(trial, group, left), mine), mine)
     left = sum(not trial.done for trial in group.runs)
     if not left:
-        return perform(folder, recipe, name)
+        return perform(folder, recipe, name, callbacks)
     say(f"{len(mine)} of {len(group.runs)} trials are done here; {left} are left to other parts")
     return folder
 
@@ -185,7 +192,6 @@ def _scored(trial: Trial, score: str) -> str:
 def _write(folder: Path, result: dict[str, Any]) -> None:
     files.write_json(folder / "trials.json", result)
     files.write_text(folder / "trials.md", "\n".join(table(folder.name, result)) + "\n")
-    picture.draw_trials(folder, folder.name, result)
 
 
 def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:

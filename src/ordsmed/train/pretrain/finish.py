@@ -1,4 +1,4 @@
-"""What a finished pretraining leaves: weights, picture, scores, and how it compares with guessing by frequency."""
+"""What a finished pretraining leaves: weights, scores, and how it compares with guessing by frequency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ordsmed.base import files, run
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate, total
 from ordsmed.learn.score.metrics import below
-from ordsmed.train import average, checkpoint, picture
+from ordsmed.train import average, checkpoint
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -19,12 +19,11 @@ from ordsmed.weights import boxes
 
 
 def finish(job: Job, folder: Path) -> dict[str, Any]:
-    """What a finished run leaves: weights, picture, scores, and how it compares with guessing by frequency."""
+    """What a finished run leaves: weights, scores, and how it compares with guessing by frequency."""
     last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
     leave_weights(job, folder / "weights", boxes.read_weights(last))
     if job.recipe.average:
         leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
-    picture.draw(folder, folder.name)
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]

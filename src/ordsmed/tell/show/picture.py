@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,24 @@ from typing import Any
 from ordsmed.base import chart, files
 from ordsmed.base.chart import BOTTOM, COLORS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Mean
 from ordsmed.learn.score.bands import BandPoint, Course
+from ordsmed.train.callbacks import Callback
+from ordsmed.train.finetune.compared import setting_of
 
+TRIALS = "trials.json"
 BARS = "dots: seeds; bars: mean ± sample deviation"
 BANDS = "line: mean; dark: ± sample deviation; light: least to most; dots: validation"
 WIDEST = 118  # characters of a line below
 ENDLESS = 1e30  # a loss of so much is as good as infinite
+
+
+class Pictures(Callback):
+    """Draws a run that is done, or the trials that are compared."""
+
+    def finished(self, folder: Path) -> None:
+        if (folder / TRIALS).exists():
+            draw_trials(folder, folder.name, files.read_table(folder / TRIALS))
+        else:
+            draw(folder, folder.name)
 
 
 def draw(folder: Path, title: str) -> Path | None:
@@ -143,17 +155,6 @@ def _mean(row: Mapping[str, Any], results: Mapping[str, Any]) -> Mean:
     values = [scores[score] for scores in trials if math.isfinite(scores.get(score, math.nan))]
     result = row["scores"][score]
     return Mean(result["mean"], result.get("deviation", math.nan), values, setting.get("step", 0), row["best"])
-
-
-def setting_of(setting: Mapping[str, Any]) -> str:
-    """A setting for a person."""
-    words = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in setting.items())
-    return ", ".join(words) or "as in the recipe"
-
-
-def spread(score: Mapping[str, float] | None) -> str:
-    """A mean with its deviation; nothing where there is none."""
-    return str(Mean(score["mean"], score.get("deviation", math.nan))) if score else ""
 
 
 def _thin(lines: Sequence[dict[str, Any]], most: int = 1500) -> Sequence[dict[str, Any]]:

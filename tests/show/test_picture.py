@@ -16,7 +16,7 @@ from ordsmed.base import chart
 from ordsmed.corpus import histogram
 from ordsmed.learn.score.bands import bands
 from ordsmed.measure.evaluation.results import learning_curves
-from ordsmed.train import picture
+from ordsmed.tell.show import picture
 
 NAN, INF = math.nan, math.inf
 
