@@ -13,11 +13,14 @@ import torch
 
 from kit.makers import change, job_of, make_store, make_words
 from ordsmed.base import files
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
+from ordsmed.tell.show.show import show
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.job import Job
+from ordsmed.train.meters import read
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.saving import Saving
@@ -159,3 +162,25 @@ def test_a_start_that_cannot_be(recipe: Recipe, begun: Path, tmp_path: Path) -> 
     shutil.rmtree(begun / "checkpoints")
     with pytest.raises(RecipeError, match="has no checkpoint; wanted a run that saved one"):
         start(f'init="{begun}"')
+
+
+def test_how_well_known_weights_do_is_told_before_the_first_step(
+    recipe: Recipe, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*SMALL, f'init="{begun}"']
+    start = job_of(recipe("twin", steps=4), *words)
+    loss = start.data.validate(start, 0)["validation"]
+    monkeypatch.setenv("ORDSMED_STOP_AT", "1")
+    with pytest.raises(Stopped):
+        pretrain(str(recipe("taught", steps=4)), words)
+    assert f"before the first step: validation loss {loss:.4f} (mlm " in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "taught" / "checkpoints")  # it begins again, and has this line already
+    monkeypatch.delenv("ORDSMED_STOP_AT")
+    folder = pretrain(str(tmp_path / "taught"))
+    assert [line["step"] for line in read(folder / "metrics.jsonl") if "validation" in line] == [0, 4]
+    assert read(folder / "metrics.jsonl")[0]["validation"] == loss
+    assert Run(folder).status["validation_before"] == files.read_json(folder / "scores.json")["validation_before"]
+    assert f"validation before the first step: loss {loss:.4f} (mlm " in "\n".join(show(str(folder)))
+    assert f"{loss:.3f} before the first step" in (folder / "loss.svg").read_text()
+    plain = pretrain(str(recipe("plain", steps=4)), SMALL)
+    assert "validation_before" not in Run(plain).status, "fresh weights know nothing"

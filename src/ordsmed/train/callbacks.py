@@ -17,6 +17,7 @@ from typing import Any
 from ordsmed.base import offers
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
 from ordsmed.learn.objective import Objective
 from ordsmed.train.job import Job
@@ -217,6 +218,16 @@ def validate(state: LoopState) -> None:
     state.last = state.last or job.recipe.is_enough(job.state.validations)
 
 
+def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
+    """Before the first step, where weights have learned already: what is gained or lost later is seen beside it."""
+    if not job.begins_taught or job.state.validations:  # a run that begins again has it
+        return
+    job.carry(0)
+    note_validation(job, 0, meters, 0)
+    if job.ranks.first and job.state.validations:
+        Run(folder).set(validation_before=job.state.validations[0]["validation"])
+
+
 def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
     """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
     scores = job.data.validate(job, index)
@@ -224,7 +235,7 @@ def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
         line = {"step": step, "phase": index + 1, **scores}
         job.state.validations.append(line)
         meters.note(line)
-        say(f"step {step}: {job.data.describe(job, scores)}")
+        say(f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}")
         if not math.isfinite(scores["validation"]):
             return f"validation loss {scores['validation']:g}"
     return ""

@@ -111,6 +111,7 @@ class Job:
     state: RunState = field(default_factory=lambda: RunState(LossHistory(Guard())))
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
+    begins_taught: bool = False  # with weights that learned already: a validation before the first step tells how well
     began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
     kernels: str = ""  # which of our own run, for a person; empty on a CPU
 

@@ -30,7 +30,7 @@ from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
-from ordsmed.train.callbacks import Callback, LoopState, call, in_order
+from ordsmed.train.callbacks import Callback, LoopState, call, in_order, validate_beginning
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.meters import Meters
@@ -83,6 +83,8 @@ def train(
         signal_of = stack.enter_context(asked_to_stop())
         progress = stack.enter_context(Progress(recipe.verb, steps, "steps", done=start, every=30))
         loop = RunLoop(job, folder, steps, meters, progress, watch, signal_of, saving, in_order(callbacks), until)
+        if saving and not start:
+            validate_beginning(job, folder, meters)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             step, over = loop.go_through(index, step)
             if over:

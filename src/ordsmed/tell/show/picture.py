@@ -48,7 +48,8 @@ def svg(training: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]
     steps: list[int] = [line["step"] for line in training]
     training, validations = _numbers(training, "loss"), _numbers(validations, "validation")
     levels = [*(line["loss"] for line in training), *(line["validation"] for line in validations)]
-    picture = chart.over_steps(title, (steps[0], max(steps[-1], steps[0] + 1)), _range(levels, 1e-6))
+    first = min([steps[0], *(line["step"] for line in validations)])
+    picture = chart.over_steps(title, (first, max(steps[-1], steps[0] + 1)), _range(levels, 1e-6))
     phases = sorted({line["phase"] for line in training})
     for phase in phases:
         lines = [line for line in training if line["phase"] == phase]
@@ -59,7 +60,8 @@ def svg(training: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]
     for line in validations:
         picture.dot(line["step"], line["validation"], 4)
     if validations:
-        picture.text(LEFT + 8, HEIGHT - BOTTOM - 10, f"• validation: {validations[-1]['validation']:.3f}")
+        before = "" if validations[0]["step"] else f", {validations[0]['validation']:.3f} before the first step"
+        picture.text(LEFT + 8, HEIGHT - BOTTOM - 10, f"• validation: {validations[-1]['validation']:.3f}{before}")
     return str(picture)
 
 

@@ -129,8 +129,10 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
         first, last = training[0]["step"], training[-1]["step"]
         mean = sum(line["loss"] for line in training) / len(training)
         lines.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
-    for line in [line for line in metrics if "validation" in line][-1:]:
-        lines.append(f"validation at step {line['step']:,}: loss {line['validation']:.4f}{_beside(line)}")
+    validations = [line for line in metrics if "validation" in line]
+    for line in [*(line for line in validations[:-1] if not line["step"]), *validations[-1:]]:
+        when = f"at step {line['step']:,}" if line["step"] else "before the first step"
+        lines.append(f"validation {when}: loss {line['validation']:.4f}{_beside(line)}")
     lines += _guessed(status)
     if stretches := status.get("left_out"):
         lines.append(

@@ -31,7 +31,7 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
         for name, tensor in kept.items():
             local(tensors[name]).copy_(tensor)
         parallel.let_go(job.objective)
-    say(f"before the first step: validation loss {moved:.4f}; with word tables from random numbers {fresh:.4f}")
+    say(f"validation loss {moved:.4f} with the vocabulary moved, {fresh:.4f} with word tables from random numbers")
     return {**facts, "validation": moved, "validation_of_random": fresh}
 
 

@@ -34,6 +34,8 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
         "loss": training[-1]["loss"] if training else None,
     }
     if judged:
+        if judged[0]["step"] == 0:
+            facts["validation_before"] = judged[0]["validation"]
         facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
         guesses = job.objective.guesses
         if guesses in facts:

@@ -189,6 +189,7 @@ class PretrainingPlan(Plan):
             return objective
 
         job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
+        job = dataclasses.replace(job, begins_taught=bool(recipe.init) and gone_on is None)
         if gone_on:
             return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
         if start.descent:
