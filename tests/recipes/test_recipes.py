@@ -29,6 +29,7 @@ from ordsmed.train.finetune.plan import check as check_plan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.meters import read as read_metrics
+from ordsmed.train.pretrain.pretrain import rehearse as rehearse_pretraining
 from ordsmed.train.pretrain.recipe import Pretraining
 
 NAMES = run.recipe_names()
@@ -37,7 +38,10 @@ KINDS = {
     "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,
     "finetune": Finetuning, "bench": Bench, "evaluate": Evaluation,
 }  # fmt: skip
-TRAINED = [name for name in NAMES if name.startswith(("pretrain/", "tiny/")) and name not in LESSONS]
+SIZES = ("tiny", "laptop", "desk", "continue")  # folders of recipes by what they take, not by their verb
+TRAINED = [name for name in NAMES if name.startswith(("pretrain/", *(f"{size}/" for size in SIZES[:3])))]
+TRAINED = [name for name in TRAINED if name not in LESSONS]
+CONTINUED = [name for name in NAMES if name.startswith("continue/")]
 TUNED = [*(name for name in NAMES if name.startswith("finetune/")), *LESSONS]
 
 
@@ -45,10 +49,10 @@ TUNED = [*(name for name in NAMES if name.startswith("finetune/")), *LESSONS]
 def test_every_recipe_decodes(name: str) -> None:
     folder, _, short = name.partition("/")
     recipe, verb = read(name)
-    made = folder if folder != "tiny" else "finetune" if name in LESSONS else "pretrain"
+    made = folder if folder not in SIZES else "finetune" if name in LESSONS else "pretrain"
     assert isinstance(recipe, KINDS[made])
     assert verb == made
-    if folder != "tiny":
+    if folder not in SIZES:
         assert short in run.recipe_names(folder)
         assert run.load(KINDS[folder], short)[0] == recipe
     text = run.recipe_text(run.find_recipe(name, ""))
@@ -317,6 +321,19 @@ def test_every_pretraining_takes_two_steps(
     term = "loss" if job.objective.guesses == "validation" else job.objective.guesses
     assert all(0.7 * guess < line[term] < 1.4 * guess for line in lines)
     assert all(line["norm"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_continued_pretraining_starts_from_a_model_that_stands(
+    name: str, tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one that stands and data of its vocabulary, or another one, the recipe's own words are enough."""
+    words = [f"init={tiny_run.bert}", f"data={tiny_run.folder / 'encode-bert'}", f"out={tmp_path / 'run'}"]
+    recipe, lines = rehearse_pretraining(name, [*words, "phase.epochs=0", "phase.steps=4", "phase.most_steps=0",
+                                                "phase.length=16", "phase.batch=4"])  # fmt: skip
+    assert recipe.vocabulary == ("transplant" if name == "continue/language" else "same")
+    assert recipe.validation_interval == 1, "a share of the steps"
+    assert any(" passes over " in line for line in lines)
 
 
 def test_the_readme_names_no_recipe_that_is_not_there() -> None:

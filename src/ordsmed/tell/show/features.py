@@ -260,6 +260,6 @@ def _recipes() -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for name in run.recipe_names():
         table = run.read_table(run.find_recipe(name, ""), name.partition("/")[0])
-        if "objective" in table and name.startswith(("pretrain/", "tiny/")):
+        if "objective" in table and name.startswith(("pretrain/", "tiny/", "laptop/", "desk/")):
             names.setdefault(table["model"]["kind"], []).append(name.removeprefix("pretrain/"))
     return names
