@@ -1,7 +1,5 @@
 """The words of a command: a parser whose complaints are one line with near names, and numbers within bounds."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import math

@@ -3,8 +3,6 @@
 The mixing is the finaliser of SplitMix64 (Steele, Lea and Flood 2014), applied to key and counter in turn.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

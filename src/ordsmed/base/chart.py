@@ -6,8 +6,6 @@ side_by_side(...)     a row a mean
 histograms(...)       panels of bars
 """
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence

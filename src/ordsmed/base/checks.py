@@ -1,7 +1,5 @@
 """What settings check of themselves when they are made: numbers that are large enough, patterns that are such."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

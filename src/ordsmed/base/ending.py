@@ -1,7 +1,5 @@
 """How a command ends that is asked to: what it leaves, and how to go on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

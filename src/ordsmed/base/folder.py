@@ -3,8 +3,6 @@
 Asked here alone; verbs and machines differ only in what they do about the answer.
 """
 
-from __future__ import annotations
-
 import enum
 from pathlib import Path
 from typing import Any

@@ -14,8 +14,6 @@ Where the table has no such name, Hugging Face's own cache is looked into; `NAME
 there. $ORDSMED_CACHE, or a verb's --cache-dir, names a cache without a table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os

@@ -1,7 +1,5 @@
 """Keys by content: equal where what they stand for is equal, on every machine; folders and files are found by them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

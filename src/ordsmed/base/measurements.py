@@ -4,8 +4,6 @@ One line is one measurement, written in one piece. A kill may cut the last one o
 whoever adds takes it away first, so nothing is lost behind it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import json

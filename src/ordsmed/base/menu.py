@@ -4,8 +4,6 @@ kind = "bert"  in a [model]  ->  src/ordsmed/nn/models/bert.py  ->  class Bert(E
 kind = "my_lab.my_objective" ->  that module                    ->  its class that derives from Choice
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Names that modules had before 0.2: `import ordsmed.tasks.classify` goes on, with a line that says where it is now."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

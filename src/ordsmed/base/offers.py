@@ -1,7 +1,5 @@
 """What a file of somebody's own offers, held against what its menu asks for, before any of it is used."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

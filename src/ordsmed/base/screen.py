@@ -1,7 +1,5 @@
 """How lines fit a screen, and how a command is written so that a shell takes it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

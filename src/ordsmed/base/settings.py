@@ -5,8 +5,6 @@
 Settings are standard dataclasses in the file that does the work; msgspec checks the leaves, this file walks the tree.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

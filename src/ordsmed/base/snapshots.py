@@ -5,8 +5,6 @@ checkpoints/step-000000500/  state.json  {"step": 500, ..., "checksums": {"model
 Several processes write a file of each kind each: model-00002-of-00004.safetensors, optimizer-...
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

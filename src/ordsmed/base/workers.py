@@ -8,8 +8,6 @@ in flight than there are workers, and what is ready behind a slow one waits, up 
 is sent, and a slow task leaves nobody idle for long.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -5,8 +5,6 @@ threshold found with probability SURE or more: 5 rows and 25 bands at 0.7 and 12
 0.7, 0.9999 at 0.8, and offer 1 of 17 pairs at 0.3 in vain. Documents of one signature (or one key) count as one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ chunks -> hashes, signatures -> near.find -> Matched: who is dropped, for whom  
                                                                                     first in the numbering and stay)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

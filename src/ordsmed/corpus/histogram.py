@@ -4,8 +4,6 @@
                                                            2-3  ████████     50.0 %
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

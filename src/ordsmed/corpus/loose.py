@@ -6,8 +6,6 @@ split     a.json, b.json  ->  OUT/train.json, dev.json, test.json, and beside ea
 Lines are read as a stream, twice where they are shared out, and keep their order.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Sequence

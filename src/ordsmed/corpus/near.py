@@ -11,8 +11,6 @@ documents of a run (RUN, the RUNSth part of all, or one file, whichever has more
 task opens RUNS runs at most; a pair is walked once when it is found.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import shutil

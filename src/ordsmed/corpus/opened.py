@@ -1,7 +1,5 @@
 """Finished corpora, as the verbs that read them see them: found by a name, walked with a bar, never written over."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ Steps lie below `steps/` and go on where they were killed; when all is written t
 On which side a document falls is decided by a hash of its words and the seed alone, so equal texts fall on one side.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

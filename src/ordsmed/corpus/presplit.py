@@ -8,8 +8,6 @@ with `sentences = "presplit"` gives the very documents again. A document's own k
 stand under `meta`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What happened to a corpus: facts for `status.json`, lines for a person, and the page `report.md`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -9,8 +9,6 @@ it is asked for, and is told. Source
 `text` with `sentences = "lines"` reads OUT/train-*.txt. About 14 bytes a document are kept, and HELD bytes of text.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -9,8 +9,6 @@ order of its own. The share of bins in which two signatures agree estimates the 
 shingles, with a standard error of about sqrt(J (1 - J) / permutations): 0.04 at 0.7 and 128.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ from all similar pairs found so far. One that was dropped comes back when the on
 is compared anew, until nothing changes. So the outcome is that of taking documents one by one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ordsmed.base.say import Progress

@@ -1,7 +1,5 @@
 """Sources of a corpus: bundles of pieces that can be read by themselves, and documents that are what they should be."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 chunks without the dropped -> the side of each draw -> train/, validation/, test/
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -9,8 +9,6 @@ from their ends. Sentences are shuffled again each epoch, blocks of neighbors an
 found at once.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

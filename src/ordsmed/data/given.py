@@ -3,8 +3,6 @@
 train.given.bin   int32 [N, 2 + 2P]   an example a row: tokens of A, label, P places, the ids shown there
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 Nothing here has a state: what a step sees follows from its number alone.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A Feistel network over the smallest power of two that holds n; what falls outside n is sent round again.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

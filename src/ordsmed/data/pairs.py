@@ -8,8 +8,6 @@ An example is a range of tokens for each segment. All chance is a function of th
 begins with, or of the row's number: a row is the same in any batch, on any rank and after any restart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

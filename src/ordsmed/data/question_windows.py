@@ -9,8 +9,6 @@
 First and last tokens are both inside. All is arithmetic on lengths, for many questions at once: Q of them, W windows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

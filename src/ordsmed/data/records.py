@@ -8,8 +8,6 @@ Ids as nanoGPT keeps them (.bin) become a store as well.
 So any objective makes rows of its own from the text, or takes those of the records (`data/given.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

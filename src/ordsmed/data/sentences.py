@@ -5,8 +5,6 @@
 FULL-SENTENCES goes over the ends of documents, with one stop token more between two; DOC-SENTENCES stops there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

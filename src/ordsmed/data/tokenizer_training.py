@@ -3,8 +3,6 @@
 corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenizer.json, vocab.txt ... + how well it fits
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ there give the same ids, word by word, and a word seen before costs a look into 
 Where the vocabulary is of whole words, those that it lacks get numbers of their own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from itertools import repeat

@@ -1,7 +1,5 @@
 """Parameter groups: which weights decay and at which share of the rate they learn, decided by shape, place and name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Asking: what a task tells of many examples, those of like length at once, by all ranks in turn."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -6,8 +6,6 @@
 While it learns it is told the right start. E examples of L tokens; a token that may not be chosen scores NEVER.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -3,8 +3,6 @@
 head for (contradiction, entailment, neutral)  ->  kept  ->  head for (entailment, not_entailment): entailment's row
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@
 All chance is `chance.unit(key, use, number of the row, place)`: equal for equal numbers in whatever batch.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

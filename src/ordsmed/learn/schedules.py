@@ -1,7 +1,5 @@
 """Schedules: the rate's course over a phase, as free functions of the step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal

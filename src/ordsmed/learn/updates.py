@@ -1,7 +1,5 @@
 """Updates: what our own optimizers share: whose turn it is, Adam's moments and direction, norms of whole tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

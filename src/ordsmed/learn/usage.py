@@ -1,7 +1,5 @@
 """How a model is used: what it is for, and code of others' libraries that asks it; for its card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

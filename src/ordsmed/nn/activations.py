@@ -1,7 +1,5 @@
 """Activations by their names, ours and those in Hugging Face's config.json."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -9,8 +9,6 @@ Query, key and value are one layer of ours, `gather`, whose rows stand head by h
 down for all three, which therefore look at the same r numbers of a token, and rows of up for each, in the same order.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Listening: what the blocks of a network make of its rows, while it reads them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any

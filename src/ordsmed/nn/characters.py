@@ -8,8 +8,6 @@ A word's windows in its padding are all alike, so one of them is enough: most wo
 instead of fifty, with the same result. Filters of all widths are one product.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A config.json of Hugging Face's, read as a network's settings: what it must say, may say, and must not ask for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from types import MappingProxyType

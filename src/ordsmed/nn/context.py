@@ -1,7 +1,5 @@
 """What an autograd.Function's forward leaves for its backward, as torch gives it to both."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from torch import Tensor

@@ -5,8 +5,6 @@ and to rows of their own. In bf16 without dropout that kernel's gradients take t
 would: they are made here, block by block. What is made of a head or a block is worked on while it is in the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

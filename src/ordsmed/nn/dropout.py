@@ -6,8 +6,6 @@ that makes its mask of such bytes itself (nn/kernels/residual_norm.py).
 Ranks that share a layer draw apart where its activations are split between them (`stream`), and alike where not.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ nothing is asked of the host. Sums are exact to fp32; weights, and the gradients
 the same products of the same 8 bits in fp32: slow, for tests.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -3,8 +3,6 @@
 D width of the network, E width of its embeddings, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import torch

@@ -1,7 +1,5 @@
 """The types and widths in which a network will ask kernels of ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

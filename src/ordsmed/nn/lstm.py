@@ -7,8 +7,6 @@ The exact path is one pass over time whose gradient is written by hand: what doe
 input's part of the gates, all gradients of weights) is one product over all steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import warnings

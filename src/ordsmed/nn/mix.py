@@ -3,8 +3,6 @@
 layers [L, ..., D] -> gamma * (s_0 h_0 + s_1 h_1 + ...) [..., D]        s = softmax(weights)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ sums exact, results fp32. An activation that the kernels know is made with the p
 operators of torch that its compiler uses; for networks that do not learn.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import platform

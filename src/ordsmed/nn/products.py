@@ -4,8 +4,6 @@ torch asks MKL, which on AMD's CPUs multiplies 256 bits at a time; those of Zen 
 kernels use these, by the operator that torch's compiler takes. Everywhere else, and for all other numbers, torch's own.
 """
 
-from __future__ import annotations
-
 import types
 
 import torch

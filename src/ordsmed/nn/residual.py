@@ -5,8 +5,6 @@
 A norm's result that is read twice is handed on twice, so that the kernel adds up the gradients of both.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

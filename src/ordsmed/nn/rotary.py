@@ -3,8 +3,6 @@
 Queries and keys are turned together, in few passes, and the gradients of the three come back in one buffer.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable

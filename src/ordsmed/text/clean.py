@@ -1,7 +1,5 @@
 """Cleaning that changes no word: canonical characters, no control characters, tidy white space; lines stay lines."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Literal

@@ -4,8 +4,6 @@ Words stand between white space, as `str.split` finds them; of Chinese, Japanese
 is one, and punctuation beside them is none.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,8 +6,6 @@ A sentence is `text[ends[i-1]:ends[i]]`: it carries the white space before it, s
 and a byte-level tokenizer gets the same pieces from them as from the whole.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

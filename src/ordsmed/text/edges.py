@@ -6,8 +6,6 @@ By and large as Unicode's annex 29 has it. Han, Thai and the like put no blanks 
 among their letters, but none of them is parted from its marks.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from functools import cache
 

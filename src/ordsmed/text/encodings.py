@@ -5,8 +5,6 @@
 A guess is only made where one encoding gives what people write and no other does; a few lines may not be enough.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections import Counter

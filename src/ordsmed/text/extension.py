@@ -7,8 +7,6 @@ to stand is cut as before: WordPiece takes the longest piece, merges are tried i
 unigram model scores a little better than those it replaces.
 """
 
-from __future__ import annotations
-
 import copy
 import heapq
 import json

@@ -9,8 +9,6 @@ white space. What is read is counted in the innermost `tallied()`, so that whoev
 reader.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import glob

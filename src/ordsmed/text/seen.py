@@ -3,8 +3,6 @@
 A false "seen" needs two texts with one hash: among ten million texts the chance of any such pair is 3 in a million.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -3,8 +3,6 @@
 texts -> words at white space, counted -> "word, tab, count" a line -> the bytes of a .model
 """
 
-from __future__ import annotations
-
 import io
 import re
 import struct

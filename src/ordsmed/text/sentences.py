@@ -10,8 +10,6 @@ nothing but a blank and write blanks within them too: there a sentence is at lea
 before no word that goes on, or behind a particle that closes speech. So two short ones may stay together.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections import defaultdict

@@ -7,8 +7,6 @@
 `documents()`, `stamp()` and `size()` is read as one piece.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ By them the pieces of one tokenizer are found among those of another (WordPiece'
 spelled by several of them. Special tokens are matched by what they do: [MASK] is <mask>.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator

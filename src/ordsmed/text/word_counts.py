@@ -1,7 +1,5 @@
 """How often each word was seen, in a table of a stated size: when it is full, the rarer half is dropped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -8,8 +8,6 @@ divisor. One multiple has four terms, whole words of 64 bits apart: words move b
 What is left, and short runs, is looked up, 128 bytes a row, all rows at once; rows are joined in pairs.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

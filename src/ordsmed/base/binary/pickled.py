@@ -8,8 +8,6 @@ file. Whatever a file says, reading it takes time and memory by its length.
     magic, version, facts, the pickle, keys, numbers ...    before
 """
 
-from __future__ import annotations
-
 import io
 import math
 import mmap

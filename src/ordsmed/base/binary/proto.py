@@ -3,8 +3,6 @@
 A field is a varint, 8 bytes, a run of bytes or 4 bytes; what is read is (number, value), runs as memoryviews.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 Value = int | memoryview

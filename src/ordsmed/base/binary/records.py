@@ -6,8 +6,6 @@ A file is read some megabytes at a time and checked a block at a time; what is w
 the record (counted from 1) and the byte at which it begins.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

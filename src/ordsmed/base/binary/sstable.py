@@ -6,8 +6,6 @@ A block is entries (how many letters a key shares with the one before, the rest,
 byte for its compression, and a checksum.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sites in words: the list of all, and one with its partitions."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """GPUs by name: what each can compute, in which precision it should, and which wheels of PyTorch run on it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

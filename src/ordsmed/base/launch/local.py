@@ -3,8 +3,6 @@
 ordsmed pretrain R --devices 4  ->  four times `ordsmed pretrain R`, with the variables that torchrun sets
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -3,8 +3,6 @@
 scontrol show partition, scontrol show node, module avail -> my-site.toml
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import shutil

@@ -5,8 +5,6 @@ sites/saga.toml -> Site(partitions, modules, ...) -> the [layout] of a partition
 What is unknown stays out of the file and is told as unknown: nothing is invented.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 BatchJob(words, place, nodes, ...) -> script -> sbatch -> its number -> squeue, sacct: its state
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What Linux says of this machine and of this process: cores, limits of a cgroup, the make of the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

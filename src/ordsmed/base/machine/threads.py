@@ -1,7 +1,5 @@
 """Threads of a process: its share of the cores that others leave idle, on one socket."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -12,8 +12,6 @@ Only lines of up to 160 characters are looked at. A phrase counts anywhere in su
 LOOSE, which prose may hold too, only where the line is that phrase alone or does not end in a stop.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The license before and behind a book of Project Gutenberg is taken off; texts without its marks stay as they are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

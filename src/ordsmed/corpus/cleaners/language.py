@@ -7,8 +7,6 @@
 is surely one of both. A text too short to tell is "und".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -5,8 +5,6 @@
 A word is what stands between white space; count characters where a language writes none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

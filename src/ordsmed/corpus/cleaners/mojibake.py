@@ -9,8 +9,6 @@ A single damaged place among words that are right may be meant: one that ftfy do
 repaired only where the text has another.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ identity numbers of no, se, fi by their check digits, of dk and us by their form
 in the American form, or behind a word that says so. Names and street addresses stay.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Callable

@@ -5,8 +5,6 @@
 Short lines may come again, as they do in talk and in songs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ other joining scripts and behind emoji; zero-width spaces behind letters of Thai
 direction in a text that holds letters written from right to left.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

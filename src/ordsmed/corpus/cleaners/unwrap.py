@@ -1,7 +1,5 @@
 """Lines that were broken at a fixed width become paragraphs again; texts that were not wrapped stay as they are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -6,8 +6,6 @@
 Other files of a folder are left out and counted.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ A sentence is joined to the one before it by a blank, by a line end where a para
 last word says SpaceAfter=No. `Document.ends` tells the sentences, so a recipe may take them as given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

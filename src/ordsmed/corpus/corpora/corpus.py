@@ -3,8 +3,6 @@
 work/corpus/books/train/00000.jsonl ...  ->  their documents; with `sentences = "given"` their sentences too
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 id,text\\n1,"One. Two."\\n  ->  Document("One. Two.", id="a.csv:2")
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 {"text": "One. Two.", "url": "..."}  ->  Document("One. Two.", id="a.jsonl:1", meta={"url": "..."})
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

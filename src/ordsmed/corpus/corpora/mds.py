@@ -6,8 +6,6 @@
 Shards packed by zstd, gzip and bz2 are unpacked as they are read.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

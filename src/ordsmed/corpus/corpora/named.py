@@ -10,8 +10,6 @@ path = "/data/web"
 text_key = "body"
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

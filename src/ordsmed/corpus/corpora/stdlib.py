@@ -7,8 +7,6 @@ Real text on every machine and nothing to download; the same Python gives the sa
 signatures and what appeared before are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 one paragraph or line\\n another\\n\\n the next document ...  ->  Document("one ...\\nanother", id="texts/a.txt:1"), ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

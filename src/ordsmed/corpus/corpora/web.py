@@ -4,8 +4,6 @@ lists -> text/web/urls.py -> text/web/crawl.py -> pages in the order of the list
 files of HTML, WARC                    -> pages in the order of the files -> main text
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -5,8 +5,6 @@
 Headings, lists, tables, references, templates and pictures are left out; one paragraph a line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

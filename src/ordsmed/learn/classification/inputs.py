@@ -5,8 +5,6 @@
 Two texts that are too long together are cut as transformers cuts them, the longer one first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

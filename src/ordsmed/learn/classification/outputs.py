@@ -3,8 +3,6 @@
 records, predictions -> scores; predictions.tsv (line, predicted, gold, a probability a label); files for GLUE's board
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass

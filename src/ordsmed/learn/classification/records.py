@@ -5,8 +5,6 @@
 What files hold is plain text here; labels become numbers with the features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Adagrad: every weight's rate falls with the squares it has seen (Duchi et al. 2011), as ELMo's authors had it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2017): torch's fused kernel, BERT's form, Keras's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal

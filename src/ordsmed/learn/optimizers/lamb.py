@@ -1,7 +1,5 @@
 """LAMB: AdamW whose steps are, tensor by tensor, in proportion to the weights (You et al. 2019); for large batches."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """MuonOptimizer: momentum of matrices made orthogonal (Jordan 2024; equal to torch.optim.Muon), AdamW for all else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

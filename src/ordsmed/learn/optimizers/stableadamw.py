@@ -1,7 +1,5 @@
 """StableAdamW: AdamW that slows down, tensor by tensor, where gradients outgrow their past (Wortsman et al. 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 question, context -> windows of [CLS] question [SEP] context [SEP]; of each: start, end, is there no answer
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Predicted answers: decoded from scores, read from files of anybody's, and in tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import fields

@@ -7,8 +7,6 @@
 W windows of T places, of which the first is the sign that stands for "no answer"; K starts of a beam, K ends for each.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Bands over seeds: courses of several runs cut into the same stretches of steps, and what the runs do in each."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ Labels are their numbers, from 0. Every score is a number: where one is not defi
 prediction that never changes) it is 0, for nothing was told apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

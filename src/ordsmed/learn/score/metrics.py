@@ -1,7 +1,5 @@
 """Metrics: numbers from sums, as free functions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

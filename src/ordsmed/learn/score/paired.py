@@ -7,8 +7,6 @@ Examples of one kind (a paradigm of BLiMP) are right and wrong together, so that
 different kinds: errors are those of sums over kinds (Liang and Zeger 1986, with G / (G - 1)).
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

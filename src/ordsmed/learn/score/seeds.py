@@ -6,8 +6,6 @@ Values are of few runs and are taken as drawn from a normal distribution, as Stu
 order of the seeds changes no bit. What is no number is for the caller to leave out, and to say so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

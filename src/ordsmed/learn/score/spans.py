@@ -6,8 +6,6 @@ The letters are B (begin), I (inside), E or L (end), S or U (single). A tag that
 before it if that has its type and no end yet, and begins one otherwise: so what no scheme allows is read all the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@
 Sums run from the first question to the last, one addition each, as in the scripts: the last digit is the same.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import string

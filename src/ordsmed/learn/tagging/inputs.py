@@ -5,8 +5,6 @@ sentence that is too long is read in windows that overlap, and each word is look
 most context.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Predicted tags: scored, written into files like those that were read, and read from such files again."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

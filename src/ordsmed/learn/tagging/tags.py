@@ -1,7 +1,5 @@
 """Tags of words: whether they mark spans, in which scheme, and where the first is that is in the way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 

@@ -8,8 +8,6 @@ the file has labels, whatever its name is, and `index` where it is a test split 
 columns in several ways: GLUE's, the first publication's, Hugging Face's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ characters (code points). What is read to learn from is mended: an answer moves 
 question none of whose answers stands in the context is left out. What is read to be scored keeps its answers as given.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ A multistream file is cut where a bzip2 stream begins with a page; the header, w
 namespaces, is read again for every part.
 """
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import lzma

@@ -7,8 +7,6 @@ package is only looked up in the zip, so one that leads elsewhere finds nothing;
 refused; no more than `LARGEST` bytes are unpacked.
 """
 
-from __future__ import annotations
-
 import html
 import posixpath
 import re

@@ -8,8 +8,6 @@ the book
 ... license                               (behind)
 """
 
-from __future__ import annotations
-
 import re
 from itertools import takewhile
 

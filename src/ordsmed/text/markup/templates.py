@@ -3,8 +3,6 @@
 {{convert|5|km|mi}} -> 5 km    {{lang|de|Volk}} -> Volk    {{infobox ...}}, {| ... |} -> nothing
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

@@ -7,8 +7,6 @@ closed take no more than their line with them. What a dropped formula, note or t
 "Oslo ({{IPA|..}}; founded 1048)" -> "Oslo (founded 1048)".
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections import Counter

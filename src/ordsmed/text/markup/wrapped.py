@@ -7,8 +7,6 @@ A line was broken by width where the first word of the next one had no more room
 lists; that is asked of the whole text first and then of every block of lines, so that verse in a novel stays verse.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

@@ -4,8 +4,6 @@ gpt2      bytes and pairs, more special tokens, <|endoftext|>
 roberta   <s> <pad> </s> <unk>, bytes and pairs, more special tokens, <mask>
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

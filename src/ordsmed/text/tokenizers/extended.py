@@ -1,7 +1,5 @@
 """Extended: a tokenizer that you have, and the pieces that save most tokens over a corpus behind its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

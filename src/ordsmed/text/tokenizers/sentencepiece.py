@@ -5,8 +5,6 @@ roberta   <s> <pad> </s> <unk> <mask>, pieces
 gpt2      <unk> <|endoftext|>, pieces
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal

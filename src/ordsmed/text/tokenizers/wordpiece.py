@@ -1,7 +1,5 @@
 """WordPiece, BERT's: words cut into pieces, those inside a word marked by ##."""
 
-from __future__ import annotations
-
 import functools
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 <S> </S> <UNK> the , of and ...
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ again after a while, later again when the folder is next gone on with, and given
 finished is never asked for again; what was on its way when the process was killed is.
 """
 
-from __future__ import annotations
-
 import functools
 import heapq
 import itertools

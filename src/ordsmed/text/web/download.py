@@ -4,8 +4,6 @@
 .NAME.part.json   whose bytes these are: its address, and the tag by which a server knows the file
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

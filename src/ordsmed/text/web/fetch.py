@@ -6,8 +6,6 @@ a file: stands as recorded? -> done
         else .NAME.part, begun or gone on with -> size and hashes -> record -> its name -> unpacked
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tables of addresses: TOML files with `title`, `licence`, `about`, `[[file]]` and `[[list]]`; shipped ones by name."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass, field

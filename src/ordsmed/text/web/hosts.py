@@ -3,8 +3,6 @@
 faß.de -> xn--fa-hia.de (another owner's is fass.de)      日本。jp -> xn--wgv71a.jp      my_host.com -> my_host.com
 """
 
-from __future__ import annotations
-
 import re
 
 ASCII_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?")

@@ -5,8 +5,6 @@ a.zip -> members; a link, a place outside, too much? -> refused
                           -> noted -> each to its place
 """
 
-from __future__ import annotations
-
 import contextlib
 import lzma
 import shutil

@@ -10,8 +10,6 @@ and behind it. Here `example.com` means that domain and all below it; only a nam
 `example.com`, `www.example.co.uk` and so on. What a line is, a link or a submission, is told by its first character.
 """
 
-from __future__ import annotations
-
 import functools
 import ipaddress
 import re
