@@ -27,7 +27,10 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
     Also where processes of several machines write the same one. A device or a pipe is written to as it is.
     """
-    if _is_device(path):
+    # what nothing may take the place of: a pipe, a device, an output of this process by name
+    outputs = str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd")
+    there = os.path.exists(path) and not os.path.isdir(path)  # those of `Path` raise, for example where a name is long
+    if there and (outputs or not os.path.isfile(path)):
         with survive_disk(path), path.open("wb") as file:
             yield file
         return
@@ -43,13 +46,6 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
             part.unlink(missing_ok=True)
         raise
-
-
-def _is_device(path: Path) -> bool:
-    """What nothing may take the place of: a pipe, a device, an output of this process by name."""
-    outputs = str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd")
-    there = os.path.exists(path) and not os.path.isdir(path)  # those of `Path` raise, for example where a name is long
-    return there and (outputs or not os.path.isfile(path))
 
 
 def user_cache() -> Path:

@@ -244,7 +244,9 @@ def find_recipe(name: str, verb: str) -> Path:
     if name.endswith(".toml") or is_folder:
         problem = "is a folder that no `ordsmed` command finished" if is_folder else "no such file"
         raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
-    if name in _inference_only():
+    # codes of the survey that somebody may ask for, and that cannot train
+    table = settings.read(menu.HOUSE / "survey.toml")
+    if name in {code["name"] for code in table["code"] if code.get("use") == "inference only"}:
         raise RecipeError(f"`{name}`", "only applies models, and trains none", "", "`ordsmed survey` says which train")
     if Path(f"{name}.toml").is_file():
         raise RecipeError(f"`{name}`", "no such file", "", f"did you mean `{name}.toml`?")
@@ -253,12 +255,6 @@ def find_recipe(name: str, verb: str) -> Path:
         raise RecipeError(name, "no such folder", "a recipe or a run's folder", remedy)
     problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     raise RecipeError(f"`{name}`", problem, "", nearest(name, recipe_names("" if "/" in name else verb)))
-
-
-def _inference_only() -> set[str]:
-    """Codes of the survey that somebody may ask for, and that cannot train."""
-    table = settings.read(menu.HOUSE / "survey.toml")
-    return {code["name"] for code in table["code"] if code.get("use") == "inference only"}
 
 
 def recipe_names(verb: str = "") -> list[str]:

@@ -98,7 +98,11 @@ def write_run(work: MatchingWork, run: int, first: int, files: list[Path], count
     at = 0
     for path, size in zip(files, counts, strict=False):
         for rows in _rows(path, size, first + at, work):
-            keys[work.keyed :, at : at + len(rows)] = _lanes(rows, work.how)
+            # the hash of the whole signature, and that of each band
+            columns = np.ascontiguousarray(rows.T).astype(np.uint64)
+            bands, width = work.how.bands()
+            hashes = [_fold(columns[band * width : band * width + width]) for band in range(bands)]
+            keys[work.keyed :, at : at + len(rows)] = np.stack([_fold([*hashes, *columns[bands * width :]]), *hashes])
             bytes_[at : at + len(rows)] = (rows * np.uint32(0x9E3779B1)) >> np.uint32(24)
             at += len(rows)
     rank = work.open("rank")[first : first + count]
@@ -121,14 +125,6 @@ def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Ar
         raise DataError(path, problem, "signatures of these texts", remedy)
     for start in range(0, count, 4096):
         yield np.ascontiguousarray(rows[start : start + 4096])
-
-
-def _lanes(rows: Array, how: Near) -> Array:
-    """The hash of the whole signature, and that of each band."""
-    columns = np.ascontiguousarray(rows.T).astype(np.uint64)
-    bands, width = how.bands()
-    hashes = [_fold(columns[band * width : band * width + width]) for band in range(bands)]
-    return np.stack([_fold([*hashes, *columns[bands * width :]]), *hashes])
 
 
 def _fold(columns: Iterable[Array]) -> Array:

@@ -107,7 +107,9 @@ class HeldOut:
             return hits
         text, hashed, owner, starts, ends = _joined([text.casefold() for text in texts])
         for length, runs in _runs(hashed, self.shortest, self.words):
-            at = self._at(runs)
+            likely = np.flatnonzero(self._sieve[(runs >> self._shift).view(np.int64)])
+            nearest = np.minimum(np.searchsorted(self.hashes, runs[likely]), len(self.hashes) - 1)
+            at = likely[self.hashes[nearest] == runs[likely]]
             at = at[owner[at] == owner[at + length - 1]]
             for which, first in zip(*np.unique(owner[at], return_index=True), strict=True):
                 start, before = at[first], hits[which]
@@ -130,12 +132,6 @@ class HeldOut:
         if numbers.dtype.str != "<u8" or numbers.ndim != 1 or len(numbers) < 5 or numbers[0] != MARK:
             raise DataError(path, f"other numbers ('{numbers.dtype.str}')", wanted, remedy)
         return HeldOut(numbers[5:], *numbers[1:5].tolist())
-
-    def _at(self, runs: Array) -> Array:
-        """Where a run is held out."""
-        likely = np.flatnonzero(self._sieve[(runs >> self._shift).view(np.int64)])
-        nearest = np.minimum(np.searchsorted(self.hashes, runs[likely]), len(self.hashes) - 1)
-        return likely[self.hashes[nearest] == runs[likely]]
 
     @cached_property
     def _shift(self) -> np.uint64:

@@ -35,16 +35,13 @@ def presplit(source: str, target: str, *, key: str = "text", anew: bool = False)
     with files.writing(path) as out:
         for place, line in _lines(sources):
             record = _record(line, place, key)
-            record[key] = sentence_lines(record[key])
+            # a text with a sentence a line, line ends of its own being ends of sentences too
+            text = record[key]
+            sentences = Document(text, rules(text)).sentences()
+            record[key] = "\n".join(" ".join(whole.split()) for sentence in sentences if (whole := sentence.strip()))
             out.write(encode(record) + b"\n")
             count += 1
     return [f"{path}: {many(count, 'document')}", "to read it: source.kind=jsonl sentences=presplit"]
-
-
-def sentence_lines(text: str) -> str:
-    """A text with a sentence a line, line ends of its own being ends of sentences too."""
-    sentences = Document(text, rules(text)).sentences()
-    return "\n".join(" ".join(whole.split()) for sentence in sentences if (whole := sentence.strip()))
 
 
 def split(

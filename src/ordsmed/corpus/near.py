@@ -81,7 +81,16 @@ def find(
     """
     with survive_disk(folder):
         scratch = _scratch(
-            folder, [how, list(counts), against, _sum(keys), _sum(preference), _stamps(files), text is None]
+            folder,
+            [
+                how,
+                list(counts),
+                against,
+                _sum(keys),
+                _sum(preference),
+                [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()],
+                text is None,
+            ],
         )
         map_in_order = _remembering(map_in_order, scratch)
         order = ranked(sum(counts), preference if how.keep == "longest" else None, against, scratch, keys)
@@ -145,10 +154,6 @@ def _scratch(folder: Path, inputs: list[Any]) -> Path:
 
 def _sum(numbers: Array | None) -> int | None:
     return None if numbers is None else zlib.crc32(np.ascontiguousarray(numbers).data)
-
-
-def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int]]:
-    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()]
 
 
 def _remembering(map_in_order: MapInOrder, scratch: Path) -> MapInOrder:

@@ -50,8 +50,14 @@ def shards(
     anew: bool = False,
 ) -> list[str]:  # fmt: skip
     """Write OUT, whole or not at all; lines that tell of it. The same corpora give the same files."""
-    _check(train, test, fraction)
-    chosen = _splits(splits)
+    if train < 1 or test < 0 or train + test > MOST:
+        raise RecipeError("corpus shards", f"--train {train} --test {test}", f"1 to {MOST:,} files, one for training")
+    if test and not 0 < fraction < 1:
+        raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
+    named = [word.strip() for word in (",".join(SPLITS) if splits == "all" else splits).split(",")]
+    if not set(named) <= set(SPLITS):
+        raise RecipeError("--splits", f"found {splits}", f"some of {','.join(SPLITS)}, or all")
+    chosen = [split for split in SPLITS if split in named]
     sources, target = [corpus_folder(folder) for folder in folders], Path(out)
     with making(target, sources, OURS, anew=anew) as place:
         sizes = [np.fromiter(map(len, _texts(source, chosen, "count")), np.uint32) for source in sources]
@@ -67,14 +73,6 @@ def shards(
     return [*lines, _spoken_of(sources, chosen)]
 
 
-def _splits(text: str) -> list[str]:
-    """`train,test` or `all`: which splits of the corpora are shared out."""
-    named = [word.strip() for word in (",".join(SPLITS) if text == "all" else text).split(",")]
-    if not set(named) <= set(SPLITS):
-        raise RecipeError("--splits", f"found {text}", f"some of {','.join(SPLITS)}, or all")
-    return [split for split in SPLITS if split in named]
-
-
 def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
     """Which splits the documents are of, and what the others hold."""
     counts = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
@@ -87,13 +85,6 @@ def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
 def _documents(source: Path, split: str) -> int:
     count = (Run(source).status.get(split) or {}).get("documents")
     return int(count) if count is not None else sum(1 for part in parts(source, split) for _ in documents(part))
-
-
-def _check(train: int, test: int, fraction: float) -> None:
-    if train < 1 or test < 0 or train + test > MOST:
-        raise RecipeError("corpus shards", f"--train {train} --test {test}", f"1 to {MOST:,} files, one for training")
-    if test and not 0 < fraction < 1:
-        raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
 
 
 def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str]]:

@@ -112,7 +112,9 @@ class Store:
                     return self._widened(counts)
         counts = np.zeros(self.vocabulary or 1, np.int64)
         for block in blocks(self.tokens):
-            counts = _add(counts, np.bincount(self._known(block)))
+            more = np.bincount(self._known(block))
+            size = max(len(counts), len(more))
+            counts = np.pad(counts, (0, size - len(counts))) + np.pad(more, (0, size - len(more)))
         counts = self._widened(counts)
         with contextlib.suppress(RunError):  # a store that may only be read is counted each time
             _save_counts(path, counts)
@@ -366,11 +368,6 @@ def _mapped(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> NDArra
     if not count:  # nothing cannot be mapped
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, "r", offset, (count,)).view(np.ndarray)
-
-
-def _add(counts: Ints, more: Ints) -> Ints:
-    size = max(len(counts), len(more))
-    return np.pad(counts, (0, size - len(counts))) + np.pad(more, (0, size - len(more)))
 
 
 def _save_counts(path: Path, counts: Ints) -> None:

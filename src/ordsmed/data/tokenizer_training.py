@@ -55,7 +55,12 @@ class TokenizerTraining:
         """The corpus by its fingerprint, vocabulary files by their contents."""
         corpus = run.Run(run.obtain(Corpus, self.corpus)).status["fingerprint"] if self.corpus else None
         settings = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
-        return [corpus, _contents(getattr(self.tokenizer, "file", None)), *settings]
+        # a hash of every vocabulary file that settings name
+        named = getattr(self.tokenizer, "file", None)
+        paths = [Path(p) for p in ([named] if isinstance(named, str) else named or [])]
+        inside = [f for p in paths for f in (sorted(p.iterdir()) if p.is_dir() else [p]) if f.is_file()]
+        kinds = (".json", ".txt", ".bpe", ".gz", ".tsv")
+        return [corpus, [bytes_key(f.read_bytes(), 16) for f in inside if f.suffix in kinds], *settings]
 
     def check_inputs(self) -> None:
         """Refuse a corpus or a vocabulary's file that is missing and cannot be made."""
@@ -185,11 +190,3 @@ def _texts(paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
         for document in documents(path):
             yield document.text
-
-
-def _contents(named: str | list[str] | None) -> list[str]:
-    """A hash of every vocabulary file that settings name."""
-    paths = [Path(p) for p in ([named] if isinstance(named, str) else named or [])]
-    inside = [f for p in paths for f in (sorted(p.iterdir()) if p.is_dir() else [p]) if f.is_file()]
-    kinds = (".json", ".txt", ".bpe", ".gz", ".tsv")
-    return [bytes_key(f.read_bytes(), 16) for f in inside if f.suffix in kinds]

@@ -35,7 +35,10 @@ def _joined(text: str, at: int) -> bool:
     if _hangs_on(after) or before == JOINER:
         return True
     if ord(before) in FLAGS and ord(after) in FLAGS:
-        return _flags_before(text, at) % 2 == 1
+        first = at
+        while first and ord(text[first - 1]) in FLAGS:
+            first -= 1
+        return (at - first) % 2 == 1
     left, right = _kind(_bearer(text, at)), _kind(after)
     if left == NO:
         return at > 1 and _mid(before, _kind(_bearer(text, at - 1)), right)
@@ -62,13 +65,6 @@ def _bearer(text: str, at: int) -> str:
     while at > 1 and _hangs_on(text[at - 1]):
         at -= 1
     return text[at - 1]
-
-
-def _flags_before(text: str, at: int) -> int:
-    first = at
-    while first and ord(text[first - 1]) in FLAGS:
-        first -= 1
-    return at - first
 
 
 def _hangs_on(character: str) -> bool:

@@ -297,13 +297,8 @@ def _wordpiece_file(path: Path, lowercase: bool | None, strip_accents: bool | No
         stated = _json(config).get("do_lower_case")
         lowercase = stated if isinstance(stated, bool) else None
     if lowercase is None:
-        lowercase = not has_capitals(vocabulary)
+        lowercase = not any(p != p.lower() for p in vocabulary if not (p.startswith("[") and p.endswith("]")))
     return wordpiece(vocabulary, lowercase=lowercase, strip_accents=strip_accents)
-
-
-def has_capitals(vocabulary: Mapping[str, int]) -> bool:
-    """Does any piece hold an upper-case letter? Names in brackets do not count."""
-    return any(p != p.lower() for p in vocabulary if not (p.startswith("[") and p.endswith("]")))
 
 
 def _byte_level(pieces: Path, merges: Path, listing: Path | None) -> Pipeline:

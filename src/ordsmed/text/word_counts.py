@@ -22,11 +22,8 @@ class WordCounts:
         if self._letters > LETTERS * self.most:
             self._letters = sum(map(len, self.counts))
         if len(self.counts) > self.most or self._letters > LETTERS * self.most:
-            self._drop()
-
-    def _drop(self) -> None:
-        """Keep the most frequent half; of those seen equally often, the first."""
-        total, kept = self.counts.total(), self.counts.most_common(len(self.counts) // 2)
-        self.counts = Counter(dict(kept))
-        self.dropped += total - self.counts.total()
-        self._letters = sum(map(len, self.counts))
+            # keep the most frequent half; of those seen equally often, the first
+            total, kept = self.counts.total(), self.counts.most_common(len(self.counts) // 2)
+            self.counts = Counter(dict(kept))
+            self.dropped += total - self.counts.total()
+            self._letters = sum(map(len, self.counts))

@@ -109,7 +109,10 @@ def _breaks(name: str, value: float, limit: float) -> bool:
 
 
 def _characters(text: str) -> dict[str, float]:
-    count = _classes(text)
+    import numpy as np
+
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    count = [int(number) for number in np.bincount(_table()[codes], minlength=_LOST + 1)]
     alphabetic = count[_LETTER] + count[_UPPER] + count[_LOWER] + count[_UNSPACED]
     printed = max(sum(count) - count[_BLANK], 1)
     return {
@@ -225,14 +228,6 @@ def _again(grams: Numbers, lengths: Numbers, n: int) -> float:
     for at in range(n):
         covered[at : at + len(again)] |= again
     return int(lengths[covered].sum())
-
-
-def _classes(text: str) -> list[int]:
-    """How many characters of each class."""
-    import numpy as np
-
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    return [int(number) for number in np.bincount(_table()[codes], minlength=_LOST + 1)]
 
 
 @functools.cache

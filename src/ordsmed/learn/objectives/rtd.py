@@ -100,7 +100,9 @@ class Rtd(Choice):
 
     def others(self, model: DetectingSettings) -> dict[str, Any]:
         """The settings of the networks beside the model's, by their names."""
-        self._refuse(model)
+        self._need_head(model)
+        if model.types < 2:
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
         if self.share == "all":
             if self.generator != Generator():
                 problem = 'found a size of its own with share = "all"'
@@ -133,11 +135,6 @@ class Rtd(Choice):
         """The network that is kept, without its generator: to use, not to train."""
         self._need_head(model)
         return Detector(model, tokenizer.vocabulary)
-
-    def _refuse(self, model: DetectingSettings) -> None:
-        self._need_head(model)
-        if model.types < 2:
-            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
 
     def _need_head(self, model: DetectingSettings) -> None:
         if not model.capabilities.detects:

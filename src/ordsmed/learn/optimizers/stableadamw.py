@@ -50,7 +50,11 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
         if turns:
             slower = self._slower(turns).split([len(turn.weights) for turn in turns])
             for turn, factors in zip(turns, slower, strict=True):
-                self._walk(turn, turn.rate * factors)
+                along = updates.quotients(turn, self.how.epsilon)
+                if turn.decay:
+                    torch._foreach_add_(along, turn.weights, alpha=turn.decay)
+                updates.scale(along, turn.rate * factors)
+                torch._foreach_sub_(turn.weights, along)
 
     def _slower(self, turns: list[Turn]) -> Tensor:
         """1 / max(1, RMS) of every weight of all groups, [n]: the ranks speak one time a step."""
@@ -65,13 +69,6 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
         floor = torch._foreach_clamp_min(turn.kept["exp_avg_sq"], self.how.epsilon**2)
         torch._foreach_sqrt_(floor)
         return list(torch._foreach_div(turn.grads, floor))
-
-    def _walk(self, turn: Turn, rates: Tensor) -> None:
-        along = updates.quotients(turn, self.how.epsilon)
-        if turn.decay:
-            torch._foreach_add_(along, turn.weights, alpha=turn.decay)
-        updates.scale(along, rates)
-        torch._foreach_sub_(turn.weights, along)
 
 
 def debiased(beta: float, step: float) -> float:

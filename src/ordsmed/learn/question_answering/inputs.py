@@ -16,7 +16,7 @@ from ordsmed.data.pieces import TextPieces, TextReader
 from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
 from ordsmed.data.windows import Ints, run
 from ordsmed.learn.question_answering.records import QuestionRecords
-from ordsmed.text.labelled.questions import Answer, Question, placed, shortened
+from ordsmed.text.labelled.questions import Answer, placed, shortened
 
 NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is none; there is one, but no token holds it
 
@@ -32,7 +32,12 @@ def features(
     if records.known:
         first, last = _right_tokens(records, contexts)
         if records.learning:
-            cut = _learnable(cut, last >= NO_ANSWER)
+            keep = (last >= NO_ANSWER)[cut.question]
+            if not keep.any():
+                raise DataError(
+                    "task.train", "no token holds an answer", "", "look whether tokenizer and data belong together"
+                )
+            cut = dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
     _say_cuts(cut, limits)
     question, context = questions.starts[cut.question], contexts.starts[records.about][cut.question]
     starts, ids, types, (_, begins) = framed(
@@ -102,7 +107,12 @@ def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints,
         if not question.answers:
             continue
         here = contexts.of(about)
-        first, last, exact = _tokens(question, contexts.left[here], contexts.right[here])
+        # of the first answer that stands in the context
+        present = (placed(answer, question.context)[0] for answer in question.answers)
+        answer = next((answer for answer in present if answer), Answer("", 0))
+        first, last, exact = answer_tokens(
+            question.context, contexts.left[here], contexts.right[here], answer.start, answer.start + len(answer.text)
+        )
         tokens[:, number] = (first, last) if first >= 0 else LOST
         if first < 0:
             lost.append(question.id)
@@ -111,21 +121,6 @@ def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints,
     notes = {" held by no token": lost, " beginning or ending inside a token": inexact}
     _say_counts([f"{many(len(names), 'answer')}{text} ({shortened(names)})" for text, names in notes.items() if names])
     return tokens[0], tokens[1]
-
-
-def _tokens(question: Question, left: Ints, right: Ints) -> tuple[int, int, bool]:
-    """Of the first answer that stands in the context."""
-    present = (placed(answer, question.context)[0] for answer in question.answers)
-    answer = next((answer for answer in present if answer), Answer("", 0))
-    return answer_tokens(question.context, left, right, answer.start, answer.start + len(answer.text))
-
-
-def _learnable(cut: QuestionWindows, kept: NDArray[np.bool_]) -> QuestionWindows:
-    """The windows of these questions alone."""
-    keep = kept[cut.question]
-    if not keep.any():
-        raise DataError("task.train", "no token holds an answer", "", "look whether tokenizer and data belong together")
-    return dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
 
 
 def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:

@@ -172,7 +172,10 @@ def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> lis
             for place, record in _records(value, head):
                 question = _named(_question(record, place, contexts, report), by_id, report)
                 if first := by_id.get(question.id):
-                    question = _joined(first, question)
+                    answers = first.answers + tuple(
+                        answer for answer in question.answers if answer not in first.answers
+                    )
+                    question = replace(first, answers=answers, impossible=first.impossible and question.impossible)
                     report.note(TWICE, question.id)
                 by_id[question.id] = question
     questions = list(by_id.values())
@@ -262,7 +265,7 @@ def _text(value: object, key: str, place: str, name: str, report: Report) -> str
 def _named(question: Question, by_id: dict[str, Question], report: Report) -> Question:
     """Under its id, or id#2 and so on where that is another question's: predictions are kept by id."""
     name, number = question.id, 1
-    while (first := by_id.get(name)) and not _same(first, question):
+    while (first := by_id.get(name)) and (first.question, first.context) != (question.question, question.context):
         number += 1
         name = f"{question.id}#{number}"
     if number == 1:
@@ -270,15 +273,6 @@ def _named(question: Question, by_id: dict[str, Question], report: Report) -> Qu
     if not first:
         report.note(RENAMED, name)
     return replace(question, id=name)
-
-
-def _same(first: Question, second: Question) -> bool:
-    return (first.question, first.context) == (second.question, second.context)
-
-
-def _joined(first: Question, again: Question) -> Question:
-    answers = first.answers + tuple(answer for answer in again.answers if answer not in first.answers)
-    return replace(first, answers=answers, impossible=first.impossible and again.impossible)
 
 
 def _kept(question: Question, report: Report) -> Question:

@@ -83,7 +83,7 @@ def _block(data: _Bytes) -> tuple[dict[str, str], bytes] | None:
     """Fields and block of the next record; None: it is damaged. EOFError: the file stops within it."""
     line = data.line()
     begins = _VERSION.search(line) is not None
-    fields = _fields(_head(data)) if begins else {}
+    fields = _fields(list(takewhile(bytes.strip, (data.line() for _ in range(_FIELDS))))) if begins else {}
     length = fields.get("content-length", "")
     block = data.take(int(length), LARGEST) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
     if block is not None and not data.short:
@@ -91,10 +91,6 @@ def _block(data: _Bytes) -> tuple[dict[str, str], bytes] | None:
     if data.ended() and (begins or b"WARC/".startswith(line[:5])):
         raise EOFError
     return None
-
-
-def _head(data: _Bytes) -> list[bytes]:
-    return list(takewhile(bytes.strip, (data.line() for _ in range(_FIELDS))))
 
 
 def _fields(lines: list[bytes]) -> dict[str, str]:

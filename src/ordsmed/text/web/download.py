@@ -75,7 +75,12 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Fetch
     limit = file.size if file.size is not None else file.longest
     with files.survive_disk(part), part.open("ab" if start else "wb") as written:
         if not start:
-            _begin(part, url, None if coded else _tag(reply))
+            # note whose first bytes these are; without a tag nobody can go on with them
+            tag = None if coded else _tag(reply)
+            if tag:
+                files.write_json(_beside(part), {"url": url, "tag": tag})
+            else:
+                _beside(part).unlink(missing_ok=True)
         longest = None if limit is None else max(limit - start, 0)
         with Progress(f"fetch {file.path}", total / 1e6, "MB", done=start / 1e6) as shown:
             try:
@@ -105,14 +110,6 @@ def _tag(reply: Reply) -> str | None:
     """By what a server knows that a file is still the same."""
     tag = reply.headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else reply.headers.get("Last-Modified")
-
-
-def _begin(part: Path, url: str, tag: str | None) -> None:
-    """Note whose first bytes these are; without a tag nobody can go on with them."""
-    if tag:
-        files.write_json(_beside(part), {"url": url, "tag": tag})
-    else:
-        _beside(part).unlink(missing_ok=True)
 
 
 def resume_facts(part: Path) -> dict[str, Any]:

@@ -172,7 +172,8 @@ def _fault_of(rules: Rules, private: bool) -> Callable[[str, str, str], str]:
             return "malformed address"
         if banned(host):
             return "blacklisted domain"
-        if _extension(url) in EXTENSIONS:
+        last = url.partition("?")[0].split("/", 3)[-1].lower().rpartition("/")[2]
+        if (last.rpartition(".")[2] if "." in last else "") in EXTENSIONS:
             return "no page by its extension"
         if any(pattern.search(url) for pattern in patterns):
             return "pattern in address"
@@ -247,8 +248,3 @@ def _middle(labels: list[str]) -> str:
     if len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in SECOND:
         return labels[-3]
     return labels[-2] if len(labels) > 1 else ""
-
-
-def _extension(url: str) -> str:
-    last = url.partition("?")[0].split("/", 3)[-1].lower().rpartition("/")[2]
-    return last.rpartition(".")[2] if "." in last else ""
