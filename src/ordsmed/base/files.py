@@ -267,16 +267,11 @@ def making(target: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
         raise
     with survive_disk(target):
-        _replace(target, part)
-
-
-def _replace(target: Path, part: Path) -> None:
-    """Rename the new folder into place; the old one goes once the new one stands."""
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        say(f"{target}: what stood there is replaced")
-        target.rename(old)
-    part.rename(target)
-    sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+        old = target.with_name(f".{target.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            say(f"{target}: what stood there is replaced")
+            target.rename(old)
+        part.rename(target)
+        sync(target.parent)
+        shutil.rmtree(old, ignore_errors=True)

@@ -7,7 +7,6 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -76,7 +75,12 @@ def check(menu: str, kind: str, settings: type, place: str) -> None:
         raise RecipeError(place, f"`{kind}`: {choice} is no dataclass", "@dataclass(frozen=True) above the class")
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
-    _rename(settings, FORMER.get(menu, {}))
+    # methods under both their names, in every class that has one of them: what overrides one overrides the other
+    for cls in settings.__mro__[:-1]:
+        for former, name in FORMER.get(menu, {}).items():
+            for missing, present in ((name, former), (former, name)):
+                if present in vars(cls) and missing not in vars(cls):
+                    setattr(cls, missing, vars(cls)[present])
     check_names(menu, settings, f"`{kind}`: {choice}", place)
     check_finished(menu, settings, f"`{kind}`: {choice}", place)
 
@@ -90,15 +94,6 @@ def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> 
             raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`", page(menu))
         if "(" in form and (reason := _uncallable(owner, name, form)):
             raise RecipeError(place, f"{named}.{name} {reason}", f"`{form}`", page(menu))
-
-
-def _rename(settings: type, names: Mapping[str, str]) -> None:
-    """Methods under both their names, in every class that has one of them: what overrides one overrides the other."""
-    for cls in settings.__mro__[:-1]:
-        for former, name in names.items():
-            for missing, present in ((name, former), (former, name)):
-                if present in vars(cls) and missing not in vars(cls):
-                    setattr(cls, missing, vars(cls)[present])
 
 
 def check_finished(menu: str, cls: type, named: str, place: str) -> None:

@@ -203,7 +203,11 @@ def _decode(wish: object, value: object, place: str) -> Any:
         if len(inner) == 1 or (tables and isinstance(value, Mapping)):
             return _decode(tables[0] if tables else inner[0], value, place)
         if tables:
-            return _scalar(tuple(w for w in inner if w not in tables), cast(type, tables[0]), value, place)
+            try:
+                return _leaf(Union[tuple(w for w in inner if w not in tables)], value, place)  # noqa: UP007
+            except RecipeError as error:
+                wanted = f"{error.wanted} or a table of {', '.join(_names(cast(type, tables[0])))}"
+                raise RecipeError(place, error.found, wanted, "") from None
     if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
         if not isinstance(value, list):
             raise RecipeError(
@@ -222,15 +226,6 @@ def _is_menu(wish: object) -> bool:
 def _is_word(wish: object) -> bool:
     """Could "none" be meant as itself?"""
     return wish is str or "none" in _choices(wish)
-
-
-def _scalar(wishes: tuple[object, ...], table: type, value: object, place: str) -> Any:
-    """A value where a table may stand too."""
-    try:
-        return _leaf(Union[wishes], value, place)  # noqa: UP007
-    except RecipeError as error:
-        wanted = f"{error.wanted} or a table of {', '.join(_names(table))}"
-        raise RecipeError(place, error.found, wanted, "") from None
 
 
 def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:

@@ -57,21 +57,18 @@ class SimilarPairs:
             touched = np.sort(_partners(self.turned, changed)[0])
             touched = touched[firsts(touched)]
             changed = touched[self._similar_to_kept(touched) != self.dropped[touched]]
-        self.dropped = self._walked()
-
-    def _similar_to_kept(self, ranks: Array) -> Array:
-        """Of ranks that are the worse of a pair or more: is one of the better ones kept?"""
-        better, starts = _partners(self.pairs, ranks)
-        return np.logical_or.reduceat(~self.dropped[better], starts) if len(ranks) else np.zeros(0, bool)
-
-    def _walked(self) -> Array:
         dropped = bytearray(len(self.dropped))
         for start in range(0, len(self.pairs), BLOCK):
             worse, better = split(self.pairs[start : start + BLOCK])
             for w, b in zip(worse.tolist(), better.tolist(), strict=True):
                 if not dropped[b]:
                     dropped[w] = 1
-        return np.frombuffer(dropped, bool)
+        self.dropped = np.frombuffer(dropped, bool)
+
+    def _similar_to_kept(self, ranks: Array) -> Array:
+        """Of ranks that are the worse of a pair or more: is one of the better ones kept?"""
+        better, starts = _partners(self.pairs, ranks)
+        return np.logical_or.reduceat(~self.dropped[better], starts) if len(ranks) else np.zeros(0, bool)
 
 
 def split(pairs: Array) -> tuple[Array, Array]:

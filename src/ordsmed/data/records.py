@@ -60,23 +60,20 @@ def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[
             if size % 2 or size < skip:
                 raise DataError(path, f"{size:,} bytes", "numbers of two bytes each", "copy it again")
             ids = np.memmap(path, "<u2", "r", offset=skip) if size > skip else np.zeros(0, "<u2")
-            _split_texts(ids, path, store, tokenizer)
+            for first in range(0, len(ids), TOKENS):  # a text longer than that is put into the store as several
+                block = np.asarray(ids[first : first + TOKENS])
+                if block.max(initial=0) >= tokenizer.vocabulary:
+                    wrong = f"holds the id {int(block.max())}"
+                    raise DataError(
+                        path, wrong, f"ids below {tokenizer.vocabulary}", "name the tokenizer they were made with"
+                    )
+                ends = np.flatnonzero(block == tokenizer.end)
+                lengths = np.diff(np.concatenate([[-1], ends, [len(block)]])) - 1
+                store.extend(block[block != tokenizer.end], lengths, np.ones(len(lengths), np.int64))
     if not store.document_count:
         raise DataError(paths[0], "holds no text", "ids of two bytes each")
     say(f"{prefix.name}: {many(store.document_count, 'document')}, {many(store.token_count, 'token')}")
     return store.facts()
-
-
-def _split_texts(ids: NDArray[Any], path: Path, store: StoreWriter, tokenizer: Tokenizer) -> None:
-    """Texts between ends, some at a time; one that is longer than that is put into the store as several."""
-    for first in range(0, len(ids), TOKENS):
-        block = np.asarray(ids[first : first + TOKENS])
-        if block.max(initial=0) >= tokenizer.vocabulary:
-            wrong = f"holds the id {int(block.max())}"
-            raise DataError(path, wrong, f"ids below {tokenizer.vocabulary}", "name the tokenizer they were made with")
-        ends = np.flatnonzero(block == tokenizer.end)
-        lengths = np.diff(np.concatenate([[-1], ends, [len(block)]])) - 1
-        store.extend(block[block != tokenizer.end], lengths, np.ones(len(lengths), np.int64))
 
 
 def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:

@@ -64,11 +64,6 @@ class Words:
             self._begin()
             unknown = list(range(len(words)))
         new = list(dict.fromkeys(words[i] for i in unknown))
-        self._enter(new)
-        numbers[unknown] = np.fromiter((self.table[words[i]] for i in unknown), np.int64, len(unknown))
-        return numbers
-
-    def _enter(self, new: list[str]) -> None:
         ids, lengths = self._looked_up(new)
         self.ids = _room(self.ids, self.used + len(ids))
         self.ids[self.used : self.used + len(ids)] = ids
@@ -79,6 +74,8 @@ class Words:
         self.table.update(zip(new, range(known, total), strict=True))
         self.used += len(ids)
         self.characters += sum(map(len, new))
+        numbers[unknown] = np.fromiter((self.table[words[i]] for i in unknown), np.int64, len(unknown))
+        return numbers
 
     def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
         """The ids of new words, end to end, and how many each has."""

@@ -260,7 +260,9 @@ def _ends_here(match: re.Match[str], last: int) -> bool:
     if blank is None:
         return (stops[-1] in _TIGHT or (stops[-1] in "!?" and _amid_han(match))) and _tight(match)
     if word is None:
-        return _odd(match)
+        # no word follows, but a sign or the end
+        at = match.end() + len(match[3]) + len(match[4])
+        return match.string[at : at + 1] not in ",;:)]}" + _STOPS
     if marks[:1] in _DASHES and word[0].islower():
         return False
     if stops == ".":
@@ -298,12 +300,6 @@ def _tight(match: re.Match[str]) -> bool:
         return False
     taken_up = match[2] and ("ぁ" <= after <= "ゟ" or _SPEAKS_HAN.match(text, end))
     return after not in "、，,；;：:" and not taken_up
-
-
-def _odd(match: re.Match[str]) -> bool:
-    """No word follows, but a sign or the end."""
-    at = match.end() + len(match[3]) + len(match[4])
-    return match.string[at : at + 1] not in ",;:)]}" + _STOPS
 
 
 def _dot(match: re.Match[str], last: int, after: str) -> bool:

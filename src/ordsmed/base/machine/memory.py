@@ -95,7 +95,14 @@ def keep_memory() -> None:
     libc.mallopt(trim_threshold, never)
     libc.mallopt(top_pad, 64 << 20)
     if room := _free_addresses():
-        _take_large_pages(libc, room)
+        # grow the heap once, ask for large pages there, and give it back to malloc, which hands it out from now on
+        address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = address, [size], [address]
+        libc.madvise.argtypes = [address, size, number]
+        start = libc.malloc(room)
+        if start:
+            libc.madvise(-(-start // mmap.PAGESIZE) * mmap.PAGESIZE, room - mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
+            libc.free(start)
 
 
 def _free_addresses() -> int:
@@ -110,14 +117,3 @@ def _free_addresses() -> int:
         resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
     )
     return 0 if strict or limited else (memory_limit() or 0) // 2
-
-
-def _take_large_pages(libc: ctypes.CDLL, room: int) -> None:
-    """Grow the heap once, ask for large pages there, and give it back to malloc, which hands it out from now on."""
-    address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = address, [size], [address]
-    libc.madvise.argtypes = [address, size, number]
-    start = libc.malloc(room)
-    if start:
-        libc.madvise(-(-start // mmap.PAGESIZE) * mmap.PAGESIZE, room - mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
-        libc.free(start)

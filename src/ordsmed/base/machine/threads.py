@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
@@ -27,24 +27,19 @@ def threads_of(
     if requested:
         return requested
     share = max(1, host.cores() // local_world)
-    wanted = _from_environment(os.environ)
+    counts = []
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if text := os.environ.get(name, "").strip():
+            first = text.partition(",")[0].strip()  # OpenMP: a number for each level of nesting
+            if not (first.isascii() and first.isdigit() and int(first) >= 1):
+                raise RecipeError(name, f"found {text}", "1 or more", "unset it to leave the choice to ordsmed")
+            counts.append(int(first))
+    wanted = min(counts, default=None)
     if wanted:
         return min(wanted, share)
     if kept and kept <= share:
         return kept
     return share if local_world > 1 or share == 1 else _left_by_others(share)
-
-
-def _from_environment(env: Mapping[str, str]) -> int | None:
-    """What OMP_NUM_THREADS and MKL_NUM_THREADS allow, None where neither is set."""
-    counts = []
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        if text := env.get(name, "").strip():
-            first = text.partition(",")[0].strip()  # OpenMP: a number for each level of nesting
-            if not (first.isascii() and first.isdigit() and int(first) >= 1):
-                raise RecipeError(name, f"found {text}", "1 or more", "unset it to leave the choice to ordsmed")
-            counts.append(int(first))
-    return min(counts, default=None)
 
 
 def _left_by_others(share: int) -> int:

@@ -89,7 +89,14 @@ def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
     sentence = _Sentence(1)
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
-            _comment(sentence, line[1:].strip())
+            comment = line[1:].strip()
+            key, _, value = (part.strip() for part in comment.partition("="))
+            if key in ("newdoc", "newdoc id"):
+                sentence.document = value
+            elif key in ("newpar", "newpar id"):
+                sentence.paragraph = True
+            elif key == "text":
+                sentence.text = value
         elif line and not line.isspace():
             _word(sentence, line, f"{path}:{number}")
         elif _finish(sentence):
@@ -97,16 +104,6 @@ def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
             sentence = _Sentence(number + 1)
     if _finish(sentence):
         yield sentence
-
-
-def _comment(sentence: _Sentence, comment: str) -> None:
-    key, _, value = (part.strip() for part in comment.partition("="))
-    if key in ("newdoc", "newdoc id"):
-        sentence.document = value
-    elif key in ("newpar", "newpar id"):
-        sentence.paragraph = True
-    elif key == "text":
-        sentence.text = value
 
 
 def _word(sentence: _Sentence, line: str, place: str) -> None:

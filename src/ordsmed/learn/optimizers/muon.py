@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
-from ordsmed.learn.updates import Turn
 from ordsmed.nn import shards
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: steepest at 0, so that small singular values grow in few steps
@@ -69,20 +68,17 @@ class MuonOptimizer(torch.optim.Optimizer):
         matrices = [g for g in self.param_groups if g["kind"] == "matrix"]
         rest = [g for g in self.param_groups if g["kind"] != "matrix"]
         for turn in updates.turns(self, "momentum_buffer", groups=matrices):
-            self._matrices(turn)
+            for weight, part, grad, mean in zip(
+                turn.weights, turn.parts, turn.grads, turn.kept["momentum_buffer"], strict=True
+            ):
+                mean.lerp_(grad, 1 - self.how.momentum)
+                ahead = grad.lerp(mean, self.how.momentum).bfloat16()  # here: half as much to gather, and the same bits
+                whole = shards.gathered(part, ahead)
+                update = orthogonal(whole.flatten(1), self.how.steps).reshape(whole.shape)
+                weight.mul_(1 - turn.rate * turn.decay)
+                weight.add_(shards.cut(part, update), alpha=-turn.rate * adjustment(whole.flatten(1), self.how.adjust))
         for turn in updates.turns(self, *updates.MOMENTS, groups=rest):
             updates.walk(turn, updates.directions(turn, how.rest_betas, how.rest_epsilon), turn.rate * how.rest_rate)
-
-    def _matrices(self, turn: Turn) -> None:
-        for weight, part, grad, mean in zip(
-            turn.weights, turn.parts, turn.grads, turn.kept["momentum_buffer"], strict=True
-        ):
-            mean.lerp_(grad, 1 - self.how.momentum)
-            ahead = grad.lerp(mean, self.how.momentum).bfloat16()  # here: half as much to gather, and the same bits
-            whole = shards.gathered(part, ahead)
-            update = orthogonal(whole.flatten(1), self.how.steps).reshape(whole.shape)
-            weight.mul_(1 - turn.rate * turn.decay)
-            weight.add_(shards.cut(part, update), alpha=-turn.rate * adjustment(whole.flatten(1), self.how.adjust))
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:

@@ -284,7 +284,13 @@ def _answered(
         if not joint and listed[-1] is not null:
             listed = listed[: decoding.n_best]
     chosen = null if not spans or (odds is not None and odds > decoding.threshold) else spans[0]
-    n_best = _weighed(listed)
+    scores = np.array([_score(span) for span in listed])
+    weights = np.exp(scores - scores.max())
+    shares = (weights / weights.sum()).tolist()
+    n_best = [
+        AnswerSpan(text, start, end, share, start_score + end_score, start_score, end_score)
+        for (text, start, end, start_score, end_score), share in zip(listed, shares, strict=True)
+    ]
     best = n_best[listed.index(chosen)]
     return Answered(passage.id, best.text, (best.start, best.end), best.probability, odds, n_best)
 
@@ -341,17 +347,6 @@ def _null(spans: list[_Span], rows: Ints, candidates: Candidates, joint: bool) -
 
 def _score(span: _Span) -> float:
     return span[3] + span[4]
-
-
-def _weighed(spans: list[_Span]) -> list[AnswerSpan]:
-    """With probabilities: softmax of the scores."""
-    scores = np.array([_score(span) for span in spans])
-    weights = np.exp(scores - scores.max())
-    shares = (weights / weights.sum()).tolist()
-    return [
-        AnswerSpan(text, start, end, share, start_score + end_score, start_score, end_score)
-        for (text, start, end, start_score, end_score), share in zip(spans, shares, strict=True)
-    ]
 
 
 def _entry(span: AnswerSpan) -> dict[str, Any]:

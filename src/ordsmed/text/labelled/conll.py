@@ -165,7 +165,10 @@ def read(
             text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
         begin = _begin(text)
         if ".conllu" in path.suffixes or _is_conllu(begin[2]):
-            source, rows = _conllu(path, text, wanted)
+            at = wanted.among(10)
+            if at is None:
+                raise DataError(path, "10 columns of CoNLL-U", f"column {wanted.named_as}, that of the tags")
+            source, rows = TaggedFile(path, text, wanted.key, features=at == FEATS), _conllu_rows(path, text, at)
         else:
             source, rows = _columns(path, text, wanted, words, tagged, begin)
         _gather(source, rows, sentences, wanted.named_as if tagged else "")
@@ -231,13 +234,6 @@ def _apart(line: str) -> bool:
 
 def _is_conllu(line: str) -> bool:
     return line.count("\t") == 9 and bool(_NUMBER.match(line.partition("\t")[0]))
-
-
-def _conllu(path: Path, text: str, column: Column) -> tuple[TaggedFile, Iterator[_TokenLine | None]]:
-    at = column.among(10)
-    if at is None:
-        raise DataError(path, "10 columns of CoNLL-U", f"column {column.named_as}, that of the tags")
-    return TaggedFile(path, text, column.key, features=at == FEATS), _conllu_rows(path, text, at)
 
 
 def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:

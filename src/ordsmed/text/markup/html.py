@@ -96,7 +96,14 @@ def main_text(page: str) -> str:
         make_paragraphs(tree)
         text = library.extract(tree, fast=True, include_comments=False) or ""
         if len(text) < LEAST * _all_prose(tree):
-            text = max(text, _extracted_anew(library, tree), key=len)
+            # slower and greedier; of the replies of a forum, all of one name, the library takes the first for all
+            for box in tree.iter(*_PARTS):
+                for key in ("class", "id"):
+                    if _CONTENT_NAME.search(name := box.get(key, "")) and "comment" not in name.lower():
+                        del box.attrib[key]
+                if box.tag == "article":
+                    box.tag = "div"
+            text = max(text, library.extract(tree, fast=False, include_comments=False) or "", key=len)
     except Exception:  # whatever a library stumbles on: one page of millions
         read.tally().left_out["pages that could not be parsed"] += bool(page.strip())
         return ""
@@ -109,17 +116,6 @@ def _all_prose(tree: HtmlElement) -> int:
     """Characters that look like prose, wherever they stand but among comments."""
     lengths = (len(" ".join(text.split())) for text in tree.xpath(_LONG_TEXTS))
     return sum(length for length in lengths if length > 60)
-
-
-def _extracted_anew(library: ModuleType, tree: HtmlElement) -> str:
-    """Slower and greedier. Of the replies of a forum, all of one name, the library takes the first for the article."""
-    for box in tree.iter(*_PARTS):
-        for key in ("class", "id"):
-            if _CONTENT_NAME.search(name := box.get(key, "")) and "comment" not in name.lower():
-                del box.attrib[key]
-        if box.tag == "article":
-            box.tag = "div"
-    return library.extract(tree, fast=False, include_comments=False) or ""
 
 
 @functools.cache

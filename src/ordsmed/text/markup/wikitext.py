@@ -92,7 +92,8 @@ def _without_tags(text: str) -> str:
         kept.append(text[at : tag.start()])
         at = tag.end()
         if tag[2] is None:
-            at = _after("-->", text, at)
+            end = text.find("-->", at)
+            at = len(text) if end < 0 else end + len("-->")
         elif (name := tag[2].lower()) in _CONTAINERS:
             shown, at = _contained(name, tag, text, unclosed)
             kept.append(shown)
@@ -133,11 +134,6 @@ def _closing(name: str, text: str, at: int) -> re.Match[str] | None:
 @cache
 def _tags_of(name: str) -> re.Pattern[str]:
     return re.compile(rf"<(/?){name}\b[^<>]*+>", re.IGNORECASE)
-
-
-def _after(mark: str, text: str, at: int) -> int:
-    end = text.find(mark, at)
-    return len(text) if end < 0 else end + len(mark)
 
 
 # ---- links

@@ -138,7 +138,12 @@ class Pages:
 
     def __exit__(self, kind: object, error: object, at: object) -> None:
         with self._lock:
-            self._close()
+            if not self._log.closed:
+                self._close_part()
+                self._log.close()
+                sync(self.folder / LOG)
+            elif self._part is not None:
+                self._part.close()
 
     def keep(self, page: Page, tries: int) -> None:
         """A page, then its line in the log."""
@@ -193,14 +198,6 @@ class Pages:
         if self._part is not None:
             self._part.close()
             sync(part_path(self.folder, self._number))
-
-    def _close(self) -> None:
-        if not self._log.closed:
-            self._close_part()
-            self._log.close()
-            sync(self.folder / LOG)
-        elif self._part is not None:
-            self._part.close()
 
 
 def behind(fault: str) -> str:
