@@ -9,6 +9,7 @@ after what a block adds (BERT 2018) or before it, with one more at the end (Mega
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,7 +21,7 @@ from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.config import expect, settings_of
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, SpecialTokens, TaskKind
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, SpecialTokens, TaskKind
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
@@ -121,7 +122,7 @@ class EncoderSettings(Family):
     def head_flops(self, vocabulary: int) -> float:
         return 2.0 * self.embedded * (self.width + vocabulary)
 
-    def described(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
+    def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         """What all these families' config.json say."""
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
@@ -133,41 +134,19 @@ class EncoderSettings(Family):
         }  # fmt: skip
 
     @classmethod
-    def read(cls, config: dict[str, Any], **more: Any) -> Self:
-        """The settings that a config.json of one of these families means."""
+    def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:
+        """The settings that a config.json of one of these families means; `sizes`: more that must be there."""
         expect(config, position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,),
                pruned_heads=({}, None))  # fmt: skip
         chosen = {"activation": activations.ours(config, "hidden_act", "gelu")}
         numbers = NUMBERS | {"epsilon": "layer_norm_eps"}
         usual = {"layer_norm_eps": 1e-12} | config  # whatever a family's own is here
-        sizes = SIZES | {"positions": "max_position_embeddings"} | more
-        decoded: Self = settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
-        return decoded
+        sizes = SIZES | {"positions": "max_position_embeddings"} | sizes
+        return settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
 
     def without_types(self, prefix: str) -> dict[str, tuple[int, ...]]:
         """What their class has, and no network without types: a row of zeros."""
         return {} if self.types else {f"{prefix}.embeddings.token_type_embeddings.weight": (1, self.embedded)}
-
-    def pair_head(self, model: Model) -> PairHead:
-        """How two segments belong together; for families that say so in their capabilities."""
-        return PairHead(self.width, self.initializer_std)
-
-    def bert_names(self) -> Names:
-        """The names of BERT's pretraining class, which Megatron's has as well."""
-        table, pairs = self.body_names("bert")
-        pairs |= {
-            "head.dense": "cls.predictions.transform.dense",
-            "head.norm": "cls.predictions.transform.LayerNorm",
-            "pair.dense": "bert.pooler.dense",
-            "pair.out": "cls.seq_relationship",
-            "classify.dense": "bert.pooler.dense",
-            "classify.out": "classifier",
-        }
-        table |= both_ends(pairs)
-        dropped = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
-        scores, tied, copies = self.scores("bert", "cls.predictions.decoder", "cls.predictions.bias")
-        return Names(table | scores, self.heads, "bert.", tied=tied, copies=copies, others=dropped,
-                     buffers=("position_ids",), zeros=self.without_types("bert"))  # fmt: skip
 
     def scores(self, prefix: str, decoder: str, bias: str) -> tuple[Table, dict[str, str], dict[str, str]]:
         """How words are scored there: our tensors -> theirs, which of theirs are tied, and which nobody reads.
@@ -203,6 +182,41 @@ class EncoderSettings(Family):
                 parts = tuple(f"{hf_block}.attention.self.{part}.{end}" for part in ("query", "key", "value"))
                 table[f"{block}.attention.gather.{end}"] = parts
         return table, pairs
+
+
+@dataclass(frozen=True)
+class PairedEncoderSettings(EncoderSettings):
+    """BERT and Megatron's BERT: also a head that tells how two segments belong together."""
+
+    deep: bool = False
+    """initialize residual projections with std / sqrt(2 x layers)"""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, pairs=True)
+    begins: ClassVar[Mapping[str, str]] = {"classify.dense": "pair.dense"}
+
+    @property
+    def residual_std(self) -> float:
+        return deep(self.initializer_std, self.layers) if self.deep else self.initializer_std
+
+    def pair_head(self, model: Model) -> PairHead:
+        """How two segments belong together."""
+        return PairHead(self.width, self.initializer_std)
+
+    def names(self) -> Names:
+        """The names of BERT's pretraining class, which Megatron's has as well."""
+        table, pairs = self.body_names("bert")
+        pairs |= {
+            "head.dense": "cls.predictions.transform.dense",
+            "head.norm": "cls.predictions.transform.LayerNorm",
+            "pair.dense": "bert.pooler.dense",
+            "pair.out": "cls.seq_relationship",
+            "classify.dense": "bert.pooler.dense",
+            "classify.out": "classifier",
+        }
+        dropped = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
+        scores, tied, copies = self.scores("bert", "cls.predictions.decoder", "cls.predictions.bias")
+        return Names(table | both_ends(pairs) | scores, self.heads, "bert.", tied=tied, copies=copies, others=dropped,
+                     buffers=("position_ids",), zeros=self.without_types("bert"))  # fmt: skip
 
 
 def both_ends(pairs: dict[str, str]) -> Table:

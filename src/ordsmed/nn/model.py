@@ -294,6 +294,11 @@ class CarryingSettings(ModelSettings, Protocol):
         """Which cell runs on a device."""
 
 
+def size(layers: int, width: int, **more: int) -> dict[str, int]:
+    """The numbers that a Transformer's size stands for; `more`: other ones than BERT's."""
+    return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width, **more}
+
+
 def small_rate(settings: Width, *, base: float) -> float:
     """A rate for fine-tuning: that of a base-sized network, more where the width is smaller."""
     return base if settings.width >= 768 else max(base, 1e-4 if settings.width > 256 else 3e-4)

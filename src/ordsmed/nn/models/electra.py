@@ -4,10 +4,8 @@ E width of the embeddings, D width of the network (Clark et al. 2020). A generat
 takes words from the same table of width E and leads them to its own width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import nn
 
@@ -16,11 +14,7 @@ from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import Encoder, EncoderSettings, both_ends
 from ordsmed.nn.heads import DetectHead
-from ordsmed.nn.model import Capabilities, Model, Names, SpecialTokens, Tuning, small_rate, task_classes
-
-
-def _size(layers: int, width: int, embedding: int) -> dict[str, int]:
-    return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width, "embedding": embedding}
+from ordsmed.nn.model import Capabilities, Model, Names, SpecialTokens, Tuning, size, small_rate, task_classes
 
 
 @dataclass(frozen=True)
@@ -31,9 +25,9 @@ class Electra(EncoderSettings, Choice):
     """embedding size: dimension of the embeddings (E); 0: as the hidden size; elsewhere embedding_size"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "small": _size(12, 256, 128),
-        "base": _size(12, 768, 768),
-        "large": _size(24, 1024, 1024),
+        "small": size(12, 256, embedding=128),
+        "base": size(12, 768, embedding=768),
+        "large": size(24, 1024, embedding=1024),
     }
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, detects=True)
     model_type: ClassVar[str] = "electra"
@@ -72,23 +66,20 @@ class Electra(EncoderSettings, Choice):
         dense = nn.Linear(self.width, self.width)
         return {"first_dropout": Dropout(self.dropout), "dense": dense, "gelu": nn.GELU()}
 
-    def smaller(self, width: int, layers: int) -> Electra:
-        return replace(
-            self, width=width, layers=layers, heads=0, inner=0, embedding=self.embedding * width // self.width
-        )
+    def smaller(self, width: int, layers: int) -> Self:
+        return replace(super().smaller(width, layers), embedding=self.embedding * width // self.width)
 
-    def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Electra:
+    def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Self:
         """The same network in another size, over embeddings of this width."""
         return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
 
     def tuning(self) -> Tuning:
         """As its authors: 1e-4 and 0.8 a layer, large 5e-5 and 0.9."""
         large = self.width >= 1024
-        rate = small_rate(self, base=5e-5 if large else 1e-4)
-        return Tuning(rate=rate, layer_decay=0.9 if large else 0.8)
+        return Tuning(small_rate(self, base=5e-5 if large else 1e-4), layer_decay=0.9 if large else 0.8)
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        return {**self.described(vocabulary, tokenizer), "embedding_size": self.embedding}
+        return super().hugging_face(vocabulary, tokenizer) | {"embedding_size": self.embedding}
 
     def names(self) -> Names:
         table, pairs = self.body_names("electra")
@@ -107,7 +98,6 @@ class Electra(EncoderSettings, Choice):
         return Names(table, self.heads, "electra.", tied={scores: words} if self.tied else {},
                      buffers=("position_ids",), zeros=self.without_types("electra"))  # fmt: skip
 
-    @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Electra:
-        """The settings a Hugging Face config.json means."""
-        return Electra.read({"embedding_size": 128, **config}, embedding="embedding_size")
+    @classmethod
+    def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:
+        return super().from_hugging_face({"embedding_size": 128, **config}, embedding="embedding_size", **sizes)

@@ -28,14 +28,11 @@ from ordsmed.nn.model import (
     SpecialTokens,
     TaskKind,
     TokenHead,
+    size,
     task_classes,
 )
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
-
-
-def _size(layers: int, width: int, heads: int) -> dict[str, int]:
-    return {"layers": layers, "width": width, "heads": heads, "inner": 4 * width}
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,9 @@ class Gpt2(Family, Choice):
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer", "causal")
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "mini": _size(4, 256, 4),
-        "124M": _size(12, 768, 12), "355M": _size(24, 1024, 16), "774M": _size(36, 1280, 20),
-        "1558M": _size(48, 1600, 25),
-        "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20),
-        "1.5B": _size(48, 1600, 25),
+        "mini": size(4, 256),
+        "124M": size(12, 768), "355M": size(24, 1024), "774M": size(36, 1280), "1558M": size(48, 1600),
+        "117M": size(12, 768), "345M": size(24, 1024), "762M": size(36, 1280), "1.5B": size(48, 1600),
     }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "gpt2"
@@ -186,15 +181,8 @@ class Gpt2Model(Model):
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif "norm" not in name:
-                adds = name.endswith(("mix.weight", "down.weight"))
-                std = (
-                    settings.positions_initializer_std
-                    if name == "places.weight"
-                    else residual
-                    if adds
-                    else settings.initializer_std
-                )
-                nn.init.normal_(parameter, std=std)
+                std = residual if name.endswith(("mix.weight", "down.weight")) else settings.initializer_std
+                nn.init.normal_(parameter, std=settings.positions_initializer_std if name == "places.weight" else std)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,

@@ -37,6 +37,7 @@ from ordsmed.nn.model import (
     SpecialTokens,
     TaskKind,
     TokenHead,
+    size,
     task_classes,
 )
 from ordsmed.nn.residual import Sum, and_norm
@@ -45,10 +46,6 @@ from ordsmed.nn.varlen import Texts
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 DECODER = "modernbert-decoder"
 AHEAD = 2  # tokens that a decoder's window is wider there for the same reach: it counts a token's own place as one
-
-
-def _size(layers: int, width: int, inner: int) -> dict[str, int]:
-    return {"layers": layers, "width": width, "heads": width // 64, "inner": inner}
 
 
 @dataclass(frozen=True)
@@ -115,9 +112,9 @@ class ModernBert(Family, Choice):
     )  # fmt: skip
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "small": _size(12, 384, 576),
-        "base": _size(22, 768, 1152),
-        "large": _size(28, 1024, 2624),
+        "small": size(12, 384, inner=576),
+        "base": size(22, 768, inner=1152),
+        "large": size(28, 1024, inner=2624),
     }
     capabilities: ClassVar[Capabilities] = Capabilities(cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "modernbert"
@@ -167,9 +164,8 @@ class ModernBert(Family, Choice):
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         dense, out = nn.Linear(self.width, self.width, bias=self.head_bias), nn.Linear(self.width, outputs)
-        head = in_turn(
-            self.initializer_std, dense=dense, gelu=Activated(self.head_activation), norm=_norm(self), out=out
-        )
+        bent = Activated(self.head_activation)
+        head = in_turn(self.initializer_std, dense=dense, gelu=bent, norm=_norm(self), out=out)
         _fresh(dense.weight, deep(self.initializer_std, self.layers))
         _fresh(out.weight, self.width**-0.5)
         return head

@@ -3,10 +3,8 @@
 Positions begin behind the padding token's number, which is 1: the table has two rows that no token uses.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import nn
 
@@ -15,11 +13,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.nn.config import expect
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import EncoderSettings, both_ends
-from ordsmed.nn.model import Capabilities, Names, SpecialTokens, Tuning, small_rate, task_classes
-
-
-def _size(layers: int, width: int) -> dict[str, int]:
-    return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width}
+from ordsmed.nn.model import Capabilities, Names, SpecialTokens, Tuning, size, small_rate, task_classes
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,7 @@ class Roberta(EncoderSettings, Choice):
     epsilon: float = 1e-5
     """epsilon of layer norms"""
 
-    SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": _size(12, 768), "large": _size(24, 1024)}
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": size(12, 768), "large": size(24, 1024)}
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
     model_type: ClassVar[str] = "roberta"
     architectures: ClassVar[dict[str, str]] = {
@@ -59,11 +53,8 @@ class Roberta(EncoderSettings, Choice):
         return Tuning(rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        return {
-            **self.described(vocabulary, tokenizer),
-            "bos_token_id": tokenizer.start,
-            "eos_token_id": tokenizer.stop,
-        }
+        ends = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.stop}
+        return super().hugging_face(vocabulary, tokenizer) | ends
 
     def names(self) -> Names:
         table, pairs = self.body_names("roberta")
@@ -74,8 +65,7 @@ class Roberta(EncoderSettings, Choice):
                      tied=tied, copies=copies, buffers=("position_ids",),
                      others=(".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
 
-    @staticmethod
-    def from_hugging_face(config: dict[str, Any]) -> Roberta:
-        """The settings a Hugging Face config.json means."""
-        expect(config, pad_token_id=(Roberta.offset - 1,))
-        return Roberta.read(config)
+    @classmethod
+    def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:
+        expect(config, pad_token_id=(cls.offset - 1,))
+        return super().from_hugging_face(config, **sizes)
