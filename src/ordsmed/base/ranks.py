@@ -194,13 +194,8 @@ def rendezvous(ranks: Ranks, patience: float) -> Ranks:
 
     if dist.is_initialized():
         raise RunError("process group", "stands already", "one run at a time in a process")
-    os.environ |= {
-        "RANK": str(ranks.rank),
-        "WORLD_SIZE": str(ranks.world),
-        "LOCAL_RANK": str(ranks.place.local),
-        "MASTER_ADDR": ranks.place.address,
-        "MASTER_PORT": str(ranks.place.port),
-    }
+    os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local)}
+    os.environ |= {"MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port)}
     seconds = max(patience, MEETING)
     try:
         with answered_within(2 * seconds, ranks):
@@ -241,13 +236,10 @@ def connect(ranks: Ranks, patience: float) -> Ranks:
 
     ending.connected()
     limit = timedelta(seconds=2 * patience)  # the watch (train/watch.py) speaks first
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
-        store=dist.PrefixStore("groups", ranks.store),
-        rank=ranks.rank,
-        world_size=ranks.world,
-        timeout=limit,
-        device_id=ranks.device if ranks.device.type == "cuda" else None,  # NCCL splits groups off
+    backend, device = ("cpu:gloo,cuda:nccl", ranks.device) if ranks.device.type == "cuda" else ("gloo", None)
+    store = dist.PrefixStore("groups", ranks.store)
+    dist.init_process_group(  # with a device NCCL splits groups off
+        backend, timeout=limit, world_size=ranks.world, rank=ranks.rank, store=store, device_id=device
     )
     return dataclasses.replace(ranks, limit=limit)
 

@@ -151,10 +151,8 @@ class Run:
         Older ones do not say it: there it is where `work/` stands, if this is where a run is put that names no `out`.
         """
         status = self.status
-        stood, called = (
-            status.get("stood_in"),
-            Path(status.get("folder", f"work/{status.get('verb')}/{self.path.name}")),
-        )
+        stood = status.get("stood_in")
+        called = Path(status.get("folder", f"work/{status.get('verb')}/{self.path.name}"))
         if stood and (Path(stood) / called).resolve() == self.path.resolve():
             return Path(stood)
         for path in (self.path.absolute(), self.path.resolve()):
@@ -440,10 +438,8 @@ def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) 
     if essence(read_recipe(type(recipe), folder)) == essence(recipe):
         problem, tell = "its inputs have changed since it was made", ""
     else:
-        problem, tell = (
-            "was made from another recipe",
-            f"`{command('show', folder, name, *overrides)}` shows the difference; ",
-        )
+        problem = "was made from another recipe"
+        tell = f"`{command('show', folder, name, *overrides)}` shows the difference; "
     again = f"make it again with `{command(recipe.verb, name, *overrides, '--anew')}`, or name another `out=`"
     wanted = ""
     with contextlib.suppress(NotMade):  # of inputs that are not made the fingerprint is not known

@@ -133,11 +133,8 @@ def changed(settings: object) -> Any:
     if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
         return plain(settings)
     kind = {"kind": menu.kind_of(settings)} if _is_choice(settings) else {}
-    kept = {
-        field.name: value
-        for field in dataclasses.fields(settings)
-        if (value := getattr(settings, field.name)) is not None
-    }
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    kept = {name: value for name, value in values.items() if value is not None}
     for name in list(kept):  # what it is without: its default, or follows from the others, as four times the width
         with contextlib.suppress(TypeError, ValueError):
             if type(settings)(**{key: value for key, value in kept.items() if key != name}) == settings:

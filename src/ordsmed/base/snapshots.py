@@ -48,12 +48,8 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
             return path, files.read_table(path / "state.json")
         say(f"{path}: {wrong}; the checkpoint before it is used")
     if whole:
-        raise DataError(
-            place,
-            f"{'the only checkpoint is' if len(whole) == 1 else f'all {len(whole)} checkpoints are'} damaged",
-            "one that is whole",
-            "start anew: name another `out`",
-        )
+        damaged = "the only checkpoint is" if len(whole) == 1 else f"all {len(whole)} checkpoints are"
+        raise DataError(place, f"{damaged} damaged", "one that is whole", "start anew: name another `out`")
     return None
 
 

@@ -46,12 +46,9 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
         with _dask(engine) if engine else _pool(processes) as (executor, workers):
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)
     except BrokenProcessPool:
-        raise RunError(
-            "a worker process",
-            "ended without a word: killed, perhaps for want of memory",
-            "",
-            "give it more memory or take fewer `processes`; then go on with the same command",
-        ) from None
+        problem = "ended without a word: killed, perhaps for want of memory"
+        remedy = "give it more memory or take fewer `processes`; then go on with the same command"
+        raise RunError("a worker process", problem, "", remedy) from None
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
             problem = f"{type(error).__name__}: {error}"

@@ -80,18 +80,9 @@ def find(
     against: so many documents at the front are preferred to all others and never dropped.
     """
     with survive_disk(folder):
-        scratch = _scratch(
-            folder,
-            [
-                how,
-                list(counts),
-                against,
-                _sum(keys),
-                _sum(preference),
-                [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()],
-                text is None,
-            ],
-        )
+        stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()]
+        inputs = [how, list(counts), against, _sum(keys), _sum(preference), stamps, text is None]
+        scratch = _scratch(folder, inputs)
         map_in_order = _remembering(map_in_order, scratch)
         order = ranked(sum(counts), preference if how.keep == "longest" else None, against, scratch, keys)
         runs = runs_of(files, counts)

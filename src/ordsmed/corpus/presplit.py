@@ -22,11 +22,8 @@ def presplit(folder: str, out: str, *, anew: bool = False) -> list[str]:
     """Write OUT/train.jsonl, validation.jsonl and test.jsonl, as far as the corpus has them; lines that tell of it."""
     source, target = corpus_folder(folder), Path(out)
     with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as place:
-        counts = {
-            split: _write(place / f"{split}.jsonl", part_files)
-            for split in SPLITS
-            if (part_files := parts(source, split))
-        }
+        part_files = {split: parts(source, split) for split in SPLITS}
+        counts = {split: _write(place / f"{split}.jsonl", paths) for split, paths in part_files.items() if paths}
     lines = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
     if lacking := [split for split in SPLITS if split not in counts]:
         lines.append(f"no documents in the corpus's {' and '.join(lacking)}")

@@ -77,14 +77,10 @@ class Encoding:
     def stamp(self) -> object:
         """Fingerprints of corpus and tokenizer; of records their files."""
         if self.records:
-            return [
-                read.stamp(self._records("train") + self._records("validation")),
-                read_tokenizer(self.tokenizer, self.corpus).fingerprint,
-            ]
-        return [
-            Run(run.obtain(Corpus, self.corpus)).status["fingerprint"],
-            read_tokenizer(self.tokenizer, self.corpus).fingerprint,
-        ]
+            made_of = read.stamp(self._records("train") + self._records("validation"))
+        else:
+            made_of = Run(run.obtain(Corpus, self.corpus)).status["fingerprint"]
+        return [made_of, read_tokenizer(self.tokenizer, self.corpus).fingerprint]
 
     def check_inputs(self) -> None:
         """Refuse a corpus, records or a tokenizer that is missing and cannot be made."""

@@ -151,14 +151,9 @@ class PairRows:
         used = second + np.where(sums[:, 1] > 0, sums[:, 1] + 1, 0)
         positions = np.arange(length)
         real = positions < used[:, None]
-        return Assembled(
-            tokens,
-            real.astype(np.int32),
-            np.where(real, positions, 0),
-            inner,
-            types=(real & (positions >= second[:, None])).astype(np.int64),
-            pairs=None if self.style == "electra" else examples.mark,
-        )
+        types = (real & (positions >= second[:, None])).astype(np.int64)
+        marks = None if self.style == "electra" else examples.mark
+        return Assembled(tokens, real.astype(np.int32), np.where(real, positions, 0), inner, types=types, pairs=marks)
 
 
 def shorten(start: Ints, stop: Ints, room: int, key: int, numbers: Ints) -> tuple[Ints, Ints]:

@@ -156,12 +156,9 @@ class Store:
             raise DataError(tokens, f"holds the id {highest}", f"ids below {limit}, in little-endian order", remedy)
         ordered = len(self.documents) and self.documents[0] == 0 and self.documents[-1] == self.sequence_count
         if not ordered:
-            raise DataError(
-                index,
-                f"documents end at sequence {int(self.documents[-1]) if len(self.documents) else 'none'}",
-                f"{self.sequence_count}, the number of sequences",
-                "copy or encode it again",
-            )
+            problem = f"documents end at sequence {int(self.documents[-1]) if len(self.documents) else 'none'}"
+            expected = f"{self.sequence_count}, the number of sequences"
+            raise DataError(index, problem, expected, "copy or encode it again")
 
 
 class StoreWriter:
@@ -272,11 +269,8 @@ class StoreWriter:
     def _sizes(self) -> dict[str, int]:
         """Bytes that the files have when all that is counted is written."""
         tokens, sequences, documents = self._counted()
-        return {
-            ".bin.part": tokens * self.dtype.itemsize,
-            ".lengths.part": 4 * sequences,
-            ".documents.part": 8 * documents + 8,
-        }
+        sizes = tokens * self.dtype.itemsize, 4 * sequences, 8 * documents + 8
+        return dict(zip((".bin.part", ".lengths.part", ".documents.part"), sizes, strict=True))
 
     def close(self) -> None:
         """Assemble the index and rename everything into place, the index last."""

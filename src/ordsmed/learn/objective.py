@@ -29,6 +29,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
 ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint")  # what a network of an objective is made of
+LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]
 RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # methods that had another name
 
 
@@ -221,23 +222,16 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
     """The networks of an objective or task; one that has not said all it must is refused."""
     objective, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
     if not isinstance(objective, Objective):
-        raise RecipeError(
-            place,
-            f"build() gives {with_article(type(objective).__name__)}",
-            "an ordsmed.learn.objective.Objective",
-            page("objectives"),
-        )
-    check_finished("objectives", type(objective), type(objective).__name__, place)
+        problem = f"build() gives {with_article(type(objective).__name__)}"
+        raise RecipeError(place, problem, "an ordsmed.learn.objective.Objective", page("objectives"))
+    kind = type(objective).__name__
+    check_finished("objectives", type(objective), kind, place)
     for old, now in RENAMED.items():
         if hasattr(objective, old):  # one of somebody's own, which nobody would call
-            raise RecipeError(
-                place, f"{type(objective).__name__} has `{old}`", f"`{now}`, as it is called now", page("objectives")
-            )
+            raise RecipeError(place, f"{kind} has `{old}`", f"`{now}`, as it is called now", page("objectives"))
     for name in ("model", "model_settings", "weights"):
         if getattr(objective, name, None) in (None, {}):
-            raise RecipeError(
-                place, f"{type(objective).__name__} has no `self.{name}`", "it, set in __init__", page("objectives")
-            )
+            raise RecipeError(place, f"{kind} has no `self.{name}`", "it, set in __init__", page("objectives"))
     for part in map(type, objective.children()):
         check_finished("models", part, part.__name__, f"`{part.__module__}`")
     number_layers(objective)
@@ -280,9 +274,8 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
     """Refuse a tokenizer without the special tokens that an objective puts into its rows; `by`: its name."""
     for role in roles:
         if getattr(tokenizer, role) is None:
-            raise RecipeError(
-                "tokenizer", f"has no {role} token", f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
-            )
+            wanted = f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
+            raise RecipeError("tokenizer", f"has no {role} token", wanted)
 
 
 def at_positions(hidden: Tensor, batch: Batch) -> Tensor:
@@ -290,6 +283,12 @@ def at_positions(hidden: Tensor, batch: Batch) -> Tensor:
     assert batch.predicted_positions is not None
     first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
     return hidden.flatten(0, 1).index_select(0, (batch.predicted_positions + first).flatten())
+
+
+def masked(head: TokenHead, hidden: Tensor, batch: Batch, vocabulary: int) -> LossInputs:
+    """The arguments of `nn.loss.token_loss`, of the predicted positions."""
+    states = head.transform(at_positions(hidden, batch))
+    return states, head.words.weight, head.bias, batch.targets, batch.weights, vocabulary
 
 
 def counted(

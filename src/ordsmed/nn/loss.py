@@ -233,11 +233,8 @@ def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple
         for first in range(0, len(table), TILE[1]):
             words = table[first : first + TILE[1]]
             out = room[: (rows.stop - rows.start) * len(words)].view(-1, len(words))
-            yield (
-                rows,
-                _scores(hidden[rows], words, None if bias is None else bias[first : first + TILE[1]], out),
-                first,
-            )
+            biases = None if bias is None else bias[first : first + TILE[1]]
+            yield rows, _scores(hidden[rows], words, biases, out), first
 
 
 def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, vocabulary: int | None = None) -> Tensor:
@@ -565,11 +562,8 @@ class _Gradients:
                 self.to_bias.index_add_(0, targets, weights, alpha=-1)
         if split is not None:
             self.to_hidden = split.agree(self.to_hidden)
-        return [
-            self.to_hidden,
-            self.to_table[: self.words],
-            *([] if self.to_bias is None else [self.to_bias[: self.words]]),
-        ]
+        to_bias = [] if self.to_bias is None else [self.to_bias[: self.words]]
+        return [self.to_hidden, self.to_table[: self.words], *to_bias]
 
 
 def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:

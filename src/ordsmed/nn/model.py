@@ -304,9 +304,10 @@ def small_rate(settings: Width, *, base: float) -> float:
     return base if settings.width >= 768 else max(base, 1e-4 if settings.width > 256 else 3e-4)
 
 
-def task_classes(stem: str) -> dict[str, str]:
-    """The classes of a family there, by the head of a task."""
-    return {kind: f"{stem}{end}" for kind, end in TASK_CLASSES.items()}
+def classes(stem: str, **ends: str) -> dict[str, str]:
+    """The classes of a family there, by the heads: `ends` of their names, and those of tasks; head_pair: head pair."""
+    spaced = {heads.replace("_", " "): end for heads, end in ends.items()}
+    return {heads: f"{stem}{end}" for heads, end in ({"": "Model"} | spaced | {**TASK_CLASSES}).items()}
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,9 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         to_x, to_weight, to_bias = ctx.needs_input_grad
         flat = gradient.reshape(-1, gradient.shape[-1])
-        return (
-            times(gradient, weight.T) if to_x else None,
-            across(flat, x.reshape(-1, x.shape[-1])) if to_weight else None,
-            flat.sum(0) if to_bias else None,
-        )
+        of_x = times(gradient, weight.T) if to_x else None
+        of_weight = across(flat, x.reshape(-1, x.shape[-1])) if to_weight else None
+        return of_x, of_weight, flat.sum(0) if to_bias else None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

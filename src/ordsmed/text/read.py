@@ -264,12 +264,9 @@ def _from_others(raw: Iterator[bytes], place: object, errors: Errors | None, kno
                 yield text
         except UnicodeDecodeError as error:
             at, byte = seen - len(error.object) + error.start, error.object[error.start]
-            raise DataError(
-                place,
-                f"byte {at:,}{' (unpacked)' * packed}: invalid {known.upper()} (0x{byte:02x}: {error.reason})",
-                f"text in {known}",
-                'convert it, or set another `encoding` or errors = "replace"',
-            ) from None
+            problem = f"byte {at:,}{' (unpacked)' * packed}: invalid {known.upper()} (0x{byte:02x}: {error.reason})"
+            remedy = 'convert it, or set another `encoding` or errors = "replace"'
+            raise DataError(place, problem, f"text in {known}", remedy) from None
 
 
 def _counted(error: UnicodeError) -> tuple[str, int]:

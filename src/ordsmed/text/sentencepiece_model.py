@@ -197,11 +197,8 @@ def _scores(model: SentencePieceModel) -> Iterator[float]:
 
 def _merges(model: SentencePieceModel) -> Iterator[tuple[str, str]]:
     """All pairs of pieces that make a piece, the best first, as SentencePiece joins whatever is in its list."""
-    usable = {
-        piece: score
-        for piece, score, kind in zip(model.pieces, model.scores, model.kinds, strict=True)
-        if kind == NORMAL
-    }
+    entries = zip(model.pieces, model.scores, model.kinds, strict=True)
+    usable = {piece: score for piece, score, kind in entries if kind == NORMAL}
     for piece, _ in sorted(usable.items(), key=lambda pair: -pair[1]):
         for at in range(1, len(piece)):
             if piece[:at] in usable and piece[at:] in usable:
@@ -271,10 +268,8 @@ def _by_rules(charsmap: bytes, place: object) -> list[Any]:
     assert best is not None
     if len(best[1]) > RULES:
         raise DataError(place, f"has {len(best[1]):,} rules of normalization of its own", f"{RULES:,} at most")
-    return best[0] + [
-        normalizers.Replace(key, value)
-        for key, value in sorted(best[1].items(), key=lambda rule: (-len(rule[0]), rule[0]))
-    ]
+    longest_first = sorted(best[1].items(), key=lambda rule: (-len(rule[0]), rule[0]))
+    return best[0] + [normalizers.Replace(key, value) for key, value in longest_first]
 
 
 def _class(characters: list[str]) -> str:

@@ -198,10 +198,8 @@ class Tokenizer:
             hidden = [[f" {piece}" if n in self.special else piece, score] for n, (piece, score) in enumerate(pieces)]
             return model | {"vocab": hidden}
         unknown = f" {name}" if (name := model["unk_token"]) and pieces.get(name) in self.special else name
-        return model | {
-            "vocab": {f" {piece}" if n in self.special else piece: n for piece, n in pieces.items()},
-            "unk_token": unknown,
-        }
+        vocabulary = {f" {piece}" if n in self.special else piece: n for piece, n in pieces.items()}
+        return model | {"vocab": vocabulary, "unk_token": unknown}
 
     def decode(self, ids: Sequence[int] | Ids, skip_special: bool = True) -> str:
         """Text again."""

@@ -172,13 +172,8 @@ def write(prefix: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
             for name, tensor in tensors:
                 raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
                 shape = b"".join(proto.run(2, proto.message({1: size})) for size in tensor.shape)
-                entry: dict[int, int | bytes] = {
-                    1: codes[tensor.dtype],
-                    2: shape,
-                    4: offset,
-                    5: len(raw),
-                    6: int(masked(crc32c(raw))),
-                }
+                entry: dict[int, int | bytes] = {1: codes[tensor.dtype], 2: shape, 4: offset, 5: len(raw)}
+                entry[6] = int(masked(crc32c(raw)))
                 entries[name.encode()] = proto.message(entry, fixed=(6,))
                 file.write(raw.data)
                 offset += len(raw)

@@ -200,11 +200,10 @@ def _refuse(block: RecordBlock, number: int, wanted: Mapping[str, int]) -> None:
     """An example of another kind: which features it has."""
     present = features(block.record(number))
     lacks = [name for name in wanted if name not in present]
-    names = (
-        ", ".join(f"{name} ({KINDS.get(kind, 'nothing')})" for name, (kind, _) in sorted(present.items()))
-        or "no feature"
+    names = ", ".join(f"{name} ({KINDS.get(kind, 'nothing')})" for name, (kind, _) in sorted(present.items()))
+    raise DataError(
+        block.place(number), f"holds {names or 'no feature'}; lacks {', '.join(lacks)}", "examples of another kind"
     )
-    raise DataError(block.place(number), f"holds {names}; lacks {', '.join(lacks)}", "examples of another kind")
 
 
 def _refuse_kind(block: RecordBlock, number: int, kind: int, wanted: int, name: str) -> None:

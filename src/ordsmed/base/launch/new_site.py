@@ -37,11 +37,8 @@ def write(name: str, folder: Path = Path()) -> Path:
         raise RecipeError(path, "is there", "a new file", "delete it, or choose another name")
     table = table_of(name, _answer)
     settings.decode(Site, table, name)
-    files.write_text(
-        path,
-        "\n".join([f"# {name}: to be checked by a person: {', '.join(_unknown(table))}", *settings.lines(table)])
-        + "\n",
-    )
+    lines = [f"# {name}: to be checked by a person: {', '.join(_unknown(table))}", *settings.lines(table)]
+    files.write_text(path, "\n".join(lines) + "\n")
     return path
 
 
@@ -89,10 +86,8 @@ def _partition(part: dict[str, str], nodes: Sequence[dict[str, str]]) -> dict[st
         arch = {node.get("Arch", "") for node in members}
         if len(arch) == 1 and (only := arch.pop()) in ("x86_64", "aarch64", "ppc64le"):
             table["arch"] = only
-        table |= {
-            "cores": min(int(node["CPUTot"]) for node in members),
-            "memory": min(int(node["RealMemory"]) for node in members) // 1024,
-        }
+        table["cores"] = min(int(node["CPUTot"]) for node in members)
+        table["memory"] = min(int(node["RealMemory"]) for node in members) // 1024
         table |= _gpus(members)
     if (hours := _hours(part.get("MaxTime", ""))) is not None:
         table["hours"] = hours

@@ -102,11 +102,8 @@ class Partition:
         if (gpu := self.model) is None:
             return {"device": "cuda", **named}
         share = min(1.0, gpu.memory / LARGE)
-        return {
-            "device": "cuda",
-            "precision": self.precision or gpu.precision,
-            "tokens": int(TOKENS * share) // 1024 * 1024,
-        }
+        tokens = int(TOKENS * share) // 1024 * 1024
+        return {"device": "cuda", "precision": self.precision or gpu.precision, "tokens": tokens}
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,8 @@ FULL = (  # words of errors that have no class of their own: torch's on a CPU, a
 
 def memory_limit() -> int | None:
     """Bytes this process may come to hold: the machine's, or fewer where its cgroup or a ulimit says so."""
-    limits = [
-        value
-        for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-        if (value := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY
-    ]
+    soft = [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    limits = [value for value in soft if value != resource.RLIM_INFINITY]
     with contextlib.suppress(OSError, ValueError, IndexError):
         table = dict(line.split(":") for line in (host.ROOT / "proc/meminfo").read_text().splitlines() if ":" in line)
         limits.append(int(table["MemTotal"].split()[0]) * 1024)

@@ -41,11 +41,9 @@ class Jsonl(TextSource, Choice):
             )
         text = record.pop(self.text_key, None)
         if not isinstance(text, str):
-            problem = (
-                f"`{self.text_key}` holds {with_article(type(text).__name__)}"
-                if text is not None
-                else f"no `{self.text_key}`"
-            )
+            problem = f"no `{self.text_key}`"
+            if text is not None:
+                problem = f"`{self.text_key}` holds {with_article(type(text).__name__)}"
             keys = ", ".join(sorted(record)[:8]) or "none"
             raise DataError(place, f"{problem}; keys: {keys}", f"a string under `{self.text_key}`", "set `text_key`")
         name = record.pop(self.id_key, None) if self.id_key else None

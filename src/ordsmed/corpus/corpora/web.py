@@ -70,10 +70,8 @@ class Web(Rules, Crawl, Choice):
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
                 counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)
-                say(
-                    f"{self.pages}: "
-                    + (", ".join(f"{n:,} {outcome}" for outcome, n in counts.most_common()) or "no pages")
-                )
+                outcomes = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.most_common())
+                say(f"{self.pages}: {outcomes or 'no pages'}")
             missing = lay_out(self._addresses(left_out), Path(self.pages), self._order, led)
         files.write_json(self._order.with_suffix(".json"), left_out + missing)
 

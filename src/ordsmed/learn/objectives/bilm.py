@@ -159,10 +159,8 @@ class BothDirections(Objective):
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
         """Perplexities as the reference tells them: of each direction, and of their mean loss."""
-        losses = {
-            "perplexity": sum(means[way] for way in WAYS) / 2,
-            **{f"perplexity_{way}": means[way] for way in WAYS},
-        }
+        losses = {"perplexity": sum(means[way] for way in WAYS) / 2}
+        losses |= {f"perplexity_{way}": means[way] for way in WAYS}
         return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 is no number
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
@@ -22,7 +21,7 @@ from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import OneTerm, at_positions, need
+from ordsmed.learn.objective import OneTerm, masked, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.model import ModelSettings
@@ -85,7 +84,13 @@ class MaskedRows:
         if phase.length <= frame.joint:
             problem = f"found {phase.length}, of which {frame.joint} are special tokens"
             raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
-        self.plain = _plain(settings.cut, stores, weights, frame, phase.pack, *key)
+        self.plain: PackedRows | LineRows
+        if settings.cut in ("full_sentences", "doc_sentences", "one_sentence"):
+            how = {"cross": settings.cut == "full_sentences", "alone": settings.cut == "one_sentence"}
+            self.plain = LineRows(stores, weights, frame, *key, **how)
+        else:
+            how = {"pack": phase.pack, "sentences": settings.cut == "sentence"}
+            self.plain = PackedRows.of(stores, weights, frame, *key, **how)
         self.settings, self.tokenizer, self.stretch = settings, tokenizer, stretch
         special = tokenizer.special if settings.swap_from == "text" else ()
         self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in special])
@@ -117,13 +122,9 @@ class MaskedRows:
         how, drawn = self.settings, (self.slots, self.key, numbers)
         real = rows.documents > 0 if how.signs or how.over == "row" else rows.inner
         allowed = real if how.signs else rows.inner
-        amount = masking.amounts(
-            allowed,
-            at(how.hide, self.stretch.progress(numbers)),
-            self.slots,
-            of=real if how.over == "row" else rows.inner,
-            chances=masking.round_by_chance(self.key, numbers) if how.rounding == "chance" else None,
-        )
+        share, of = at(how.hide, self.stretch.progress(numbers)), real if how.over == "row" else rows.inner
+        chances = masking.round_by_chance(self.key, numbers) if how.rounding == "chance" else None
+        amount = masking.amounts(allowed, share, self.slots, of=of, chances=chances)
         if how.unit == "token":
             return *masking.choose(allowed, amount, *drawn), None
         continues = self.tokenizer.continues(rows.tokens)
@@ -132,15 +133,6 @@ class MaskedRows:
         if how.unit == "word":
             return *masking.choose_words(allowed, continues, amount, *drawn), None
         return masking.choose_spans(allowed, rows.inner, continues, amount, *drawn)
-
-
-def _plain(
-    cut: str, stores: Sequence[Store], weights: Sequence[float], frame: Frame, pack: bool, *key: object
-) -> PackedRows | LineRows:
-    """Rows before masking."""
-    if cut in ("full_sentences", "doc_sentences", "one_sentence"):
-        return LineRows(stores, weights, frame, *key, cross=cut == "full_sentences", alone=cut == "one_sentence")
-    return PackedRows.of(stores, weights, frame, *key, pack=pack, sentences=cut == "sentence")
 
 
 class MaskedTokens(OneTerm):
@@ -155,7 +147,6 @@ class MaskedTokens(OneTerm):
         head = masking.slots(ends(self.settings.hide)[1], length) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (body + head)
 
-    def _loss_inputs(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
+    def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
-        states = self.head.transform(at_positions(hidden, batch))
-        return states, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary
+        return masked(self.head, hidden, batch, self.vocabulary)

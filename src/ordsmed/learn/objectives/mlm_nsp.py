@@ -25,7 +25,7 @@ from ordsmed.data.rows import Assembled, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, at_positions, need, predictions
+from ordsmed.learn.objective import LossInputs, Objective, masked, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.nn.dropout import number_layers
@@ -201,12 +201,10 @@ class MaskedPairs(Objective):
         pair = 2.0 * self.model_settings.width * (self.model_settings.width + 2)
         return 3.0 * rows * (body + head + pair)
 
-    def _loss_inputs(self, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int], Tensor]:
+    def _loss_inputs(self, batch: Batch) -> tuple[LossInputs, Tensor]:
         """What the token loss is made of, and the scores of the pairs."""
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
-        states = self.head.transform(at_positions(hidden, batch))
-        words, bias = self.head.words.weight, self.head.bias
-        return (states, words, bias, batch.targets, batch.weights, self.vocabulary), self.pair(hidden)
+        return masked(self.head, hidden, batch, self.vocabulary), self.pair(hidden)
 
 
 def _pair_loss(scores: Tensor, batch: Batch) -> Tensor:

@@ -27,7 +27,7 @@ from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
-from ordsmed.learn.objective import Network, Objective, at_positions, need, predictions
+from ordsmed.learn.objective import Network, Objective, masked, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.learn.usage import Usage, in_python, loaded
@@ -291,23 +291,10 @@ class Replaced(Detector):
     def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
         """The generator's loss, the words it draws, [B, P], and what it was asked."""
         assert batch.keys is not None
-        texts, head = batch.texts(self.generator), self.head
-        hidden = self.generator(batch.tokens, batch.positions, texts, batch.types)
-        inputs = (
-            head.transform(at_positions(hidden, batch)),
-            head.words.weight,
-            head.bias,
-            batch.targets,
-            batch.weights,
-            self.vocabulary,
-        )
-        draw = sampling.Draw.of(
-            batch.keys,
-            batch.targets.shape[1],
-            self.vocabulary,
-            temperature=self.settings.temperature,
-            never_right=self.settings.never_right,
-        )
+        hidden = self.generator(batch.tokens, batch.positions, batch.texts(self.generator), batch.types)
+        inputs = masked(self.head, hidden, batch, self.vocabulary)
+        count, hot, never_right = batch.targets.shape[1], self.settings.temperature, self.settings.never_right
+        draw = sampling.Draw.of(batch.keys, count, self.vocabulary, temperature=hot, never_right=never_right)
         loss, drawn = token_loss_and_draws(*inputs, draw)
         return loss, drawn, inputs
 

@@ -44,12 +44,8 @@ class AdagradOptimizer(torch.optim.Adagrad):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        large = [
-            (weight, weight.grad, group)
-            for group in self.param_groups
-            for weight in group["params"]
-            if self._by_kernel(weight)
-        ]
+        every = [(weight, weight.grad, group) for group in self.param_groups for weight in group["params"]]
+        large = [(weight, gradient, group) for weight, gradient, group in every if self._by_kernel(weight)]
         for weight, gradient, group in large:
             from ordsmed.nn.kernels import adaptive_step  # Triton's: where it is switched on it is there
 
@@ -63,12 +59,7 @@ class AdagradOptimizer(torch.optim.Adagrad):
 
     @staticmethod
     def _by_kernel(weight: torch.Tensor) -> bool:
-        gradient = weight.grad
-        if (
-            gradient is None
-            or weight.numel() < LARGE
-            or not switch.runs("adaptive_step", weight.device)
-            or is_sharded(weight)
-        ):
+        gradient, runs = weight.grad, switch.runs("adaptive_step", weight.device)
+        if gradient is None or weight.numel() < LARGE or not runs or is_sharded(weight):
             return False
         return weight.dtype == gradient.dtype == torch.float32 and weight.is_contiguous() and gradient.is_contiguous()

@@ -81,14 +81,11 @@ def details(records: QuestionRecords, predictions: Sequence[Answered]) -> list[t
     if not records.known:
         return []
     tables = official.details(records.questions, _texts(predictions))
-    return [
-        (
-            f"by {title}",
-            [title, "questions", "exact match", "F1"],
-            [[kind, int(row["total"]), row["exact"], row["f1"]] for kind, row in rows.items()],
-        )
+    cells = {
+        title: [[kind, int(row["total"]), row["exact"], row["f1"]] for kind, row in rows.items()]
         for title, rows in tables.items()
-    ]
+    }
+    return [(f"by {title}", [title, "questions", "exact match", "F1"], rows) for title, rows in cells.items()]
 
 
 def best_threshold(records: QuestionRecords, predictions: Sequence[Answered]) -> float:

@@ -264,12 +264,9 @@ def _sound(*scores: Floats) -> None:
         bad = ~(values < np.inf)
         if bad.any():
             count = int(bad.reshape(len(bad), -1).any(1).sum())
-            raise RunError(
-                "scores",
-                f"not a number, or infinite, in {count:,} of {len(bad):,} windows",
-                "finite numbers",
-                "the network is damaged or its precision too low: take another checkpoint, or fp32",
-            )
+            problem = f"not a number, or infinite, in {count:,} of {len(bad):,} windows"
+            remedy = "the network is damaged or its precision too low: take another checkpoint, or fp32"
+            raise RunError("scores", problem, "finite numbers", remedy)
 
 
 def _answered(

@@ -153,20 +153,16 @@ def words(text: str) -> list[str]:
 def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, dict[str, dict[str, float]]]:
     """Exact, F1 (percent) and total by length and word of the question, and by kind of answer; missing is wrong."""
     exact, f1 = raw_scores(questions, predictions)
-    tables = {}
+    tables: dict[str, dict[str, dict[str, float]]] = {}
     for title, (kinds, kind_of) in GROUPS.items():
         groups: dict[str, list[str]] = {kind: [] for kind in kinds}
         for question in questions:
             groups[kind_of(question)].append(question.id)
-        tables[title] = {
-            kind: {
-                "exact": _percent([exact.get(name, 0.0) for name in names], len(names)),
-                "f1": _percent([f1.get(name, 0.0) for name in names], len(names)),
-                "total": len(names),
-            }
-            for kind, names in groups.items()
-            if names
-        }
+        table = tables[title] = {}
+        for kind, names in groups.items():
+            if names:
+                both = [_percent([scores.get(name, 0.0) for name in names], len(names)) for scores in (exact, f1)]
+                table[kind] = {"exact": both[0], "f1": both[1], "total": len(names)}
     return tables
 
 

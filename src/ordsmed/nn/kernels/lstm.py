@@ -213,14 +213,8 @@ def check(device: torch.device, shapes: Shapes) -> str:
     tried = [(cells, size, shapes.dtype, (3.0, 3.0)) for cells, size in shapes.cells]  # what no rounding clips
     for cells, size, dtype, clips in [(40, 24, torch.float32, (0.5, 0.25)), *tried]:
         noise = torch.Generator().manual_seed(0)
-        sizes = (
-            (2, 2, 3, 4 * cells),
-            (2, 4 * cells, size),
-            (2, size, cells),
-            (2, 4 * cells),
-            (2, 3, size),
-            (2, 3, cells),
-        )
+        gates = 4 * cells
+        sizes = (2, 2, 3, gates), (2, gates, size), (2, size, cells), (2, gates), (2, 3, size), (2, 3, cells)
         types = (dtype, dtype, dtype, *[torch.float32] * 3)
         scales = 2, size**0.5, cells**0.5, 2, 2, 2
         tensors = [

@@ -170,11 +170,8 @@ def check(device: torch.device, shapes: Shapes) -> str:
     step.walk(0.1 * tall / long)
     plain(references[0], references[1], references[2], references[3], (0.9, 0.999), 1e-6, 0.01, 0.1)
     pairs = zip([*results[0], *results[2], *results[3]], [*references[0], *references[2], *references[3]], strict=True)
-    return (
-        ""
-        if all(torch.allclose(result, reference, 1e-4, 1e-6) for result, reference in pairs)
-        else "other weights than torch's"
-    )
+    same = all(torch.allclose(result, reference, 1e-4, 1e-6) for result, reference in pairs)
+    return "" if same else "other weights than torch's"
 
 
 def examples(device: torch.device) -> None:

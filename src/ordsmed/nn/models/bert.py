@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ordsmed.base.menu import Choice
 from ordsmed.nn.encoder import EncoderSettings, PairedEncoderSettings
-from ordsmed.nn.model import size, task_classes
+from ordsmed.nn.model import classes, size
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,4 @@ class Bert(PairedEncoderSettings, Choice):
         "medium": size(8, 512), "base": size(12, 768), "large": size(24, 1024),
     }  # fmt: skip
     model_type: ClassVar[str] = "bert"
-    architectures: ClassVar[dict[str, str]] = {
-        "": "BertModel",
-        "head": "BertForMaskedLM",
-        "head pair": "BertForPreTraining",
-        **task_classes("Bert"),
-    }
+    architectures: ClassVar[dict[str, str]] = classes("Bert", head="ForMaskedLM", head_pair="ForPreTraining")

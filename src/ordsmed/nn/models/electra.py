@@ -14,7 +14,7 @@ from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import Encoder, EncoderSettings, both_ends
 from ordsmed.nn.heads import DetectHead
-from ordsmed.nn.model import Capabilities, Model, Names, SpecialTokens, Tuning, size, small_rate, task_classes
+from ordsmed.nn.model import Capabilities, Model, Names, SpecialTokens, Tuning, classes, size, small_rate
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,7 @@ class Electra(EncoderSettings, Choice):
     }
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, detects=True)
     model_type: ClassVar[str] = "electra"
-    architectures: ClassVar[dict[str, str]] = {
-        "": "ElectraModel",
-        "head": "ElectraForMaskedLM",
-        "detect": "ElectraForPreTraining",
-        **task_classes("Electra"),
-    }
+    architectures: ClassVar[dict[str, str]] = classes("Electra", head="ForMaskedLM", detect="ForPreTraining")
     head_activation: ClassVar[str | None] = "gelu"
 
     def __post_init__(self) -> None:

@@ -154,13 +154,9 @@ class ElmoModel(nn.Module):
     def __init__(self, settings: Elmo) -> None:
         super().__init__()
         self.settings = settings
-        self.letters = CharacterCnn(
-            width=settings.width,
-            size=settings.letter,
-            filters=settings.filters,
-            highways=settings.highways,
-            activation=settings.activation,
-        )
+        filters, highways, activation = settings.filters, settings.highways, settings.activation
+        sizes = {"width": settings.width, "size": settings.letter}
+        self.letters = CharacterCnn(**sizes, filters=filters, highways=highways, activation=activation)
         self.blocks = nn.ModuleList(
             Layer(settings, residual=n > 0 and settings.residual) for n in range(settings.layers)
         )

@@ -28,8 +28,8 @@ from ordsmed.nn.model import (
     SpecialTokens,
     TaskKind,
     TokenHead,
+    classes,
     size,
-    task_classes,
 )
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
@@ -81,7 +81,7 @@ class Gpt2(Family, Choice):
     }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "gpt2"
-    architectures: ClassVar[dict[str, str]] = {"": "GPT2Model", "head": "GPT2LMHeadModel", **task_classes("GPT2")}
+    architectures: ClassVar[dict[str, str]] = classes("GPT2", head="LMHeadModel")
 
     def __post_init__(self) -> None:
         self.fill_defaults(inner=4 * self.width)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ordsmed.base.menu import Choice
 from ordsmed.nn.encoder import PairedEncoderSettings
-from ordsmed.nn.model import size, task_classes
+from ordsmed.nn.model import classes, size
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,5 @@ class MegatronBert(PairedEncoderSettings, Choice):
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {"345M": size(24, 1024)}
     model_type: ClassVar[str] = "megatron-bert"
-    architectures: ClassVar[dict[str, str]] = {
-        "": "MegatronBertModel",
-        "head": "MegatronBertForMaskedLM",
-        "head pair": "MegatronBertForPreTraining",
-        **task_classes("MegatronBert"),
-    }
+    architectures: ClassVar[dict[str, str]] = classes("MegatronBert", head="ForMaskedLM", head_pair="ForPreTraining")
     pre_norm: ClassVar[bool] = True

@@ -37,8 +37,8 @@ from ordsmed.nn.model import (
     SpecialTokens,
     TaskKind,
     TokenHead,
+    classes,
     size,
-    task_classes,
 )
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
@@ -119,11 +119,7 @@ class ModernBert(Family, Choice):
     capabilities: ClassVar[Capabilities] = Capabilities(cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "modernbert"
     other_types: ClassVar[tuple[str, ...]] = (DECODER,)
-    architectures: ClassVar[dict[str, str]] = {
-        "": "ModernBertModel",
-        "head": "ModernBertForMaskedLM",
-        **task_classes("ModernBert"),
-    }
+    architectures: ClassVar[dict[str, str]] = classes("ModernBert", head="ForMaskedLM")
     begins: ClassVar[Mapping[str, str]] = {
         f"{kind}.{part}": f"head.{part}" for kind in TASK_CLASSES for part in ("dense", "norm")
     }
@@ -229,11 +225,8 @@ class ModernBert(Family, Choice):
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
         table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
         if self.causal:  # there query, key and value stand apart
-            table |= {
-                name: tuple(str(hf_name).replace("Wqkv", f"{part}_proj") for part in "qkv")
-                for name, hf_name in table.items()
-                if ".gather." in name
-            }
+            fused = {name: str(hf_name) for name, hf_name in table.items() if ".gather." in name}
+            table |= {name: tuple(joint.replace("Wqkv", f"{p}_proj") for p in "qkv") for name, joint in fused.items()}
         table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
         table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
         for kind in TASK_CLASSES:

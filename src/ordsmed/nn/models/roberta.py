@@ -13,7 +13,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.nn.config import expect
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import EncoderSettings, both_ends
-from ordsmed.nn.model import Capabilities, Names, SpecialTokens, Tuning, size, small_rate, task_classes
+from ordsmed.nn.model import Capabilities, Names, SpecialTokens, Tuning, classes, size, small_rate
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,15 @@ class Roberta(EncoderSettings, Choice):
     SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": size(12, 768), "large": size(24, 1024)}
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
     model_type: ClassVar[str] = "roberta"
-    architectures: ClassVar[dict[str, str]] = {
-        "": "RobertaModel",
-        "head": "RobertaForMaskedLM",
-        **task_classes("Roberta"),
-    }
+    architectures: ClassVar[dict[str, str]] = classes("Roberta", head="ForMaskedLM")
     offset: ClassVar[int] = 2
     head_activation: ClassVar[str | None] = "gelu"
 
     def fits(self, tokenizer: SpecialTokens) -> None:
         if tokenizer.pad != self.offset - 1:
-            raise RecipeError(
-                "tokenizer",
-                f"its padding token has the number {tokenizer.pad}",
-                f"{self.offset - 1}: a RoBERTa counts positions from there",
-                'learn one with `order = "roberta"`',
-            )
+            wanted = f"{self.offset - 1}: a RoBERTa counts positions from there"
+            problem = f"its padding token has the number {tokenizer.pad}"
+            raise RecipeError("tokenizer", problem, wanted, 'learn one with `order = "roberta"`')
 
     def pooled(self) -> dict[str, nn.Module]:
         return {"first_dropout": Dropout(self.dropout), **super().pooled()}

@@ -218,14 +218,9 @@ def _question(record: dict[str, Any], place: str, contexts: dict[str, str], repo
     if unmarked := marked is None and answers == []:
         report.note(UNMARKED, name)
     context = _text(record["context"], "context", place, name, report)
-    return Question(
-        name,
-        _text(record["question"], "question", place, name, report),
-        contexts.setdefault(context, context),
-        tuple(filter(None, (_answer(answer, place, name, report) for answer in answers or []))),
-        bool(marked) or unmarked,
-        str(record.get("title") or ""),
-    )
+    question, title = _text(record["question"], "question", place, name, report), str(record.get("title") or "")
+    known = tuple(filter(None, (_answer(answer, place, name, report) for answer in answers or [])))
+    return Question(name, question, contexts.setdefault(context, context), known, bool(marked) or unmarked, title)
 
 
 def _answers(answers: object, place: str) -> list[dict[str, Any]] | None:

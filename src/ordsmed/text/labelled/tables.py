@@ -176,12 +176,9 @@ def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
         return
     line, _, wrong = broken[0]
     if len(broken) > BROKEN * total:
-        raise DataError(
-            f"{path}:{line}",
-            f"{wrong}; so it is, or alike, in {len(broken):,} of {total:,} rows",
-            "every row like the first",
-            "set `format` or `header`, or mend the file",
-        )
+        problem = f"{wrong}; so it is, or alike, in {len(broken):,} of {total:,} rows"
+        remedy = "set `format` or `header`, or mend the file"
+        raise DataError(f"{path}:{line}", problem, "every row like the first", remedy)
     say(f"{path}: left out {len(broken):,} of {total:,} rows; the first: line {line} has {wrong}")
 
 
@@ -224,12 +221,10 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
             if len(fields) != width and reader.line_num > begun:
                 raise csv.Error
         except csv.Error:
-            raise DataError(
-                f"{path}:{begun}",
-                f"a quoted field does not end as it should (read up to line {reader.line_num})",
-                'quotes in pairs, and "" for one inside a field',
-                'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"',
-            ) from None
+            problem = f"a quoted field does not end as it should (read up to line {reader.line_num})"
+            remedy = 'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"'
+            wanted = 'quotes in pairs, and "" for one inside a field'
+            raise DataError(f"{path}:{begun}", problem, wanted, remedy) from None
         several += reader.line_num > begun
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
             strange.append((begun, reader.line_num))

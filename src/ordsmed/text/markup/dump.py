@@ -196,12 +196,9 @@ def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> It
         try:
             text = decoder.decode(block)
         except UnicodeDecodeError as error:
-            raise DataError(
-                piece.path,
-                f"byte {place - pending + error.start:,} (unpacked): invalid {encoding.upper()}",
-                f"text in {encoding.upper()}",
-                'convert the file, or set errors = "replace"',
-            ) from None
+            problem = f"byte {place - pending + error.start:,} (unpacked): invalid {encoding.upper()}"
+            remedy = 'convert the file, or set errors = "replace"'
+            raise DataError(piece.path, problem, f"text in {encoding.upper()}", remedy) from None
         place += len(block)
         if errors == "replace":
             text = _NOT_XML.sub("\ufffd", text)

@@ -63,12 +63,9 @@ class ByteBpe(Choice):
 
         learner = Pipeline(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.prefix_space)
+        size, alphabet = self.size - len(self.special_tokens()) - len(self.special), pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(
-            vocab_size=self.size - len(self.special_tokens()) - len(self.special),
-            min_frequency=self.least,
-            show_progress=False,
-            special_tokens=[],
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            vocab_size=size, min_frequency=self.least, show_progress=False, initial_alphabet=sorted(alphabet)
         )
         learner.train_from_iterator(texts, trainer)
         model = json.loads(learner.to_str())["model"]
