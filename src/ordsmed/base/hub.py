@@ -48,7 +48,9 @@ def folder(name: str | Path) -> Path:
         return path
     if path.is_absolute() or ".." in path.parts:
         kept = None
-    names = _spellings(str(name))
+    repository, sign, revision = str(name).partition("@")
+    renamed = [MOVED.get(repository), *(old for old, new in MOVED.items() if new == repository)]
+    names = [str(name), *(f"{known}{sign}{revision}" for known in renamed if known)]
     if kept and (copies := [copy for known in names if (copy := _copy_of(kept / "models" / known))]):
         return copies[0]
     for known in names:
@@ -135,12 +137,6 @@ def _looks_published(name: str) -> bool:
     parts = name.split("/")
     plain = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
     return name in MOVED or (plain and not Path(parts[0]).exists())
-
-
-def _spellings(name: str) -> list[str]:
-    repository, sign, revision = name.partition("@")
-    older = [old for old, new in MOVED.items() if new == repository]
-    return [name, *(f"{known}{sign}{revision}" for known in (MOVED.get(repository), *older) if known)]
 
 
 def _candidates(name: str) -> list[Path]:

@@ -109,8 +109,7 @@ def add(path: Path, measurements: Sequence[Measurement]) -> None:
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            whole = _whole(file.read())
-            file.truncate(whole)
+            file.truncate(_whole(file.read()))
             file.write(lines.encode())
             file.flush()
             os.fsync(file.fileno())

@@ -116,8 +116,7 @@ class Run:
 
     def set(self, **facts: object) -> None:
         """Change `status.json`, whole or not at all; None takes a fact out."""
-        known = {k: v for k, v in {**self.status, **facts}.items() if v is not None}
-        files.write_json(self.path / STATUS, known)
+        files.write_json(self.path / STATUS, {k: v for k, v in {**self.status, **facts}.items() if v is not None})
 
     def begin(self, recipe: Recipe, **facts: object) -> None:
         """Write what is going to be done and where."""

@@ -53,8 +53,7 @@ class MatchingWork:
         """An array in a file, to be filled; the disk's room is taken at once: a full one is told here."""
         path = self.folder / f"{name}.npy"
         with path.open("wb") as file:
-            header = {"descr": kind, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
+            np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
             os.posix_fallocate(file.fileno(), 0, file.tell() + np.dtype(kind).itemsize * shape[0] * shape[1])
         return np.load(path, mmap_mode="r+")
 
@@ -123,8 +122,7 @@ def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Ar
         settings = f"shingle {work.how.shingle} and seed {work.how.seed}"
         problem = f"another signature than that of document {first:,} by {settings}"
         raise DataError(path, problem, "signatures of these texts", remedy)
-    for start in range(0, count, 4096):
-        yield np.ascontiguousarray(rows[start : start + 4096])
+    yield from (np.ascontiguousarray(rows[start : start + 4096]) for start in range(0, count, 4096))
 
 
 def _fold(columns: Iterable[Array]) -> Array:

@@ -91,8 +91,7 @@ def _numbered(paths: Sequence[Path]) -> Iterator[tuple[int, int, str]]:
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    for number, at, line in _numbered(paths):
-        yield f"{paths[number]}:{at + 1}", line
+    yield from ((f"{paths[number]}:{at + 1}", line) for number, at, line in _numbered(paths))
 
 
 def _record(line: str, place: str, key: str) -> dict[str, Any]:

@@ -182,8 +182,7 @@ class PairComparison:
         if not len(self.apart):
             return np.zeros(len(worse), bool)
         pairs = _joined(worse, better)
-        at = np.minimum(np.searchsorted(self.apart, pairs), len(self.apart) - 1)
-        return self.apart[at] == pairs
+        return self.apart[np.minimum(np.searchsorted(self.apart, pairs), len(self.apart) - 1)] == pairs
 
     def _estimate(self, worse: Array, better: Array) -> Array:
         """The share of equal numbers, less those whose bytes agree by chance."""

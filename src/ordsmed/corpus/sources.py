@@ -47,8 +47,7 @@ class CorpusSource:
         with naming(f"{menu.kind_of(self.settings)}: documents"):
             settings = cast(FileSource, self.settings)  # it has pieces where a bundle has
             streams = (settings.read(piece) for piece in bundle) if bundle else [settings.documents()]
-            for document in chain.from_iterable(streams):
-                yield _checked(document)
+            yield from (_checked(document) for document in chain.from_iterable(streams))
 
     def refine(self, document: Document) -> Document | None:
         """The slow half for one of them."""

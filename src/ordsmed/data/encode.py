@@ -343,8 +343,7 @@ def _lexicon(folder: Path, tokenizer: Tokenizer) -> contextlib.AbstractContextMa
     if not tokenizer.whole_words:
         return contextlib.nullcontext()
     assert tokenizer.unknown is not None
-    words = [tokenizer.piece(number) for number in range(tokenizer.vocabulary)]
-    return LexiconWriter(folder, words, tokenizer.unknown)
+    return LexiconWriter(folder, [tokenizer.piece(number) for number in range(tokenizer.vocabulary)], tokenizer.unknown)
 
 
 def _corpus(name: str) -> Path:

@@ -57,8 +57,10 @@ class Features:
     def save(self, folder: Path) -> None:
         """One .npy file a column, whole or absent."""
         with files.making(folder) as part:
-            for name, values in self._columns().items():
-                np.save(part / f"{name}.npy", values, allow_pickle=False)
+            columns = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
+            for name, values in (columns | {f"more.{name}": values for name, values in self.more.items()}).items():
+                if values is not None:
+                    np.save(part / f"{name}.npy", values, allow_pickle=False)
 
     @staticmethod
     def open(folder: Path) -> Features:
@@ -70,11 +72,6 @@ class Features:
         names = {f.name for f in dataclasses.fields(Features)} - {"more"}
         more = {name.removeprefix("more."): values for name, values in columns.items() if name not in names}
         return Features(**{name: values for name, values in columns.items() if name in names}, more=more)
-
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        named = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
-        named |= {f"more.{name}": values for name, values in self.more.items()}
-        return {name: values for name, values in named.items() if values is not None}
 
 
 @dataclass(frozen=True)

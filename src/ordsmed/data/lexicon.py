@@ -121,8 +121,7 @@ class LexiconWriter:
 
     def close(self) -> None:
         """Write both files and rename them into place, the index last."""
-        count = len(self.known) + len(self.strangers)
-        sizes = np.zeros(count + 1, "<i8")
+        sizes = np.zeros(len(self.known) + len(self.strangers) + 1, "<i8")
 
         def spelled() -> Iterator[bytes]:
             for number, word in enumerate(itertools.chain(self.known, self.strangers), 1):

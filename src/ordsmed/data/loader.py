@@ -65,19 +65,15 @@ def load(
     if workers == 0:
         ready = (micro[i] for i in range(len(micro)))
     else:
-        ready = _made_ahead(micro, workers, pinned=device.type == "cuda")
+        how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
+        # by processes that go on making them when the group of this one is asked to stop
+        with started_deaf(forked=multiprocessing.get_start_method() == "fork"):
+            ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
     for _ in range(first, steps):
         batches: list[Batch] = []
         while len(batches) < share.accumulation and not (batches and stop()):
             batches.append(next(ready))
         yield batches
-
-
-def _made_ahead(micro: MicroBatches, workers: int, *, pinned: bool) -> Iterator[Batch]:
-    """The micro-batches by processes that go on making them when the group of this one is asked to stop."""
-    how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
-    with started_deaf(forked=multiprocessing.get_start_method() == "fork"):
-        return iter(DataLoader(micro, num_workers=workers, pin_memory=pinned, **how))
 
 
 def _begin(worker: int) -> None:

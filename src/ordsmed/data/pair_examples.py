@@ -155,8 +155,7 @@ class PairExamples:
 
     def _next(self, sentences: BlockSentences, key: int) -> Pairs:
         starts, place = sentences.starts, np.arange(len(sentences.document))
-        aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
-        end = sentences.reach(aim)
+        end = sentences.reach(self._aims(sentences.document, 2, self.length - SPECIAL, key))
         middle = place + 1 + _draw(key, SPLIT, starts[:-1], np.maximum(end - place - 1, 1))
         elsewhere = (end - place == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
         at = follow(np.where(elsewhere, middle, end))

@@ -59,8 +59,7 @@ class TextFrame:
         if not inside or not first or not second:
             raise RecipeError("tokenizer", "makes nothing of the letter a", "one that encodes text")
         before, after = single_ids[: inside[0]].tolist(), single_ids[inside[-1] + 1 :].tolist()
-        between = pair_ids[first[-1] + 1 : second[0]].tolist()
-        return TextFrame(tuple(before), tuple(after), tuple(between), types)
+        return TextFrame(tuple(before), tuple(after), tuple(pair_ids[first[-1] + 1 : second[0]].tolist()), types)
 
     def joint(self, *, two: bool) -> int:
         """Positions that special tokens take."""

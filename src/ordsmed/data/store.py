@@ -66,8 +66,7 @@ class Store:
                 raise DataError(path, problem, "a store: PREFIX.bin and PREFIX.idx", "make it with `ordsmed encode`")
         with index.open("rb") as file:
             head = file.read(9)
-        read = _read_old if head.startswith(OLD) else _read_index
-        dtype, lengths, offsets, documents = read(index)
+        dtype, lengths, offsets, documents = (_read_old if head.startswith(OLD) else _read_index)(index)
         store = Store(
             prefix, _mapped(tokens, dtype, 0, tokens.stat().st_size // dtype.itemsize), lengths, offsets, documents
         )
@@ -318,8 +317,7 @@ class StoreWriter:
 
 def blocks(tokens: Ids) -> Iterator[Ids]:
     """The ids, a few million at a time."""
-    for start in range(0, len(tokens), BLOCK):
-        yield tokens[start : start + BLOCK]
+    yield from (tokens[start : start + BLOCK] for start in range(0, len(tokens), BLOCK))
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:

@@ -188,5 +188,4 @@ def _corpus(name: str) -> Path:
 
 def _texts(paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
-        for document in documents(path):
-            yield document.text
+        yield from (document.text for document in documents(path))

@@ -186,8 +186,7 @@ def split(document_starts: Ints, start: Ints, stop: Ints) -> DocumentPieces:
 
 def run(counts: Ints) -> Ints:
     """0..c-1 for every count c, one after the other."""
-    total = int(counts.sum())
-    return np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:

@@ -51,8 +51,7 @@ class Words:
             return _joined(self.tokenizer, texts, self.dtype)
         pieces = list(map(self.cut, texts))
         sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        words = [word for piece in pieces for word in piece]
-        return self._gather(self._numbers(words), sizes)
+        return self._gather(self._numbers([word for piece in pieces for word in piece]), sizes)
 
     def _numbers(self, words: list[str]) -> Ints:
         """The row of each word in the table; words not yet in it are encoded and entered."""

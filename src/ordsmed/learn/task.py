@@ -116,8 +116,7 @@ class Task(Objective):
         return Usage(PIPELINES[learned.role], "was fine-tuned", "`ordsmed predict` and `evaluate` open it.")
 
     def networks(self) -> dict[str, Network]:
-        whole = super().networks()[""]
-        return {"": dataclasses.replace(whole, labels=self.labels, number=self.number)}
+        return {"": dataclasses.replace(super().networks()[""], labels=self.labels, number=self.number)}
 
     def flops(self, rows: int, length: int) -> float:
         passes = 1.0 if self.frozen else 3.0

@@ -110,8 +110,7 @@ def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
     heads, batch, length, _ = shares.shape
     rows = max(1, HELD * torch.get_num_threads() // length**2)
     for head in range(heads):
-        for first in range(0, batch, rows):
-            yield head, slice(first, first + rows)
+        yield from ((head, slice(first, first + rows)) for first in range(0, batch, rows))
 
 
 def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
@@ -120,5 +119,4 @@ def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
     fit = max(1, HELD_IN_HALF // (min(length, QUERIES) * keys))
     rows, some = max(1, fit // heads), min(fit, heads)
     for first in range(0, batch, rows):
-        for head in range(0, heads, some):
-            yield slice(first, first + rows), slice(head, head + some)
+        yield from ((slice(first, first + rows), slice(head, head + some)) for head in range(0, heads, some))

@@ -36,5 +36,4 @@ class ScalarMix(nn.Module):
 def normed(layer: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean 0 and variance 1 over all numbers of all tokens that count, not token by token."""
     counted = layer if mask is None else layer[mask.bool()]
-    mean = counted.mean()
-    return (layer - mean) / (counted.var(correction=0) + EPSILON).sqrt()
+    return (layer - counted.mean()) / (counted.var(correction=0) + EPSILON).sqrt()

@@ -163,8 +163,7 @@ def lacks_int8(device: torch.device) -> str:
         return f"torch {torch.__version__} has no products for"
     # without VNNI pairs of products are added up in 16 bits, and cut off
     large = torch.full((1, 64), 255, dtype=torch.uint8)
-    weight = torch.full((16, 64), 127, dtype=torch.int8)
-    packed = ops.qlinear_prepack(weight, None)
+    packed = ops.qlinear_prepack(torch.full((16, 64), 127, dtype=torch.int8), None)
     ones, none = torch.ones(16), torch.zeros(16, dtype=torch.int64)
     sums = ops.qlinear_pointwise(large, 1.0, 0, packed, ones, none, None, 1.0, 0, torch.float32, "none", [], "")
     return "" if bool((sums == 64 * 255 * 127).all()) else "this CPU, without VNNI or AMX, does not multiply exactly"

@@ -81,8 +81,7 @@ def bounds(documents: Tensor) -> Tensor | None:
 
     None where a text stands in two pieces, or padding before one: that is for masks. Waits for a device.
     """
-    order = torch.where(documents == 0, documents.max() + 1, documents)
-    steps = order.diff()
+    steps = torch.where(documents == 0, documents.max() + 1, documents).diff()
     if (steps < 0).any():
         return None
     begins = torch.ones_like(documents, dtype=torch.bool)

@@ -362,7 +362,8 @@ def broken_archive() -> tuple[type[Exception], ...]:
 def _expand(name: str) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
-        paths = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+        inner = [p for p in path.rglob("*") if p.is_file()]
+        paths = [p for p in inner if not any(part.startswith(".") for part in p.relative_to(path).parts)]
     elif path.exists():
         paths = [path]
     else:
@@ -381,10 +382,6 @@ def fetching(name: str) -> str:
         return "`python3 docs/lessons.py`, in the source of ordsmed, writes it"
     source = name.removeprefix(FETCHED).partition("/")[0] if name.startswith(FETCHED) else ""
     return f"`{command('fetch', source)}` gets it" if source else ""
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _cut(line: str, longest: int) -> Iterator[str]:

@@ -141,7 +141,9 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
 
     unknown = model.kinds.index(UNKNOWN)
     if model.type == "unigram":
-        entries = list(zip(_written(model), _scores(model), strict=True))
+        # an unused piece gets a blank before it, which no text has by then
+        pieces = (f" {p}" if kind == UNUSED else p for p, kind in zip(model.pieces, model.kinds, strict=True))
+        entries = list(zip(pieces, _scores(model), strict=True))
         tokenizer = Tokenizer(models.Unigram(entries, unknown, model.byte_fallback))
     else:
         vocabulary = {piece: number for number, piece in enumerate(model.pieces)}
@@ -179,12 +181,6 @@ def _frame(tokenizer: Pipeline) -> None:
                 special_tokens=[(start, known[start]), (stop, known[stop])],
             )
             return
-
-
-def _written(model: SentencePieceModel) -> Iterator[str]:
-    """Pieces; an unused one gets a blank before it, which no text has by then."""
-    for piece, kind in zip(model.pieces, model.kinds, strict=True):
-        yield f" {piece}" if kind == UNUSED else piece
 
 
 def _scores(model: SentencePieceModel) -> Iterator[float]:

@@ -67,8 +67,7 @@ class Tokenizer:
         """From a folder, a file, or files that belong together; see `vocabulary.read` for the kinds and for `how`."""
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         pipeline = vocabulary.read(paths, **how)
-        folder = paths[0] if paths[0].is_dir() else paths[0].parent
-        described = folder / "tokenizer_config.json"
+        described = (paths[0] if paths[0].is_dir() else paths[0].parent) / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
         config = files.read_table(described) if known and described.is_file() else None
         if config and FRAMED in config:

@@ -87,7 +87,7 @@ def read(
         raise DataError((pieces or merges)[0], problem, " and ".join(map(" or ".join, _HALVES)))
     if not listing:
         raise DataError(", ".join(map(str, paths)), "holds no tokenizer", KNOWN)
-    if split or _has_ends(listing[0]):
+    if split or {b"<S>", b"</S>"} <= {line.strip().partition(b"\t")[0] for line in _first(listing[0])}:
         entries = {word: number for number, word in enumerate(_entries(listing[0])[0])}
         return words(entries, split=split or "spaces", lowercase=bool(lowercase))
     if _is_frequencies(listing[0]):
@@ -214,11 +214,6 @@ def _first(path: Path) -> list[bytes]:
             return file.read(4096).split(b"\n")[:FIRST]
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(path, f"cannot be read: {error}", KNOWN) from None
-
-
-def _has_ends(path: Path) -> bool:
-    """Do a sentence's two ends stand among the first lines?"""
-    return {b"<S>", b"</S>"} <= {line.strip().partition(b"\t")[0] for line in _first(path)}
 
 
 def _entries(path: Path) -> tuple[list[str], list[int] | None]:

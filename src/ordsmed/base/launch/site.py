@@ -63,7 +63,8 @@ class Partition:
     """when they were read: 2026-07 or 2026-07-31"""
 
     def __post_init__(self) -> None:
-        _in_word("name", self.name)
+        if not re.fullmatch(r"[\w.+-]+", self.name):
+            raise ValueError(f"name: found {self.name!r}; wanted one word")
         if self.gpu not in (*GPUS, "none", "unknown"):
             raise ValueError(
                 f"gpu: found {self.gpu}; wanted unknown, none, or one that is known; {nearest(self.gpu, GPUS)}"
@@ -266,11 +267,6 @@ def _parts(name: str) -> tuple[str, str]:
         return name, ""
     whole, _, partition = name.rpartition(":")
     return whole, partition
-
-
-def _in_word(name: str, value: str) -> None:
-    if not re.fullmatch(r"[\w.+-]+", value):
-        raise ValueError(f"{name}: found {value!r}; wanted one word")
 
 
 def _date(text: str) -> None:

@@ -247,8 +247,7 @@ def ask(words: Sequence[str]) -> str:
 
 def time(hours: float) -> str:
     """As Slurm writes it: 1-12:30:00."""
-    seconds = round(hours * 3600)
-    days, rest = divmod(seconds, 86_400)
+    days, rest = divmod(round(hours * 3600), 86_400)
     clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
     return f"{days}-{clock}" if days else clock
 

@@ -68,10 +68,6 @@ def _is_machine(match: re.Match[str]) -> bool:
     return len(match[0]) > 9 and _parses(match[0]) and not _VERSION.search(_words_before(match))
 
 
-def _is_new_machine(match: re.Match[str]) -> bool:
-    return sum(map(bool, match[0].split(":"))) > 2 and _parses(match[0])
-
-
 def _parses(address: str) -> bool:
     try:
         ipaddress.ip_address(address)
@@ -83,14 +79,6 @@ def _parses(address: str) -> bool:
 def _is_iban(match: re.Match[str]) -> bool:
     characters = match[0].replace(" ", "")
     return int("".join(str(int(character, 36)) for character in characters[4:] + characters[:4])) % 97 == 1
-
-
-def _is_norwegian_account(match: re.Match[str]) -> bool:
-    return _modulo_11(re.sub("[ .]", "", match[0]), (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1))
-
-
-def _is_card(match: re.Match[str]) -> bool:
-    return _luhn(re.sub("[ -]", "", match[0]))
 
 
 def _is_identity(match: re.Match[str]) -> bool:
@@ -172,12 +160,14 @@ def _whole(pattern: str) -> re.Pattern[str]:
     return re.compile(f"(?:{pattern}){_AFTER}", re.VERBOSE if pattern.startswith("\n") else 0)
 
 
+_IPV6, _NORWEGIAN = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}", r"[0-9]{4}([. ])[0-9]{2}\1[0-9]{5}"
+_ACCOUNT_WEIGHTS = (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)
 _KINDS: dict[re.Pattern[str], list[tuple[str, re.Pattern[str], _Check]]] = {
     _WORD: [("accounts", _whole(_COUNTRIES), _is_iban)],
-    _COLONS: [("machines", _whole(r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}"), _is_new_machine)],
+    _COLONS: [("machines", _whole(_IPV6), lambda match: sum(map(bool, match[0].split(":"))) > 2 and _parses(match[0]))],
     _NUMBER: [
-        ("cards", _whole(_CARD), _is_card),
-        ("accounts", _whole(r"[0-9]{4}([. ])[0-9]{2}\1[0-9]{5}"), _is_norwegian_account),
+        ("cards", _whole(_CARD), lambda match: _luhn(re.sub("[ -]", "", match[0]))),
+        ("accounts", _whole(_NORWEGIAN), lambda match: _modulo_11(re.sub("[ .]", "", match[0]), _ACCOUNT_WEIGHTS)),
         ("identities", _whole(_IDENTITY), _is_identity),
         ("machines", _whole(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"), _is_machine),
         ("phones", _whole(_PHONE), _is_phone),

@@ -52,8 +52,7 @@ class Mds(FileSource, Choice):
             columns_there = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
             problem = f"has no text in `{self.text_key}`"
             raise DataError(piece.path, problem, f"one of {columns_there}", "set `text_key`")
-        data = _unpacked(piece.path)
-        for number, row in enumerate(_samples(data, shard, piece.path), 1):
+        for number, row in enumerate(_samples(_unpacked(piece.path), shard, piece.path), 1):
             text, place = row.pop(self.text_key), f"{piece.path}:{number}"
             if not text:
                 read.tally().left_out["empty"] += 1
@@ -105,8 +104,7 @@ def _samples(data: bytes, shard: dict[str, Any], path: Path) -> Iterator[dict[st
         borders = struct.unpack_from(f"<{count + 1}I", data, 4)
         if borders[-1] != len(data) or list(borders) != sorted(borders) or count != shard["samples"]:
             raise ValueError(f"{len(data):,} bytes of {count:,} samples that end at {borders[-1]:,}")
-        for begin, end in pairwise(borders):
-            yield _columns(data[begin:end], shard)
+        yield from (_columns(data[begin:end], shard) for begin, end in pairwise(borders))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise DataError(path, f"is damaged: {error}", WHOLE, "copy it again") from None
 

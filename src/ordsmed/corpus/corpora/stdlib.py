@@ -76,8 +76,7 @@ def _everything() -> Iterator[tuple[str, Iterable[str]]]:
         docs = _docstrings(path)
         tally().bytes += path.stat().st_size
         yield str(path.relative_to(root).as_posix()), docs
-    for name in _BUILT.split():
-        yield name, _built(name)
+    yield from ((name, _built(name)) for name in _BUILT.split())
 
 
 def _topics() -> Iterator[tuple[str, Iterable[str]]]:
@@ -86,8 +85,7 @@ def _topics() -> Iterator[tuple[str, Iterable[str]]]:
     except ImportError:
         remedy = "use a full Python installation, or a corpus of kind `text`"
         raise DataError("pydoc_data.topics", "not in this Python", "its language reference", remedy) from None
-    for name in sorted(topics):
-        yield f"topic {name}", [topics[name]]
+    yield from ((f"topic {name}", [topics[name]]) for name in sorted(topics))
 
 
 def _root() -> Path:

@@ -28,14 +28,9 @@ class TextFiles(TextSource, Choice):
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""
         if self.apart == "line":
-            return _each_line(piece.path, self.lines(piece.path))
+            lines = enumerate(self.lines(piece.path), 1)
+            return (Document(line, id=f"{piece.path}:{n}") for n, line in lines if line and not line.isspace())
         return _documents(piece.path, self.lines(piece.path), self.apart == "blank")
-
-
-def _each_line(path: Path, lines: Iterator[str]) -> Iterator[Document]:
-    for number, line in enumerate(lines, 1):
-        if line and not line.isspace():
-            yield Document(line, id=f"{path}:{number}")
 
 
 def _documents(path: Path, lines: Iterator[str], by_blanks: bool = True) -> Iterator[Document]:

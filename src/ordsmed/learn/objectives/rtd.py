@@ -310,8 +310,7 @@ class Replaced(Detector):
 def put(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
     """Tokens with words at the places that count; what is put to place 0, where no text stands, is let fall."""
     assert positions is not None
-    kept = tokens[:, :1]
-    return torch.cat([kept, tokens.scatter(1, positions * (weights > 0), words)[:, 1:]], 1)
+    return torch.cat([tokens[:, :1], tokens.scatter(1, positions * (weights > 0), words)[:, 1:]], 1)
 
 
 def mixed_in(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:

@@ -48,5 +48,4 @@ class Flavoured(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         correct: updates.Correct = "outside" if self.how.flavour == "keras" else "no"
         for turn in updates.turns(self, *updates.MOMENTS):
-            along = updates.directions(turn, self.how.betas, self.how.epsilon, correct)
-            updates.walk(turn, along, turn.rate)
+            updates.walk(turn, updates.directions(turn, self.how.betas, self.how.epsilon, correct), turn.rate)

@@ -275,13 +275,9 @@ def _answer_kind(question: Question) -> str:
     return "name" if heads and all(part[0].isupper() for part in heads) else "other phrase"
 
 
-def _answerable(question: Question) -> str:
-    return "has answer" if question.answers else "no answer"
-
-
 GROUPS: dict[str, tuple[Iterable[str], Callable[[Question], str]]] = {
     "question length": (LENGTHS, _length),
     "question word": ([*QUESTION_WORDS, "other"], _asked),
     "kind of answer": (ANSWER_KINDS, _answer_kind),
-    "answer": (("has answer", "no answer"), _answerable),
+    "answer": (("has answer", "no answer"), lambda question: "has answer" if question.answers else "no answer"),
 }

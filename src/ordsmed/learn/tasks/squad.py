@@ -283,8 +283,7 @@ class Joint(Task):
             return {}
         states, start, answerable = scores["states"], scores["start"], _with_answer(batch)
         right = batch.labels[:, 0].clamp(min=0)
-        end = self.joint.ends(states, scores["allowed"], right)
-        losses = {"span": _span_loss(start, end, batch.labels)}
+        losses = {"span": _span_loss(start, self.joint.ends(states, scores["allowed"], right), batch.labels)}
         if self.refuse:
             none = self.joint.unanswerable(states, start, right)
             wrong = F.binary_cross_entropy_with_logits(none, batch.labels[:, 2].float(), reduction="none")

@@ -164,7 +164,8 @@ def read(
         with replacements_told(path):
             text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
         begin = _begin(text)
-        if ".conllu" in path.suffixes or _is_conllu(begin[2]):
+        line = begin[2]
+        if ".conllu" in path.suffixes or (line.count("\t") == 9 and _NUMBER.match(line.partition("\t")[0])):
             at = wanted.among(10)
             if at is None:
                 raise DataError(path, "10 columns of CoNLL-U", f"column {wanted.named_as}, that of the tags")
@@ -230,10 +231,6 @@ def _parted(line: str) -> re.Pattern[str]:
 def _apart(line: str) -> bool:
     """Does it stand between sentences?"""
     return not line or line.isspace() or line.startswith("-DOCSTART-")
-
-
-def _is_conllu(line: str) -> bool:
-    return line.count("\t") == 9 and bool(_NUMBER.match(line.partition("\t")[0]))
 
 
 def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:

@@ -172,9 +172,7 @@ def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> lis
             for place, record in _records(value, head):
                 question = _named(_question(record, place, contexts, report), by_id, report)
                 if first := by_id.get(question.id):
-                    answers = first.answers + tuple(
-                        answer for answer in question.answers if answer not in first.answers
-                    )
+                    answers = first.answers + tuple(a for a in question.answers if a not in first.answers)
                     question = replace(first, answers=answers, impossible=first.impossible and question.impossible)
                     report.note(TWICE, question.id)
                 by_id[question.id] = question

@@ -123,7 +123,10 @@ def table(
     if not lines:
         raise DataError(path, "no rows", "one at least")
     whole = Table(path, lines, dict(zip(request.named, map(list, zip(*kept, strict=True)), strict=True)), request.named)
-    _tell_empty(whole)
+    for role, cells in whole.columns.items():
+        if empty := [number for number, cell in enumerate(cells) if not cell.strip()]:
+            count = f"in {len(empty):,} of {len(whole):,} rows"
+            say(f"{whole.place(empty[0])}: {whole.name(role)} is empty, {count}; they stay")
     return whole
 
 
@@ -180,14 +183,6 @@ def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
         remedy = "set `format` or `header`, or mend the file"
         raise DataError(f"{path}:{line}", problem, "every row like the first", remedy)
     say(f"{path}: left out {len(broken):,} of {total:,} rows; the first: line {line} has {wrong}")
-
-
-def _tell_empty(rows_read: Table) -> None:
-    for role, values in rows_read.columns.items():
-        rows = [row for row, value in enumerate(values) if not value.strip()]
-        if rows:
-            many = f"in {len(rows):,} of {len(rows_read):,} rows"
-            say(f"{rows_read.place(rows[0])}: {rows_read.name(role)} is empty, {many}; they stay")
 
 
 def _tsv(request: _Request) -> Iterator[_Row]:

@@ -108,41 +108,12 @@ def _first(arguments: Arguments) -> str:
     return arguments.get("1") or arguments.get("text") or GONE
 
 
-def _second(arguments: Arguments) -> str:
-    return arguments.get("2") or arguments.get("text") or GONE
-
-
-def _last(arguments: Arguments) -> str:
-    return (_numbered(arguments) or [GONE])[-1]
-
-
-def _together(arguments: Arguments) -> str:
-    return "".join(_numbered(arguments))
-
-
-def _spaced(arguments: Arguments) -> str:
-    return " ".join(_numbered(arguments)[:3])
-
-
-def _passage(arguments: Arguments) -> str:
-    return BREAK + _first(arguments) + BREAK
-
-
 def _behind(before: str) -> Rule:
     return lambda arguments: before + arguments.get("1", "")
 
 
 def _sign(shown: str) -> Rule:
     return lambda arguments: shown
-
-
-def _power(arguments: Arguments) -> str:
-    """23 -> × 10^23."""
-    return f" × 10^{arguments['1']}" if arguments.get("1") else GONE
-
-
-def _as_of(arguments: Arguments) -> str:
-    return ("as of " if "lc" in arguments else "As of ") + arguments.get("1", "")
 
 
 def _convert(arguments: Arguments) -> str:
@@ -191,37 +162,37 @@ _UNITS = {
 }  # fmt: skip
 
 # What templates show in running text, in the English Wikipedia and some others; the others show nothing.
-_NAMES: dict[Rule, str] = {
-    _first: "nowrap nobr nobreak small smaller large larger big sub sup abbr abbrlink tooltip hover sic unicode math"
+_NAMES: dict[str, Rule] = {
+    "nowrap nobr nobreak small smaller large larger big sub sup abbr abbrlink tooltip hover sic unicode math"
     " mvar mono code key em strong underline smallcaps sc nihongo nihongo2 ill interlanguage_link vanchor"
     " visible_anchor angbr flag flagcountry linktext not_a_typo proper_name text noitalic script polytonic formatnum"
-    " num нп нп3 нп5 не_переведено lj lien nts ens citation",
-    _second: "lang langx langue språk color colour font_color color_text",
-    _last: "transl transliteration",
-    _together: "chem chem2 s",
-    _spaced: "date dato unité unit nombre ship",
-    _passage: "quote quotation cquote blockquote bquote zitat sitat citat цитата",
-    _convert: "convert cvt",
-    _fraction: "frac fraction sfrac",
-    _value: "val",
-    _power: "e x10^ ×10^",
-    _as_of: "as_of",
-    **{_behind(f"{name} "): name for name in sorted(names_of("USS HMS HMAS HMCS RMS SS SMS MV USCGC"))},
-    _behind("c. "): "circa c. ca ca. cca",
-    _behind("fl. "): "floruit fl. fl",
-    _behind("$"): "$ us$ usd",
-    _behind("£"): "£ gbp",
-    _behind("€"): "€ eur",
-    _sign(" "): "nbsp space spaces thinsp thin_space hairsp zwsp",
-    _sign("–"): "ndash endash en_dash",
-    _sign(" – "): "snd spnd snds spaced_ndash",
-    _sign("−"): "minus −",
-    _sign("—"): "mdash emdash em_dash",
-    _sign(" · "): "· middot dot",
-    _sign(" • "): "• bull",
-    _sign("'"): "'",
-    _sign("'s"): "'s",
-    _sign("="): "=",
-    _sign("|"): "! pipe",
+    " num нп нп3 нп5 не_переведено lj lien nts ens citation": _first,
+    "lang langx langue språk color colour font_color color_text": lambda a: a.get("2") or a.get("text") or GONE,
+    "transl transliteration": lambda a: (_numbered(a) or [GONE])[-1],
+    "chem chem2 s": lambda a: "".join(_numbered(a)),
+    "date dato unité unit nombre ship": lambda a: " ".join(_numbered(a)[:3]),
+    "quote quotation cquote blockquote bquote zitat sitat citat цитата": lambda a: BREAK + _first(a) + BREAK,
+    "convert cvt": _convert,
+    "frac fraction sfrac": _fraction,
+    "val": _value,
+    "e x10^ ×10^": lambda a: f" × 10^{a['1']}" if a.get("1") else GONE,  # 23 -> × 10^23
+    "as_of": lambda a: ("as of " if "lc" in a else "As of ") + a.get("1", ""),
+    **{name: _behind(f"{name} ") for name in sorted(names_of("USS HMS HMAS HMCS RMS SS SMS MV USCGC"))},
+    "circa c. ca ca. cca": _behind("c. "),
+    "floruit fl. fl": _behind("fl. "),
+    "$ us$ usd": _behind("$"),
+    "£ gbp": _behind("£"),
+    "€ eur": _behind("€"),
+    "nbsp space spaces thinsp thin_space hairsp zwsp": _sign(" "),
+    "ndash endash en_dash": _sign("–"),
+    "snd spnd snds spaced_ndash": _sign(" – "),
+    "minus −": _sign("−"),
+    "mdash emdash em_dash": _sign("—"),
+    "· middot dot": _sign(" · "),
+    "• bull": _sign(" • "),
+    "'": _sign("'"),
+    "'s": _sign("'s"),
+    "=": _sign("="),
+    "! pipe": _sign("|"),
 }
-_RULES = {name.replace("_", " ").lower(): rule for rule, names in _NAMES.items() for name in names.split()}
+_RULES = {name.replace("_", " ").lower(): rule for names, rule in _NAMES.items() for name in names.split()}

@@ -100,5 +100,4 @@ class SentencePiece(Choice):
             user_defined_symbols=list(self.own), add_dummy_prefix=self.prefix, remove_extra_whitespaces=self.squeeze,
             control_symbols=[*self.special_tokens()[len(roles) :], *self.special], **ids,
         )  # fmt: skip
-        model = sentencepiece_model.parsed(data, "tokenizer")
-        return Tokenizer(sentencepiece_model.pipeline(model), source=data)
+        return Tokenizer(sentencepiece_model.pipeline(sentencepiece_model.parsed(data, "tokenizer")), source=data)

@@ -276,8 +276,7 @@ class _CrawlState:
             kind = reply.headers.get("Content-Type", "")
             if kind.partition(";")[0].strip().lower() not in KINDS:
                 raise Failed("no HTML or text")
-            body = b"".join(reply.blocks(how.largest, how.slowest))
-            return Page(job.url, kind, body, reply.url)
+            return Page(job.url, kind, b"".join(reply.blocks(how.largest, how.slowest)), reply.url)
 
     def _failed(self, host: _Host, job: _Job, error: Failed) -> tuple[float, _Job | None]:
         job.now += 1

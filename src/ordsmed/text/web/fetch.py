@@ -303,8 +303,7 @@ def _note(file: File, path: Path, sha256: str, tag: str | None, shelf: Shelf) ->
     """Record a file, before it gets its name."""
     facts, before = path.stat(), shelf.record.get(file.path, {})
     known = {"path": file.path, "url": file.url, "size": facts.st_size, "sha256": sha256, "tag": tag}
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    known |= {"when": when, "time": facts.st_mtime_ns}
+    known |= {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "time": facts.st_mtime_ns}
     if before.get("sha256") == sha256:  # what was unpacked of it before is still of it
         known["unpacked"] = before.get("unpacked", {})
     _append(known, shelf)
