@@ -60,7 +60,9 @@ class Verb:
         parser = Parser(
             self.name, owners=owners, settings=settings, elsewhere=self.settings_called, formatter_class=form
         )
-        parser.description = "\n".join(part for line in self.doc.split("\n") for part in fitted(line, _wide()))
+        parser.description = "\n".join(
+            part for line in self.doc.split("\n") for part in fitted(line, columns(sys.stdout))
+        )
         parser.epilog = self._settings() if helped else ""
         self.arguments(parser)
         return parser
@@ -119,7 +121,3 @@ def owners(flag: str) -> str:
     near = difflib.get_close_matches(flag, {word for words in known.values() for word in words}, n=1, cutoff=0.8)
     verbs = [f"`{name}`" for name, words in known.items() if near and near[0] in words]
     return f"{near[0]} is a flag of {', '.join(verbs)}" if near else ""
-
-
-def _wide() -> int:
-    return columns(sys.stdout)

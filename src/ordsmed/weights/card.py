@@ -34,9 +34,12 @@ TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze
 
 def write(trained: Trained, name: str, licence: str | None = None) -> str:
     data, usage = _data(trained), _usage(trained, name)
+    results = [result for result in probed.read(trained.folder / probed.SCORES) if result.get("step") == trained.step]
+    cells = [row[1:] for result in results for row in probed.rows(result)]
+    probes = "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
     parts = [
         _front(trained, usage.pipeline, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
-        _settings_section(trained), _training(trained), _scores(trained), _probed(trained),
+        _settings_section(trained), _training(trained), _scores(trained), probes,
         f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -138,13 +141,6 @@ def _training(trained: Trained) -> str:
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
 
 
-def _probed(trained: Trained) -> str:
-    """What probes found of it, and of no other step."""
-    results = [result for result in probed.read(trained.folder / probed.SCORES) if result.get("step") == trained.step]
-    cells = [row[1:] for result in results for row in probed.rows(result)]
-    return "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
-
-
 def _scores(trained: Trained) -> str:
     """Every number beside what it is compared with."""
     if _fine_tuned(trained):
@@ -215,7 +211,9 @@ def _scores_of_task(trained: Trained) -> str:
 
 
 def _made(trained: Trained) -> str:
-    text = f"## How it was made\n\nWith ordsmed {_version(trained)}"
+    path = trained.folder / "environment.json"
+    version = str(files.read_table(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
+    text = f"## How it was made\n\nWith ordsmed {version}"
     if not trained.recipe:
         return text + ", from a folder of weights; how they were trained is not known here."
     recipe = settings.write(_of_no_machine({k: v for k, v in trained.recipe.items() if k not in MACHINE})).rstrip()
@@ -244,11 +242,6 @@ def _data(trained: Trained) -> list[Table]:
             for paths, facts in table.items()
         ]
     return data_of(trained)
-
-
-def _version(trained: Trained) -> str:
-    path = trained.folder / "environment.json"
-    return str(files.read_table(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
 
 
 def _fine_tuned(trained: Trained) -> bool:

@@ -26,24 +26,18 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ordsmed.base.run import find_recipe
     from ordsmed.corpus.pipeline import Corpus, partly
 
-    _check_verb(args.name)
+    inner = [verb.removeprefix("corpus ") for verb in names() if verb.startswith("corpus ")]
+    if like := near(args.name, inner, 0.7):  # `corpus stat`, unless a recipe is called so
+        try:
+            find_recipe(args.name, "corpus")
+        except RecipeError as error:
+            raise RecipeError(error.place, error.found, "", f"did you mean `{command('corpus', like[0])}`?") from None
     if not (args.part or args.until):
         make(Corpus, args)
         return
     if args.anew:
         raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
     print_lines(partly(args.name, args.overrides, part=args.part, until=args.until))
-
-
-def _check_verb(name: str) -> None:
-    """Lead `corpus stat` to `corpus stats`, unless a recipe is called so."""
-    from ordsmed.base.run import find_recipe
-
-    inner = [verb.removeprefix("corpus ") for verb in names() if verb.startswith("corpus ")]
-    if like := near(name, inner, 0.7):
-        try:
-            find_recipe(name, "corpus")
-        except RecipeError as error:
-            raise RecipeError(error.place, error.found, "", f"did you mean `{command('corpus', like[0])}`?") from None

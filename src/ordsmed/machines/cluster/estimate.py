@@ -148,10 +148,12 @@ class Estimate:
             room += f"; measured with activations {size(self.speed.memory)}"
         burns = "not known" if energy is None else f"{_range(energy)} kWh" + (
             ", measured" if self.speed.energy else ", of its GPUs alone, at 50 to 100% of their watts")  # fmt: skip
+        likely, least, most = map(duration, (self.seconds.likely, self.seconds.least, self.seconds.most))
+        spent = f"{likely}; {least} to {most}" if least != most else likely
         return [
             f"{self.name} on {self.where}, {self.precision}",
             f"  work: {trials}{many(self.steps, 'step')}, {self.tokens:,.0f} tokens, {operations(self.flops)} in all",
-            f"  time: {_time(self.seconds)}; of each training {duration(self.start)} to begin and to end",
+            f"  time: {spent}; of each training {duration(self.start)} to begin and to end",
             f"  device hours: {_range(self.device_hours)}",
             f"  energy: {burns}",
             f"  memory: {room if self.held else 'not known'}",
@@ -159,11 +161,6 @@ class Estimate:
             *(f"    {reason}" for reason in self.speed.reasons),
             *(f"  {note}" for note in self.notes),
         ]
-
-
-def _time(of: Margin) -> str:
-    likely, least, most = map(duration, (of.likely, of.least, of.most))
-    return f"{likely}; {least} to {most}" if least != most else likely
 
 
 def _range(of: Margin) -> str:
@@ -196,18 +193,15 @@ def estimate(
     seconds = trial.times(ceil(trials / at_a_time))
     device_hours = trial.times(trials * (1 if trials > 1 else place.world) / 3600)
     lacks = [note for note in plan.notes if "does not exist" in note or "not there" in note]
+    devices = f"{many(place.nodes, 'node')}, {place.world} x {place.device}"
+    location = f"{site}: {devices}" if site else f"this machine: {place.world} x {place.device}"
     return Estimate(
-        name=name, where=_where(place, site), nodes=nodes, devices=place.world, precision=place.precision,
+        name=name, where=location, nodes=nodes, devices=place.world, precision=place.precision,
         trials=trials, steps=steps, tokens=tokens, flops=(work + checking) * trials, speed=speed, start=start,
         seconds=seconds, device_hours=device_hours,
         kilowatt_hours=_energy(speed, place, (work + checking) * trials, device_hours),
         held=plan.held(), notes=tuple(f"not counted: {note}" for note in lacks),
     )  # fmt: skip
-
-
-def _where(place: Devices, site: str) -> str:
-    devices = f"{many(place.nodes, 'node')}, {place.world} x {place.device}"
-    return f"{site}: {devices}" if site else f"this machine: {place.world} x {place.device}"
 
 
 def _there(

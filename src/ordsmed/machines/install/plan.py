@@ -146,13 +146,10 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
         raise RecipeError("--by", problem, "", "`--by venv` builds it from source, or name an image that holds it")
     if site.pip_torch == "forbidden" and index:
         problem = f"{place.name} forbids PyTorch by pip, and no module that holds it is named"
-        raise RecipeError("--module", problem, "the site's own, as `module avail` names it", f"or {_other_ways(place)}")
+        ways = [f"`--by {name}`" for name in place.site.packages if name in ("apptainer", "easybuild", "docker")]
+        remedy = f"or {' or '.join(ways) or '`--by apptainer`'}"
+        raise RecipeError("--module", problem, "the site's own, as `module avail` names it", remedy)
     return ("wheels", index) if index else ("source", "")
-
-
-def _other_ways(place: Destination) -> str:
-    ways = [f"`--by {name}`" for name in place.site.packages if name in ("apptainer", "easybuild", "docker")]
-    return " or ".join(ways) or "`--by apptainer`"
 
 
 def wheels(place: Destination) -> str:

@@ -97,15 +97,12 @@ def configuration(place: Destination | None, ask: Ask = answer) -> str:
     site = place.site if place else Site()
     every = site.partition or (Partition("this"),)
     partitions = [_partition(partition, site, place, unkept) for partition in every]
-    system = {"name": name, "descr": site.title or name, "hostnames": [".*"], "modules_system": _modules(site),
+    modules = "lmod" if any((*site.modules, *site.use)) else "nomod"
+    system = {"name": name, "descr": site.title or name, "hostnames": [".*"], "modules_system": modules,
               "partitions": partitions}  # fmt: skip
     table = {"systems": [system], "environments": [{"name": "default", "features": ["ordsmed"]}]}
     head = f'"""{site.title or name} for ReFrame; written by `ordsmed validate --reframe`: to be checked by you."""'
     return f"{head}\n\nsite_configuration = {pprint.pformat(table, width=100, sort_dicts=False)}\n"
-
-
-def _modules(site: Site) -> str:
-    return "lmod" if any((*site.modules, *site.use)) else "nomod"
 
 
 def _partition(partition: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:

@@ -164,7 +164,8 @@ def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, 
         models = list(dict.fromkeys(row["model"] for row in ones))
         if len(models) < 2 or len(ones) == len(models) or len({_score(row) for row in ones}) > 1:
             continue
-        names = dict(zip(models, _short(models), strict=True))
+        short = [Path(model).name for model in models]
+        names = dict(zip(models, short if len({*short}) == len(short) else models, strict=True))
         several = [{**row, "name": names[row["model"]]} for row in ones]
         path = (AWAY if out is None else Path(out)) / _name(ones[0], json.dumps([same, models]))
         drawn += _drawn(path, f"{ones[0]['probe']} of {rows(ones[0])[0][2]}", several, _axes(ones))
@@ -216,12 +217,6 @@ def _score(result: dict[str, Any]) -> str:
 def _name(result: dict[str, Any], same: str) -> str:
     """Of a picture, without its ending."""
     return f"{result['probe']}-{Path(result['files'][0]).name.split('.')[0]}-{value_key(same, 8)}"
-
-
-def _short(models: Sequence[str]) -> list[str]:
-    """Names of folders, where they differ."""
-    names = [Path(model).name for model in models]
-    return names if len(set(names)) == len(names) else [*models]
 
 
 def finite(value: Any) -> Any:

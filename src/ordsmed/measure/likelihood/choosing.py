@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -71,7 +71,14 @@ class ChoiceProbe:
         """Of each question its different choices; `about` begins with which of them each choice is."""
         questions = self.questions()
         while group := list(islice(questions, TOGETHER)):
-            cuts = _cut(scorer, group)
+            texts: dict[str, str] = {}
+            for question in group:
+                for context, ending in question.choices:
+                    texts |= dict.fromkeys((context.rstrip(), context + ending), question.place)
+            texts.pop("", None)
+            for text, place in texts.items():
+                valid(text, place)
+            cuts = dict(zip(texts, scorer.cut([*texts]), strict=True))
             for question in group:
                 pairs = list(dict.fromkeys(question.choices))
                 items = [_item(cuts, scorer, *pair, self.start) for pair in pairs]
@@ -125,18 +132,6 @@ def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
         known.setdefault((item.first, *item.pieces.tolist()), result)
     items = [example.items[number] for number in example.about[0]]
     return [known[item.first, *item.pieces.tolist()] for item in items]
-
-
-def _cut(scorer: Scorer, questions: Iterable[ChoiceQuestion]) -> dict[str, Item]:
-    """All contexts, and all with their endings, once each."""
-    texts: dict[str, str] = {}
-    for question in questions:
-        for context, ending in question.choices:
-            texts |= dict.fromkeys((context.rstrip(), context + ending), question.place)
-    texts.pop("", None)
-    for text, place in texts.items():
-        valid(text, place)
-    return dict(zip(texts, scorer.cut([*texts]), strict=True))
 
 
 def _item(cuts: dict[str, Item], scorer: Scorer, context: str, ending: str, start: bool) -> Item:

@@ -76,14 +76,12 @@ def _end(scorer: Scorer, text: str, begin: int) -> int:
             at = max(text.rfind(sign, begin + 1, at) for sign in spaces)
             if at <= begin:
                 break
-            if _same(scorer, text[max(at - BESIDE, begin) : at], text[at : at + BESIDE]):
+            before = text[max(at - BESIDE, begin) : at]
+            behind = text[at : at + BESIDE]
+            whole, *both = (item.pieces for item in scorer.cut([before + behind, before, behind]))
+            if np.array_equal(whole, np.concatenate(both)):
                 return at
     return 0
-
-
-def _same(scorer: Scorer, before: str, behind: str) -> bool:
-    whole, *both = (item.pieces for item in scorer.cut([before + behind, before, behind]))
-    return np.array_equal(whole, np.concatenate(both))
 
 
 def lines(blocks: Iterable[str]) -> Iterator[str]:

@@ -313,8 +313,16 @@ def finetuning(values: Values, call: Call) -> None:
         call.put("task.dev", dev)
     if several:
         call.put("seeds", list(range(1, values.num_trials + 1)))
-    _vocabulary(values, call)
-    _features(values, call)
+    if values.vocab_file:
+        chosen = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
+        call.put("tokenizer: tokenizer", chosen)
+        call.put("tokenizer", "<tokenizer>")
+    elif "do_lower_case" in values.explicit:
+        check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
+    if not values.use_tfrecords_if_existing:
+        call.put("features", "")
+    elif values.preprocessed_data_dir:
+        call.put("features", values.preprocessed_data_dir)
     _rates(values, call, task)
     call.words = ["--anew"]  # as theirs empties the folder
 
@@ -374,23 +382,6 @@ def _rates(values: Values, call: Call, task: str) -> None:
     call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
     call.put("epochs", chosen["num_train_epochs"])
     call.set(f"epoch_steps=up schedule.kind=linear schedule.since=start {ADAM}")
-
-
-def _vocabulary(values: Values, call: Call) -> None:
-    """The model's own, unless another is named."""
-    if values.vocab_file:
-        chosen = {"kind": "wordpiece", "file": values.vocab_file, "lowercase": values.do_lower_case}
-        call.put("tokenizer: tokenizer", chosen)
-        call.put("tokenizer", "<tokenizer>")
-    elif "do_lower_case" in values.explicit:
-        check_tokenizer(call, call.recipes["finetune"]["init"], None, values.do_lower_case)
-
-
-def _features(values: Values, call: Call) -> None:
-    if not values.use_tfrecords_if_existing:
-        call.put("features", "")
-    elif values.preprocessed_data_dir:
-        call.put("features", values.preprocessed_data_dir)
 
 
 def _results(values: Values, task: str, top: Path, out: Path) -> None:

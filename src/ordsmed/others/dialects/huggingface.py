@@ -200,7 +200,14 @@ def causal(values: Values, call: Call) -> None:
 def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt") -> None:
     """Masked words, or the next one: what run_mlm.py and run_clm.py were before they were two."""
     _must_train(values)
-    train, validation = _old_files(values)
+    pattern = values.train_data_files
+    train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
+    if not train:
+        flag = "--train_data_files" if pattern else "--train_data_file"
+        problem = f"found {pattern}, which no file fits" if pattern else "missing"
+        raise UsageError(flag, problem, "a file of texts", "`--train_data_file FILE --do_train`")
+    values.refuse_both("--train_data_file", "--train_data_files")
+    validation = values.eval_data_file
     if values.do_eval and not validation:
         raise UsageError("--eval_data_file", "missing", "it, with --do_eval")
     lines = {"apart": "line"} if values.line_by_line else {}
@@ -221,18 +228,6 @@ def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt")
     if values.line_by_line:
         call.put("phase.pack", False)
     _leave(values, call, "mlm_right" if values.mlm else "clm_right", results)
-
-
-def _old_files(values: Values) -> tuple[list[str], str | None]:
-    """Texts to learn from, all that a pattern finds, and to judge by; whatever their names end with."""
-    pattern = values.train_data_files
-    train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
-    if not train:
-        flag = "--train_data_files" if pattern else "--train_data_file"
-        problem = f"found {pattern}, which no file fits" if pattern else "missing"
-        raise UsageError(flag, problem, "a file of texts", "`--train_data_file FILE --do_train`")
-    values.refuse_both("--train_data_file", "--train_data_files")
-    return train, values.eval_data_file
 
 
 def _type_of_config(values: Values) -> str:

@@ -304,17 +304,16 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
     ):
         if names:
             key = values.eval_text_key or values.text_key
-            call.put(f"corpus: given.{split}", _together([_source(name, key, call) for name in names], flag))
-
-
-def _together(sources: list[Table], flag: str) -> Table:
-    """One source of several that are alike."""
-    first = sources[0]
-    parts = "names" if first["kind"] == "named" else "path"
-    if any({**source, parts: ""} != {**first, parts: ""} for source in sources):
-        wanted = f"names of {ALIASES}, where each has its `text_key`"
-        raise UsageError(flag, "found corpora whose texts stand under different keys", wanted)
-    return first if len(sources) == 1 else {**first, parts: [source[parts] for source in sources]}
+            sources = [_source(name, key, call) for name in names]
+            first = sources[0]
+            parts = "names" if first["kind"] == "named" else "path"
+            if any({**source, parts: ""} != {**first, parts: ""} for source in sources):
+                wanted = f"names of {ALIASES}, where each has its `text_key`"
+                raise UsageError(flag, "found corpora whose texts stand under different keys", wanted)
+            call.put(
+                f"corpus: given.{split}",
+                first if len(sources) == 1 else {**first, parts: [source[parts] for source in sources]},
+            )
 
 
 def _source(name: str, key: str, call: Call) -> Table:

@@ -198,7 +198,10 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
         call.put(f"{phase}epochs", values.num_train_epochs)
     call.put(f"{phase}schedule", _schedule(values))
     call.put(f"{phase}warmup", _warmup(values))
-    call.put("layout.precision", _precision(values))
+    values.refuse_both("--bf16", "--fp16")
+    call.put(
+        "layout.precision", "bf16" if values.bf16 else "fp16" if values.fp16 else "tf32" if values.tf32 else "fp32"
+    )
     call.put("layout.recompute", values.gradient_checkpointing or values.activation_checkpointing)
     backend, mode = values.torch_compile_backend or values.torchdynamo, values.torch_compile_mode
     if backend not in (None, "inductor"):
@@ -266,11 +269,6 @@ def _schedule(values: Values) -> dict[str, Any]:
         remedy = f"leave {', '.join(kwargs) or 'it'} out, or set `phase.schedule` behind the flags"
         raise UsageError(flag, problem, "a schedule that is known here", remedy)
     return schedule
-
-
-def _precision(values: Values) -> str:
-    values.refuse_both("--bf16", "--fp16")
-    return "bf16" if values.bf16 else "fp16" if values.fp16 else "tf32" if values.tf32 else "fp32"
 
 
 def _split(values: Values, call: Call) -> None:

@@ -25,7 +25,14 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CurveRead
     paths = folders.find(names, [name for name in names if any(kept[name])])
     runs = folders.read(paths, read=read) if paths else []
     for run in runs:
-        run["cost"] = _cost(run, watts)
+        curve = run["course"] or {}
+        hours = curve.get("device_hours")
+        run["cost"] = {
+            "hours": curve.get("hours"),
+            "device_hours": hours,
+            "flops": curve.get("flops"),
+            "kwh": hours * watts / 1000 if watts and hours is not None else None,
+        }
     groups = _groups(runs)
     return {
         "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"),
@@ -34,18 +41,6 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CurveRead
         "speeds": [table for tables, _ in kept.values() for table in tables],
         "comparisons": [table for _, tables in kept.values() for table in tables],
     }  # fmt: skip
-
-
-def _cost(run: Mapping[str, Any], watts: float) -> dict[str, Any]:
-    """What the steps of a run took; the energy where somebody said what a device burns."""
-    curve = run["course"] or {}
-    hours = curve.get("device_hours")
-    return {
-        "hours": curve.get("hours"),
-        "device_hours": hours,
-        "flops": curve.get("flops"),
-        "kwh": hours * watts / 1000 if watts and hours is not None else None,
-    }
 
 
 def _all_cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -96,15 +91,12 @@ def _name(runs: Sequence[Mapping[str, Any]]) -> str:
         return str(runs[0]["name"])
     paths = [Path(run["folder"]).resolve() for run in runs]
     if len({path.parent for path in paths}) == 1 and paths[0].parent.name not in ("trials", "pretrain", "finetune"):
-        begin = _begin([path.name for path in paths]).rstrip("-_., ")
+        names = [path.name for path in paths]
+        first, last = min(names), max(names)
+        same = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+        begin = same.rstrip("-_., ")
         return begin if len(begin) > 3 and begin != "seed" else paths[0].parent.name
     return str(runs[0]["name"])
-
-
-def _begin(names: Sequence[str]) -> str:
-    """What all names begin with."""
-    first, last = min(names), max(names)
-    return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
 def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

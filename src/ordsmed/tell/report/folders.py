@@ -131,8 +131,10 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
     recipe = _recipe(path, notes)
     log = _log(path / LOG)
     known = Known(_flops(status) or log.get("flops", {}), _processes(status))
+    verb = str(status.get("verb", "run"))
+    kind = "trials" if verb == "finetune" and values.exists(path / TRIALS) else verb
     facts = {
-        "folder": values.written(str(path)), "kind": _kind(path, status),
+        "folder": values.written(str(path)), "kind": kind,
         "state": str(status.get("state") or "not known"), "why": str(status.get("why") or ""),
         "began": values.number(status.get("began")), "seed": values.count(recipe.get("seed")),
         "recipe": settings.flat(recipe),
@@ -164,11 +166,6 @@ def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
         result = result[:-1] if same else result
         result.append({"first": first, "last": last, "why": reason, "times": before["times"] + 1 if same else 1})
     return result
-
-
-def _kind(path: Path, status: Mapping[str, Any]) -> str:
-    verb = str(status.get("verb", "run"))
-    return "trials" if verb == "finetune" and values.exists(path / TRIALS) else verb
 
 
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:

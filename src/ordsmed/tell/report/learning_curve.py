@@ -234,9 +234,10 @@ class LearningCurve:
             [line["step"], _finite_or_none(line["validation"]), *self.at(line["step"], points)]
             for line in self.validations
         ]
+        tokens = int(self.tokens) if self.tokens == int(self.tokens) else self.tokens
         return {
             "lines": self.read, "steps": self.steps, "step": self.last[0] if self.last else None,
-            "tokens": _whole(self.tokens), "hours": self.seconds / 3600,
+            "tokens": tokens, "hours": self.seconds / 3600,
             "device_hours": self.device_seconds / 3600, "flops": _finite_or_none(self.flops) if self.steps else None,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "loss": float(self.latest[:, 1].mean()) if len(self.latest) else None, "loss_over": len(self.latest),
@@ -323,10 +324,6 @@ def _number(value: object) -> float:
 
 def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _whole(value: float) -> float | int:
-    return int(value) if value == int(value) else value
 
 
 def _plain(line: Mapping[str, Any] | None) -> dict[str, Any] | None:

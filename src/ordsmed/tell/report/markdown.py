@@ -63,7 +63,17 @@ def _with_code(text: str) -> str:
 
 def statement(report: Mapping[str, Any]) -> list[str]:
     """Paragraphs: what models learned from, and what that took. What is not known is said to be so."""
-    return [_about_data(report["runs"]), _about_compute(report), _about_software(report["runs"])]
+    versions: dict[str, dict[str, None]] = {}
+    for run in report["runs"]:
+        for name in ("ordsmed", "torch", "python"):
+            if run["environment"].get(name):
+                versions.setdefault(name, {})[str(run["environment"][name])] = None
+    text = ", ".join(f"{name} {' and '.join(software)}" for name, software in versions.items())
+    return [
+        _about_data(report["runs"]),
+        _about_compute(report),
+        f"**Software.** {plain(text)}." if text else "**Software.** Not known.",
+    ]
 
 
 def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -74,7 +84,14 @@ def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
         if row["split"] is None
     ]
     examples = {Path(row["source"]).name: row["examples"] for row in rows if row["split"] and row["examples"]}
-    for kind, file in sorted(_tasks(runs)):
+    flats = [run["recipe"] for run in runs if run["kind"] in ("finetune", "trials")]
+    for kind, file in sorted(
+        {
+            (str(flat.get("task.kind", "")), Path(str(flat.get("task.train", "not known"))).name)
+            for flat in flats
+            if flat
+        }
+    ):
         many_of = f", {tables.count(examples[file])} examples" if file in examples else ""
         parts.append(f"the files of the task {plain(kind)} ({plain(file)}{many_of})")
     seen = sum(run["course"]["tokens"] for run in runs if run["course"])
@@ -97,14 +114,6 @@ def _source(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _tasks(runs: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    """Of fine-tunings the task and its training file."""
-    flats = [run["recipe"] for run in runs if run["kind"] in ("finetune", "trials")]
-    return {
-        (str(flat.get("task.kind", "")), Path(str(flat.get("task.train", "not known"))).name) for flat in flats if flat
-    }
-
-
 def _about_compute(report: Mapping[str, Any]) -> str:
     cost, runs = report["cost"], [run for run in report["runs"] if run["course"]]
     if cost["device_hours"] is None:
@@ -119,16 +128,6 @@ def _about_compute(report: Mapping[str, Any]) -> str:
     if cost["kwh"] is not None:
         return f"{text} Energy: {tables.few(cost['kwh'])} kWh, at {report['made']['watts']:g} W a device, not measured."
     return f"{text} Energy was not measured."
-
-
-def _about_software(runs: Sequence[Mapping[str, Any]]) -> str:
-    versions: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for name in ("ordsmed", "torch", "python"):
-            if run["environment"].get(name):
-                versions.setdefault(name, {})[str(run["environment"][name])] = None
-    text = ", ".join(f"{name} {' and '.join(software)}" for name, software in versions.items())
-    return f"**Software.** {plain(text)}." if text else "**Software.** Not known."
 
 
 def _settings(report: Mapping[str, Any]) -> Iterator[str]:

@@ -26,21 +26,17 @@ def page(report: Mapping[str, Any], *, live: str = "") -> str:
     title = html.escape(_title(report))
     state = f' data-live="{html.escape(live)}"' if live else ""
     again = f'<noscript><meta http-equiv="refresh" content="{AGAIN}"></noscript>' if live else ""
+    runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
+    facts = folders.dumps({**report, "runs": runs}).replace("<", "\\u003c").replace("&", "\\u0026")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
         f"<title>{title}</title>\n<style>\n{style}</style></head>\n"
         f"<body{state}>\n"
         + "\n".join(_parts(report, title))
-        + f'\n<script type="application/json" id="report">{_facts(report)}</script>\n<script>\n{script}</script>\n'
+        + f'\n<script type="application/json" id="report">{facts}</script>\n<script>\n{script}</script>\n'
         "</body></html>\n"
     )
-
-
-def _facts(report: Mapping[str, Any]) -> str:
-    """The report's JSON, without the points of its curves and what else no table shows; harmless within HTML."""
-    runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
-    return folders.dumps({**report, "runs": runs}).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -154,16 +150,13 @@ def _probes(report: Mapping[str, Any]) -> str:
 def _section(table: ReportTable, before: str = "") -> str:
     about = f'<p class="about">{_with_code(table.about)}</p>' if table.about else ""
     title = f"<h2>{html.escape(table.title)}</h2>"
-    return f'<section id="{html.escape(table.key)}">{title}{about}{before}{_table(table)}</section>'
-
-
-def _table(table: ReportTable) -> str:
     head = "".join(f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head))
     rows = "".join(
         f"<tr>{''.join(_cell(cell, 'td', _class(table, n, cell), breaks=not n) for n, cell in enumerate(row))}</tr>\n"
         for row in table.rows
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
+    shown = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
+    return f'<section id="{html.escape(table.key)}">{title}{about}{before}{shown}</section>'
 
 
 def _class(table: ReportTable, column: int, cell: ReportCell | None = None) -> str:

@@ -158,7 +158,11 @@ def counted(report: Mapping[str, Any]) -> list[str]:
 def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
     """Of each bench its rows, others' figures beside them, hours, and what could not be measured."""
     for number, bench in enumerate(report["speeds"]):
-        alike = _alike(bench["rows"])
+        rows = bench["rows"]
+        first = rows[0] if len(rows) > 1 else {}
+        alike = {
+            name: first[name] for name in ALIKE if name in first and all(row.get(name) == first[name] for row in rows)
+        }
         parts = [*(str(bench[key]) for key in ("device", "date") if bench.get(key)), *map(_named, alike.items()), ABOUT]
         parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _more(bench) else []
         parts += [f"time to train is not known: length {n:,} was not measured" for n in bench.get("not_measured", [])]
@@ -177,12 +181,6 @@ def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
 
 def _more(bench: Mapping[str, Any]) -> bool:
     return bool(bench.get("all_rows", 0) > len(bench["rows"]))
-
-
-def _alike(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several rows say alike."""
-    first = rows[0] if len(rows) > 1 else {}
-    return {name: first[name] for name in ALIKE if name in first and all(row.get(name) == first[name] for row in rows)}
 
 
 def _which(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -82,9 +82,13 @@ def families() -> list[str]:
 
 
 def features() -> list[Feature]:
+    named = {name: Layout(**how) for name, how in LAYOUTS.items()}
+    for precision in get_args(get_type_hints(Layout)["precision"]):
+        named |= {f"precision {precision}": Layout(precision=precision)} if precision != "auto" else {}
+    layouts = [_row("layouts", name, functools.partial(_laid_out, layout)) for name, layout in named.items()]
     return [
         *_of_menu("objectives", "learns", _objective), *_of_menu("tasks", "tasks", _task),
-        *_of_menu("optimizers", "optimizers", _optimizer), *_layouts(), *_abilities(), *_formats(),
+        *_of_menu("optimizers", "optimizers", _optimizer), *layouts, *_abilities(), *_formats(),
         _row("recipes", "sizes", lambda family: _listed(menu.load("models", family).SIZES)),
         _row("recipes", "pretraining", lambda family: _listed(_recipes().get(family, []))),
     ]  # fmt: skip
@@ -199,13 +203,6 @@ def _optimizer(kind: str, family: str) -> Cell:
         menu.load("optimizers", kind)().build(groups(network.build(WIDTH)))
 
     return _tried(family, attempt)
-
-
-def _layouts() -> list[Feature]:
-    named = {name: Layout(**how) for name, how in LAYOUTS.items()}
-    for precision in get_args(get_type_hints(Layout)["precision"]):
-        named |= {f"precision {precision}": Layout(precision=precision)} if precision != "auto" else {}
-    return [_row("layouts", name, functools.partial(_laid_out, layout)) for name, layout in named.items()]
 
 
 def _laid_out(layout: Layout, family: str) -> Cell:

@@ -50,7 +50,7 @@ def show(
 
     `own_settings`: those of a run as well; `defaults`: also the settings that are at their defaults.
     """
-    if not _is_recipe(name):
+    if Path(name).exists() or not any(name in run.recipe_names(verb) for verb in ("", *RECIPES)):
         if place := others.place_of(name):
             return others.lines(name, place, overrides)
         others.refuse_absent(name)
@@ -197,11 +197,6 @@ def _table(path: Path, verb: str) -> dict[str, Any]:
         with contextlib.suppress(RecipeError):
             return run.read_table(path, "finetune")
         raise
-
-
-def _is_recipe(name: str) -> bool:
-    """Is it the name of a built-in recipe, and of nothing that stands here?"""
-    return not Path(name).exists() and any(name in run.recipe_names(verb) for verb in ("", *RECIPES))
 
 
 def _find(name: str, verb: str) -> tuple[Path, str]:

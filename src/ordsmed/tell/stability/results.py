@@ -71,7 +71,11 @@ def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
         training = [line for line in course(member.folder) if "validation" not in line and "loss" in line]
         if training:
             seconds = sum(line["seconds"] for line in training if is_number(line.get("seconds")))
-            row |= {"step": training[-1]["step"], "scores": {"loss": _last_loss(training)}}
+            losses = [line["loss"] for line in training[-LAST:]]
+            row |= {
+                "step": training[-1]["step"],
+                "scores": {"loss": math.fsum(losses) / len(losses) if all(map(is_number, losses)) else math.nan},
+            }
             row["seconds"] = round(seconds, 1)
         if row["state"] == "done":
             facts = files.read_table(member.folder / "scores.json")
@@ -86,12 +90,6 @@ def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
     except OrdsmedError as error:
         row |= {"state": "failed", "why": row["why"] or str(error)}
     return row
-
-
-def _last_loss(lines: Sequence[Mapping[str, Any]]) -> float:
-    """The mean of the last steps, as a report tells it: a step's own varies more than seeds do. NaN: one is none."""
-    losses = [line["loss"] for line in lines[-LAST:]]
-    return math.fsum(losses) / len(losses) if all(map(is_number, losses)) else math.nan
 
 
 def course(folder: Path) -> list[dict[str, Any]]:
