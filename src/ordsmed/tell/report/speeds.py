@@ -158,11 +158,9 @@ def counted(report: Mapping[str, Any]) -> list[str]:
 def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
     """Of each bench its rows, others' figures beside them, hours, and what could not be measured."""
     for number, bench in enumerate(report["speeds"]):
-        rows = bench["rows"]
-        first = rows[0] if len(rows) > 1 else {}
-        alike = {
-            name: first[name] for name in ALIKE if name in first and all(row.get(name) == first[name] for row in rows)
-        }
+        measured = bench["rows"]
+        first = measured[0] if len(measured) > 1 else {}
+        alike = {n: first[n] for n in ALIKE if n in first and all(row.get(n) == first[n] for row in measured)}
         parts = [*(str(bench[key]) for key in ("device", "date") if bench.get(key)), *map(_named, alike.items()), ABOUT]
         parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _more(bench) else []
         parts += [f"time to train is not known: length {n:,} was not measured" for n in bench.get("not_measured", [])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -59,14 +60,7 @@ def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
     if kind_of(form) == foreign.FORMAT:
         if overrides:
             raise RecipeError(place, f"is a Hugging Face folder, but {overrides[0]} is given", "no override")
-        model, tokenizer = foreign.settings(place), Tokenizer.load(place)
-        learned = form.learned(place, model)
-        with torch.device("meta"):
-            network = learned.build(model, tokenizer).networks()[""]
-        shapes = weights.foreign_shapes(place)
-        left = weights.left_out(shapes, network.tensors(), network.settings.names())
-        notes = [f"unused weights of heads that this model does not have: {', '.join(left)}"] if left else []
-        return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]
+        return _hugging_face(form, place)
     imported = form.read(place, overrides)
     tensors = imported.tensors
     shapes = (
@@ -82,6 +76,18 @@ def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
     networks = imported.networks
     learned = None if imported.bare else networks.learned
     return [*_network(networks.model, learned), *_sizes(shapes.values(), imported.tokenizer), *left]
+
+
+def _hugging_face(form: Any, place: Path) -> list[str]:
+    """Without loading more than must be: the tensors of a folder tell their shapes."""
+    model, tokenizer = foreign.settings(place), Tokenizer.load(place)
+    learned = form.learned(place, model)
+    with torch.device("meta"):
+        network = learned.build(model, tokenizer).networks()[""]
+    shapes = weights.foreign_shapes(place)
+    left = weights.left_out(shapes, network.tensors(), network.settings.names())
+    notes = [f"unused weights of heads that this model does not have: {', '.join(left)}"] if left else []
+    return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]
 
 
 def _network(model: ModelSettings, learned: object) -> list[str]:
