@@ -25,7 +25,7 @@ MOST = {
     "text": 0,
     "train": 2,
     "use": 21,
-    "weights": 80,
+    "weights": 42,
 }
 
 

@@ -20,8 +20,10 @@ from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.menu import Menu
 from ordsmed.base.say import say
+from ordsmed.learn.objective import Network, Objective
 from ordsmed.nn.config import expect, short, table_of, whole
-from ordsmed.nn.model import TASK_CLASSES, TaskKind, own_tensors
+from ordsmed.nn.model import TASK_CLASSES, ModelSettings, TaskKind, own_tensors
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 
 FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
@@ -52,7 +54,7 @@ class Imported:
     """What files of a foreign format hold, in our terms."""
 
     networks: Networks
-    tokenizer: Any
+    tokenizer: Tokenizer
     tensors: Mapping[str, Tensor]  # by our names; of large files each is read when it is asked for
     notes: tuple[str, ...] = ()  # what a person should know of them
     bare: bool = False  # is it the network alone, without a head of what it learned?
@@ -94,7 +96,7 @@ def decoded(table: tables.Table, place: object) -> Networks:
     return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
 
 
-def fits(family: Any, tokenizer: Any, folder: Path) -> None:
+def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
     """Refuse a folder whose tokenizer is not one for its network."""
     try:
         family.fits(tokenizer)
@@ -160,7 +162,7 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
         raise DataError(place, problem, f"a network that fits {size_in_bytes:,} bytes of weights", remedy)
 
 
-def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> bool:
+def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body: bool = False) -> bool:
     """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
 
     With `body` a Hugging Face folder without those heads will do; says whether it holds them.
@@ -187,7 +189,7 @@ def no_heads(folder: Path) -> DataError:
     return DataError(folder, holds, "one that has them", "`embed` and `finetune init=...` take it")
 
 
-def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
+def begin(network: Network, folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Put a pretrained network of a folder under a task's head, and into the head what begins as it.
 
     Returns the names of what keeps its fresh weights.
@@ -241,7 +243,7 @@ def beside(folder: Path, name: str) -> Path:
     return place
 
 
-def _lacks_heads(network: Any, folder: Path) -> bool:
+def _lacks_heads(network: Network, folder: Path) -> bool:
     """Does a Hugging Face folder hold nothing of one of a network's heads? As AutoModel saves it, and other classes."""
     table, stored = network.settings.names().table, weights.foreign_names(folder)
     heads: dict[str, set[str]] = {}
@@ -250,7 +252,7 @@ def _lacks_heads(network: Any, folder: Path) -> bool:
     return any(stored.isdisjoint(hf_names) for head, hf_names in heads.items() if head != "model")
 
 
-def _fill_own(objective: Any, folder: Path) -> None:
+def _fill_own(objective: Objective, folder: Path) -> None:
     """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
     tensors, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
     roles, stored_roles = ({name.partition(".")[0] for name in names} for names in (tensors, stored))
@@ -263,7 +265,9 @@ def _fill_own(objective: Any, folder: Path) -> None:
         say(f"{folder}: has no {role}: it starts from random weights")
 
 
-def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, heads: bool = True) -> weights.Tensors:
+def _read(
+    wanted: Iterable[str], family: ModelSettings, folder: Path, tokenizer: Tokenizer, *, heads: bool = True
+) -> weights.Tensors:
     """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
     rows = read_config(folder)["vocab_size"]
     if not (
@@ -282,7 +286,7 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
     return tensors
 
 
-def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *, heads: bool) -> None:
+def _fill(network: Network, folder: Path, tokenizer: Tokenizer, filled: dict[int, Any], *, heads: bool) -> None:
     tensors = network.tensors()
     from_file = _read(tensors, network.settings, folder, tokenizer, heads=heads)
     weights.compare(from_file, tensors, folder)

@@ -22,6 +22,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
+from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import steps_of_epochs
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import boxes, foreign, taken_over, weights
@@ -189,7 +190,7 @@ class Origin:
         again = command(self.status["verb"], self.folder)
         return f"{self.folder}: step {stored[-1]:,} of {planned(recipe):,}: {reason}; `{again}` goes on to its end"
 
-    def load_into(self, objective: Any, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
+    def load_into(self, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
         """Put its weights into networks that go on with what they learned; the checkpoint they stood in, if any did.
 
         Refused where its tokenizer is another one.

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from ordsmed.base.errors import DataError
+from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import Names, own_tensors
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 
 Shape = tuple[int, ...]
@@ -84,7 +86,7 @@ class Counterpart:
         return {name: _laid(part, self.lies) for name, part in zip(self.stored_names, parts, strict=True)}
 
 
-def counterparts(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
+def counterparts(objective: Objective, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
     """Of every tensor of an objective, by its name there; what networks share stands once.
 
     `alike`: tensors are kept there as here, and what is spelled are our names.
@@ -105,7 +107,7 @@ def counterparts(objective: Any, spell: Spell, *, alike: bool = False) -> dict[s
 
 def import_tensors(
     networks: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     stored: LazyTensors,
     spell: Spell,
     place: object,
@@ -138,7 +140,7 @@ def import_tensors(
 
 
 def export_tensors(
-    objective: Any, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
+    objective: Objective, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors of ours as theirs, one after the other; `instead`: what stands for some, by our names."""
     tensors, names = {**own_tensors(objective), **instead}, set[str]()
@@ -167,7 +169,7 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
         raise DataError(place, wrong, "all of them and no others", remedy)
 
 
-def rows_behind(stored: LazyTensors, name: str, tokenizer: Any, place: object) -> list[str]:
+def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, place: object) -> list[str]:
     """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
     if rows > 0:

@@ -76,14 +76,14 @@ class Trained:
     def device(self) -> torch.device:
         return self.ranks.device
 
-    def within(self) -> Any:
+    def within(self) -> contextlib.AbstractContextManager[None]:
         """In which numbers products are made."""
         if self.precision == "int8":
             return self.small.within(self.objective)
         if self.precision not in HALVES:
             return contextlib.nullcontext()
         if self.ranks.shape[2] > 1:  # parts of layers, which torch casts for itself
-            half: Any = torch.autocast(self.device.type, HALVES[self.precision])
+            half: contextlib.AbstractContextManager[None] = torch.autocast(self.device.type, HALVES[self.precision])
         else:
             half = self.cast.within(self.objective, self.device, HALVES[self.precision])
         return _without_plans(half) if self.device.type == "cuda" else half

@@ -20,7 +20,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, built
-from ordsmed.nn.model import own_tensors
+from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.text.surfaces import Descent, descent
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, weights
@@ -39,8 +39,8 @@ class Beginning:
 
 
 def begin(
-    objective: Objective, origin: Origin, learned: Any, network: Any, tokenizer: Tokenizer, vocabulary: Vocabulary,
-    seed: int,
+    objective: Objective, origin: Origin, learned: Any, network: ModelSettings, tokenizer: Tokenizer,
+    vocabulary: Vocabulary, seed: int,
 ) -> Beginning:  # fmt: skip
     """Put the weights of a model into fresh networks, as the recipe's `vocabulary` says."""
     if vocabulary == "same":
@@ -67,7 +67,7 @@ def begin(
     return Beginning(None, moved, fresh)
 
 
-def tables_of(learned: Any, network: Any, tokenizer: Tokenizer) -> list[str]:
+def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> list[str]:
     """The tensors with a row for each piece: those that are larger with one piece more."""
     with torch.device("meta"):
         plain, more = (

@@ -33,6 +33,7 @@ from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import google, weights
 from ordsmed.weights.foreign import Imported, Networks, decoded
+from ordsmed.weights.trained import Trained
 
 OPTIONS, WEIGHTS, LISTS = "options.json", "model.hdf5", ("vocab.txt", "vocab.txt.gz")
 ENDINGS = (".hdf5", ".h5")
@@ -106,7 +107,7 @@ class ElmoFormat(Choice):
             notes += [] if more else [f"{stored}: the softmax over words is left out: no list of its words beside it"]
         return Imported(networks, tokenizer, tensors, tuple(notes))
 
-    def write(self, trained: Any, folder: Path) -> None:
+    def write(self, trained: Trained, folder: Path) -> None:
         network = trained.objective.networks()[""]
         tensors = {name: tensor.detach().float().cpu() for name, tensor in network.tensors().items()}
         files.write_json(folder / OPTIONS, _options(trained.settings, trained.tokenizer.vocabulary))

@@ -35,6 +35,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.trained import Trained
 
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
@@ -156,7 +157,7 @@ class FairseqRoberta(Choice):
         }
 
 
-def _without_types(trained: Any) -> dict[str, torch.Tensor]:
+def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
     """The table of positions with the one row of types in it, which every token gets beside its position."""
     tensors = own_tensors(trained.objective)
     row = tensors.get("model.types.weight")

@@ -28,6 +28,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming, weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.trained import Trained
 
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
 OBJECT, VALUE = "model/discriminator/electra/", "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -74,7 +75,7 @@ class GoogleElectra(Choice):
             networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spell, path), tuple(notes)
         )
 
-    def write(self, trained: Any, folder: Path) -> None:
+    def write(self, trained: Trained, folder: Path) -> None:
         objective, learned = _both(trained)
         share, settings = getattr(learned, "share", None), trained.settings
         if share not in ("embeddings", "all", "none"):
@@ -90,7 +91,7 @@ class GoogleElectra(Choice):
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
 
 
-def _both(trained: Any) -> tuple[Any, Any]:
+def _both(trained: Trained) -> tuple[Any, Any]:
     """An objective with both networks, and its settings: of a Hugging Face folder with the generator beside it."""
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):

@@ -16,13 +16,14 @@ from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice, load
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
-from ordsmed.learn.objective import Network
+from ordsmed.learn.objective import Network, Objective
 from ordsmed.learn.task import Task, reader
-from ordsmed.nn.model import TASK_CLASSES, own_tensors
+from ordsmed.nn.model import TASK_CLASSES, ModelSettings, own_tensors
 from ordsmed.text.tokenizer import FRAMED, Tokenizer
 from ordsmed.weights import foreign, weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors
+from ordsmed.weights.trained import Trained
 
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
@@ -59,7 +60,7 @@ class HuggingFace(Choice):
         self.to_learned(objective, learned)
         return Imported(networks, tokenizer, own_tensors(objective))
 
-    def learned(self, folder: Path, model: Any) -> Any:
+    def learned(self, folder: Path, model: ModelSettings) -> Any:
         """The settings of what a folder's network learned, as far as its classes and its heads tell."""
         if task := self.task(folder):
             return task
@@ -91,7 +92,7 @@ class HuggingFace(Choice):
         table["length"] = min(table.get("length", choice.length), longest)
         return settings.decode(choice, table, f"{folder}/config.json: {KEPT}")
 
-    def to_learned(self, objective: Any, learned: Any) -> None:
+    def to_learned(self, objective: Objective, learned: Any) -> None:
         """Make a head tell numbers as it learned them, which a folder's head tells as they are meant."""
         if scale := told_scale(objective, learned):
             tensors = objective.networks()[""].tensors()
@@ -124,7 +125,7 @@ class HuggingFace(Choice):
         weights.write_each(folder / WEIGHTS, shapes, LazyTensors(shapes, read))
         _write_tokenizer(imported.tokenizer, family, folder)
 
-    def write(self, trained: Any, folder: Path) -> None:
+    def write(self, trained: Trained, folder: Path) -> None:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
         scale = told_scale(trained.objective, trained.learned)
         fine_tuned = isinstance(trained.objective, Task)
@@ -142,7 +143,7 @@ class HuggingFace(Choice):
                 files.write_json(folder / inner / "generation_config.json", usual)
 
 
-def _detects(folder: Path, model: Any) -> bool:
+def _detects(folder: Path, model: ModelSettings) -> bool:
     """Does a folder hold a network that tells fakes?"""
     return bool(model.capabilities.detects) and any("ForPreTraining" in name for name in foreign.classes(folder))
 
@@ -156,7 +157,7 @@ def _tells_pairs(folder: Path, model: Any) -> bool:
     return all(not stored.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
 
 
-def config(network: Network, tokenizer: Any) -> dict[str, Any]:
+def config(network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
     settings = network.settings
     heads = " ".join(role for role in network.modules if role != "model")
     return {
@@ -168,7 +169,7 @@ def config(network: Network, tokenizer: Any) -> dict[str, Any]:
     }
 
 
-def _task(kind: str, network: Network, tokenizer: Any) -> dict[str, Any]:
+def _task(kind: str, network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
     """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
     labels = network.labels or (("LABEL_0",) if network.number else ())
     config: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
@@ -203,7 +204,7 @@ def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
 
 
 def _write_tokenizer(
-    tokenizer: Tokenizer, family: Any, folder: Path, *, continues: bool = False, start: bool = True
+    tokenizer: Tokenizer, family: ModelSettings, folder: Path, *, continues: bool = False, start: bool = True
 ) -> None:
     """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
 

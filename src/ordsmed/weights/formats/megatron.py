@@ -37,6 +37,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming, weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.trained import Trained
 
 TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.pt", "release"
 RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?$")
@@ -143,7 +144,7 @@ class MegatronFormat(Choice):
             notes.append(f"{first.path}: 16 bits are read as float32")
         return Imported(networks, tokenizer, tensors, tuple(notes))
 
-    def write(self, trained: Any, folder: Path) -> None:
+    def write(self, trained: Trained, folder: Path) -> None:
         model = trained.settings
         _writable(trained, self.ranks)
         style = "2019" if trained.kind == "bert" else self.style
@@ -448,7 +449,7 @@ def _tokenizer(file: Path) -> Tokenizer:
     raise DataError(file.parents[1], "no vocabulary beside or above it", "the one that its numbers mean", remedy)
 
 
-def _check_2019(trained: Any) -> None:
+def _check_2019(trained: Trained) -> None:
     """Refuse what Megatron of 2019 computes otherwise, and say what its files do not tell."""
     settings = trained.settings
     if trained.kind == "megatron_bert":
@@ -465,7 +466,7 @@ def _check_2019(trained: Any) -> None:
     say(f"files of 2019 tell no sizes; its scripts want {' '.join(f'--{name} {n}' for name, n in flags.items())}")
 
 
-def _writable(trained: Any, ranks: int) -> None:
+def _writable(trained: Trained, ranks: int) -> None:
     """Refuse what Megatron does not compute, or cannot cut."""
     settings, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
     if heads not in ([], ["head"], ["head", "pair"]) or not settings.tied:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ordsmed.base import files
 from ordsmed.base import settings as tables
@@ -23,6 +23,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.trained import Trained
 
 SIZES, PREFIX, PIECES, MERGES = "hparams.json", "model.ckpt", "encoder.json", "vocab.bpe"
 KEYS = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd", "n_head": "n_head", "n_layer": "n_layer"}
@@ -60,7 +61,7 @@ class OpenAiGpt2(Choice):
             networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spelled, path), tuple(notes)
         )
 
-    def write(self, trained: Any, folder: Path) -> None:
+    def write(self, trained: Trained, folder: Path) -> None:
         network = trained.objective.networks()[""]
         described = network.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
         usual = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True,
