@@ -29,27 +29,23 @@ def offers() -> Offers:
     verbs = verb.every()
     offers_of: Offers = {"": {entry.name: entry.headline for entry in verbs if " " not in entry.name}, "=": {FILES: ""}}
     for entry in verbs:
-        offers_of |= _of_verb(entry)
+        parser = entry.parser()
+        values: Offers = {f"{entry.name} -": {}}
+        place = 0
+        for action in parser._actions:
+            for word in action.option_strings:
+                values[f"{entry.name} -"][word] = action.help or ""
+            if not action.option_strings:
+                place += 1
+                values[f"{entry.name} {'+' if action.nargs in ('*', '+') else place}"] = _values(parser, action)
+            elif action.nargs is None:
+                values |= {f"{entry.name} {word}": _values(parser, action) for word in action.option_strings}
+        offers_of |= values
     for entry in verbs:
         first, _, second = entry.name.partition(" ")
         if second:  # it is where the verb of the first word has a recipe
             offers_of[f"{first} 1"][second] = entry.headline
     return offers_of
-
-
-def _of_verb(entry: verb.Verb) -> Offers:
-    parser = entry.parser()
-    values: Offers = {f"{entry.name} -": {}}
-    place = 0
-    for action in parser._actions:
-        for word in action.option_strings:
-            values[f"{entry.name} -"][word] = action.help or ""
-        if not action.option_strings:
-            place += 1
-            values[f"{entry.name} {'+' if action.nargs in ('*', '+') else place}"] = _values(parser, action)
-        elif action.nargs is None:
-            values |= {f"{entry.name} {word}": _values(parser, action) for word in action.option_strings}
-    return values
 
 
 def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:

@@ -294,8 +294,7 @@ def find_trouble(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
     """What is wrong with a step, where the recipe wants every step looked at; sums over all ranks in `seen` then."""
     if not job.recipe.trouble.watches:
         return ""
-    sums = job.ranks.total(torch.stack(list(seen.values())))
-    seen.update(zip(seen, sums, strict=True))
+    seen.update(zip(seen, job.ranks.total(torch.stack(list(seen.values()))), strict=True))
     loss = float(sum(weight * seen[term] for term, weight in job.objective.weights.items()))
     over = job.scaler.window >= 0 and math.isfinite(loss)  # fp16 has its own answer to a gradient that runs over
     return job.state.losses.trouble(loss, 0.0 if over else float(norm))

@@ -119,21 +119,17 @@ class ParquetVectors:
     def _flush(self) -> None:
         if self.held:
             lines, words, vectors = map(list, zip(*self.held, strict=True))
-            table = self.arrow.table([lines, words, self._nested(vectors)], schema=self.schema)
+            array = self.arrow.array(np.concatenate([vector.ravel() for vector in vectors]))
+            for axis in reversed(range(vectors[0].ndim)):
+                many, sizes = (
+                    [math.prod(vector.shape[:axis]) for vector in vectors],
+                    [vector.shape[axis] for vector in vectors],
+                )
+                offsets = np.concatenate([[0], np.cumsum(np.repeat(sizes, many))]).astype(np.int32)
+                array = self.arrow.ListArray.from_arrays(self.arrow.array(offsets), array)
+            table = self.arrow.table([lines, words, array], schema=self.schema)
             self.file.write_table(table, row_group_size=len(lines))
             self.held, self.bytes = [], 0
-
-    def _nested(self, vectors: list[Floats]) -> Any:
-        """The entries as lists of lists, from the innermost outwards."""
-        array = self.arrow.array(np.concatenate([vector.ravel() for vector in vectors]))
-        for axis in reversed(range(vectors[0].ndim)):
-            many, sizes = (
-                [math.prod(vector.shape[:axis]) for vector in vectors],
-                [vector.shape[axis] for vector in vectors],
-            )
-            offsets = np.concatenate([[0], np.cumsum(np.repeat(sizes, many))]).astype(np.int32)
-            array = self.arrow.ListArray.from_arrays(self.arrow.array(offsets), array)
-        return array
 
 
 WRITERS: dict[str, type[VectorWriter]] = {

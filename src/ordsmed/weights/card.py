@@ -253,9 +253,7 @@ def _each(values: Any) -> list[str]:
 
 
 def _said(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items())
-    return str(value)
+    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _table(head: list[str], rows: Any) -> str:

@@ -172,9 +172,7 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
 def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, place: object) -> list[str]:
     """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
-    if rows > 0:
-        return [f"{place}: {rows:,} rows behind the vocabulary are padding, and left out"]
-    return []
+    return [f"{place}: {rows:,} rows behind the vocabulary are padding, and left out"] if rows > 0 else []
 
 
 def layers(names: Iterable[str], pattern: str) -> int:

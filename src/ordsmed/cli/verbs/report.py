@@ -25,14 +25,10 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--watch", action="store_true", help=meaning)
     parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="of --watch; left out: one that is free")
     meaning = "send runs to a tracker instead, those under way too"
-    parser.add_argument("--to", metavar="TRACKER", help=meaning, offers=_trackers)
+    parser.add_argument("--to", metavar="TRACKER", help=meaning, offers=lambda: menu.entries("trackers"))
     parser.add_argument("--project", metavar="NAME", default="ordsmed", help="of --to (ordsmed)")
     meaning = "of --to: write here what can be sent later, or looked at there"
     parser.add_argument("--offline", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
-
-
-def _trackers() -> list[str]:
-    return menu.entries("trackers")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -120,7 +120,6 @@ def _loss_of(networks: list[nn.Module], job: Job) -> Callable[[Tensor, Tensor], 
         with torch.no_grad():
             drawn = torch.distributions.Categorical(logits=guess.logits[chosen].float()).sample()
         fakes = words.masked_scatter(chosen, drawn)
-        detected = telling(input_ids=fakes, labels=(fakes != words).float())
-        return guess.loss + weight * detected.loss
+        return guess.loss + weight * telling(input_ids=fakes, labels=(fakes != words).float()).loss
 
     return both

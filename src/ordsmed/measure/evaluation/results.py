@@ -132,8 +132,7 @@ def write_table(folder: Path) -> None:
     """`scores.md`: all results that stand in a folder."""
     results = sorted(read(folder), key=lambda result: (result["probe"], result["files"], result["step"] or 0))
     cells = [row for result in results for row in rows(result)]
-    lines = markdown(HEAD, cells, padded=True)
-    files.write_text(folder / "scores.md", "\n".join(lines) + "\n")
+    files.write_text(folder / "scores.md", "\n".join(markdown(HEAD, cells, padded=True)) + "\n")
 
 
 def draw(folder: Path) -> list[tuple[Path, str]]:

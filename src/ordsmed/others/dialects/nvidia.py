@@ -581,8 +581,7 @@ def _download(values: Values, call: Call, home: Path) -> None:
 def _by_version(place: Path) -> None:
     """squad/v1.1/train-v1.1.json, as theirs has it."""
     for path in sorted(place.glob("*-v[12].*")):
-        version = path.stem.rpartition("-")[2]
-        _link(place / version / path.name, path)
+        _link(place / path.stem.rpartition("-")[2] / path.name, path)
 
 
 def _formatting(values: Values, call: Call, home: Path) -> None:

@@ -32,8 +32,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
         tensors |= average.read(path)
     if recipe.adapters:
         tensors = adapters.merged(tensors, recipe.adapters)
-    network = job.objective.model_settings
-    task = recipe.task.build(network, data.tokenizer)
+    task = recipe.task.build(job.objective.model_settings, data.tokenizer)
     weights.load_into(task, tensors, path)
     products.take(task)
     facts: dict[str, Any] = {"step": step, "examples": recipe.examples}

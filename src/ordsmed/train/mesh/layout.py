@@ -85,8 +85,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}
-        least = {**counts, "scale": 1, "scale_window": 0}
-        for name, low in least.items():
+        for name, low in {**counts, "scale": 1, "scale_window": 0}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {low} or more")
         for name, most in (

@@ -28,9 +28,7 @@ LEAST_SCALE = 1.0
 
 def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContextManager[object]:
     """The context in which forward passes are made."""
-    if layout.half:
-        return torch.autocast(device.type, DTYPES[layout.precision])
-    return contextlib.nullcontext()
+    return torch.autocast(device.type, DTYPES[layout.precision]) if layout.half else contextlib.nullcontext()
 
 
 def set_up(layout: Layout, device: torch.device) -> str:

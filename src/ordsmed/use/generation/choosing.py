@@ -35,8 +35,7 @@ def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps
 
 def penalized(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Scores of tokens that a text holds already, divided (below 0: multiplied) by the penalty (Keskar et al. 2019)."""
-    less = torch.where(scores < 0, scores * penalty, scores / penalty)
-    return torch.where(seen, less, scores)
+    return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
 # On a CPU numpy finds, parts and sorts numbers many times faster than torch does.

@@ -233,8 +233,7 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
     notes = [f"{path}: {', '.join(ignored)}: not known, and left out"] if ignored else []
     if "use_skip_connections" not in options["lstm"]:
         notes.append(f"{path}: no use_skip_connections: none, as the reference reads it; else `model.residual=true`")
-    objective = {"kind": "bilm", "head": False, "samples": 0}
-    return {"model": model, "objective": objective}, notes
+    return {"model": model, "objective": {"kind": "bilm", "head": False, "samples": 0}}, notes
 
 
 def _odd(options: tables.Table) -> list[str]:
