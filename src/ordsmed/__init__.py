@@ -19,7 +19,8 @@ FACE = {  # a name -> where it stands
     "Filled": "use.fill", "Guess": "use.fill", "Generated": "use.generation.options", "Embedded": "use.embed",
     "Answered": "learn.score.answers",
     "Classified": "use.predict", "Tagged": "use.predict", "Predicted": "use.predict",
-    "Evaluated": "use.predict", "TrainingRun": "api.run", "Stopped": "base.ending",
+    "Evaluated": "use.predict", "TrainingRun": "api.run",
+    "make": "maker.make", "MadeModel": "maker.make", "Stopped": "base.ending",
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip
 __all__ = ["__version__", *FACE]

@@ -9,6 +9,8 @@ from ordsmed.base.errors import OrdsmedError as OrdsmedError
 from ordsmed.base.errors import RecipeError as RecipeError
 from ordsmed.base.errors import RunError as RunError
 from ordsmed.learn.score.answers import Answered as Answered
+from ordsmed.maker.make import MadeModel as MadeModel
+from ordsmed.maker.make import make as make
 from ordsmed.use.embed import Embedded as Embedded
 from ordsmed.use.fill import Filled as Filled
 from ordsmed.use.fill import Guess as Guess

@@ -477,7 +477,7 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
 
 
-GOES_ON = {"as", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate",
+GOES_ON = {"as", "make", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate",
            "stability", "bench"}  # fmt: skip
 BEGINS_AGAIN = {"corpus addresses", "corpus shards", "corpus presplit", "corpus split", "encode records", "predict",
                 "embed", "import", "export"}  # fmt: skip

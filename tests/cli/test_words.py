@@ -124,7 +124,7 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
      {"devices": 2, "deadline": None, "anew": False, "layout": "1x2x1", "site": "s", "part": "1/2"}),
     ("bench r a=1", "measure.bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False, "left": ANY}),
     ("bench r --json", "measure.bench.bench.bench", LINES, ("r", []), {"json_line": True, "left": ANY}),
-    ("quickstart", "use.quickstart.quickstart", None, (ANY,), {}),
+    ("quickstart", "maker.make.make", Asked(), ("stdlib", "work/quickstart"), {"hours": 0.05}),
 ]  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def test_what_a_training_is_given(
 @pytest.mark.parametrize(
     ("words", "place"),
     [
-        (["quickstart"], "use.quickstart.quickstart"),
+        (["quickstart"], "maker.make.make"),
         (["bench", "r"], "measure.bench.bench.bench"),
         (["stability", "r"], "tell.stability.stability.stability"),
     ],
@@ -366,7 +366,7 @@ def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
     assert verbs.owners("--scor") == "--score is a flag of `corpus addresses`"
     assert verbs.owners("--licnce") == "--licence is a flag of `export`"
     assert verbs.owners("--yes") == "--yes is a flag of `install`, `submit`"
-    assert verbs.owners("--jsn").startswith("--json is a flag of `evaluate`, `score`, `bench`, `stability`, `answer`, ")
+    assert verbs.owners("--jsn").startswith("--json is a flag of `make`, `evaluate`, `score`, `bench`, `stability`, ")
     assert verbs.owners("--zzzz") == ""
     assert flags.step_or_all("all") == "all"
     assert flags.step_or_all("7") == 7

@@ -20,11 +20,13 @@ import pytest
 
 from ordsmed.cli import main, verb
 from ordsmed.corpus.corpora import stdlib
+from ordsmed.maker import plan, request
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]
 TINY = ["steps=1", "rounds=1", "model.size=tiny", "length=16", "batch=2", "vocabulary=100"]
 LESS = {
+    "make ": ["--hours", "0.004"],
     "pretrain tiny/": SHORT,
     "pretrain bert-mini": [*SHORT, "model.size=tiny"],
     "finetune tiny/": ["epochs=1"],
@@ -81,6 +83,8 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's documentation in a few paragraphs, an empty folder, and standard input that ends."""
     topics = list(itertools.islice(stdlib.Stdlib().documents(), 40))
     monkeypatch.setattr(stdlib.Stdlib, "documents", lambda self: iter(topics))
+    monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
+    monkeypatch.setattr(plan, "CLOSING_SECONDS", 1.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     (tmp_path / "docs").mkdir()

@@ -32,6 +32,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "machines": ("doctor", "cluster install suite"),
     "others": ("translate", "dialects"),
     "api": ("api",),
+    "maker": ("maker",),
     "cli": ("cli", "verbs"),
 }
 WINGS = list(FLOORS)

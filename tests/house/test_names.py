@@ -44,6 +44,7 @@ MOST = {  # names of a wing that are thin, participles, unusual, and layouts by 
     "corpus": (1, 0, 2, 4),
     "data": (0, 0, 1, 8),
     "learn": (0, 0, 1, 37),
+    "maker": (0, 0, 0, 6),
     "machines": (1, 0, 0, 22),
     "measure": (6, 0, 0, 31),
     "nn": (1, 0, 0, 67),

@@ -78,7 +78,11 @@ class Reading:
     """The step's folder, and what is still to do in it."""
 
     def __init__(self, steps: Path, sources: Sequence[CorpusSource], work: Work) -> None:
-        from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
+        portions = [[s.portion, s.longest] if s.portion < 1 or s.longest else [] for s in sources]
+        from_ = [
+            [settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp(), *portion]
+            for s, portion in zip(sources, portions, strict=True)
+        ]
         near = work.near
         signed = [SIGNED, near.shingle, near.permutations, near.seed] if near else None
         held_out = Path(work.held_out).name if work.held_out else None

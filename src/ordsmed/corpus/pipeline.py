@@ -34,7 +34,7 @@ from ordsmed.corpus.cleaning import Work
 from ordsmed.corpus.dedup import Matched, match
 from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.signatures import Near
-from ordsmed.corpus.sources import CorpusSource
+from ordsmed.corpus.sources import CorpusSource, is_refined
 from ordsmed.corpus.splits import Shares
 from ordsmed.corpus.write import write
 from ordsmed.text import read
@@ -60,6 +60,7 @@ class Corpus:
 
     verb: ClassVar[str] = "corpus"
     HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "keep_steps")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("portion", "longest", "broken")
 
     source: Annotated[Any, Menu("corpora", many=True)]
     "where the documents come from; or a list of such tables"
@@ -89,6 +90,12 @@ class Corpus:
     "cut off exactly so many; else a document stays on its side when others are added"
     given: GivenSplits = GivenSplits()
     "validation or test documents of their own"
+    portion: float = 1.0
+    "share of the sources that is read: of files above 1 MB the beginning, and as large a share of the smaller ones"
+    longest: int = 0
+    "characters; a longer document becomes several, cut at line ends, which are held out each by itself; 0: none is cut"
+    broken: Literal["refuse", "skip"] = "refuse"
+    "a file that cannot be read: stop and name it; or name it, count it and leave out what is behind the fault"
     seed: int = 0
     "decides which documents are held out"
     language: str | None = None
@@ -109,9 +116,13 @@ class Corpus:
     "folder of the result; work/corpus/ and the recipe's name if not said"
 
     def __post_init__(self) -> None:
-        at_least(self, shortest=0, shard=1, processes=1)
+        at_least(self, shortest=0, shard=1, processes=1, longest=0)
+        if not 0 < self.portion <= 1:
+            raise ValueError(f"portion: found {self.portion}; wanted above 0, to 1")
         if not isinstance(self.clean, tuple):  # `clean = "length"` is one step
             object.__setattr__(self, "clean", (self.clean,))
+        if self.longest and (marked := next(filter(is_refined, self.sources), None)):
+            raise ValueError(f"longest: found beside {menu.kind_of(marked)}, whose documents are cut by it; wanted 0")
         if self.duplicates == "keep" and (self.near or self.against):
             raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
         if not self.sources:
@@ -215,7 +226,8 @@ class Corpus:
         first = [CorpusSource(settings, purpose) for purpose, settings in splits.items() if settings]
         corpora = menu.load("corpora", "corpus")
         against = [CorpusSource(corpora(str(folder)), "against") for folder in self._others()]
-        return [*first, *against, *map(CorpusSource, self.sources)]
+        skips = self.broken == "skip"
+        return [*first, *against, *(CorpusSource(s, "", self.portion, self.longest, skips) for s in self.sources)]
 
     def _others(self) -> list[Path]:
         return [run.obtain(Corpus, name) for name in self.against]

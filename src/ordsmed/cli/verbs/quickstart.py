@@ -1,4 +1,4 @@
-"""from the documentation of this Python to a small BERT that fills masks, in a few minutes"""
+"""`make` on the documentation of this Python: a first model in a few minutes"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import GOES_ON
+from ordsmed.cli.output import print_lines
 
 PLACE = ("train", 1)
 STOPPED = GOES_ON
@@ -16,7 +17,6 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.api.training import pretrain
-    from ordsmed.use.quickstart import quickstart
+    from ordsmed.maker.make import make
 
-    quickstart(lambda name: pretrain(name).folder)
+    print_lines(make("stdlib", "work/quickstart", hours=0.05).lines)

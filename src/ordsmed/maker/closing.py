@@ -1,0 +1,186 @@
+"""The end of `make`: what the model says, how good it is on text that was held out, the folder for others, the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from ordsmed.api.model import OpenModel
+from ordsmed.api.model import open as open_model
+from ordsmed.base import files
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration
+from ordsmed.base.screen import command, table
+from ordsmed.corpus.folder import documents, parts
+from ordsmed.learn.score.metrics import below
+from ordsmed.tell.report import report
+from ordsmed.use.embed import Embedded
+from ordsmed.weights.export import export
+
+EXAMPLES = 4
+WORDS = (6, 16)  # of a sentence that is an example
+GUESSES = 3
+SCORED_WORDS = 2_000  # of held-out text, by a probe that reads the network once a word
+SENTENCES = 400  # among which neighbors are looked for
+
+
+class Clock(Protocol):
+    """Seconds that were used."""
+
+    @property
+    def used(self) -> float:
+        """So many."""
+
+
+def close(purpose: str, folder: Path, trained: Path, clock: Clock) -> dict[str, Any]:
+    """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
+    model = open_model(trained, device="cpu")
+    corpus = Path(Run(folder / "data").status.get("corpus") or _corpus_of(folder))
+    facts: dict[str, Any] = {
+        "validation": (status := Run(trained).status).get("validation"),
+        "unigram": status.get("unigram"),
+    }
+    lines = _against_guessing(facts)
+    sentences = list(islice(_sentences(corpus), SENTENCES))
+    facts["examples"] = _examples(model, purpose, sentences)
+    lines += facts["examples"]
+    lines += _scored(model, folder, sentences, facts)
+    exported = export(trained, folder / "hugging-face", anew=True)
+    report.write([str(folder)], out=str(folder / "report.html"))
+    lines += [
+        f"{exported}: for Hugging Face's transformers; {folder / 'report.html'}: the page",
+        f"all of it took {duration(clock.used)}; try next:",
+        *table(_next(model, purpose, folder, sentences)),
+    ]
+    return {**facts, "lines": lines}
+
+
+def _corpus_of(folder: Path) -> str:
+    """The corpus that the ids were made of."""
+    from ordsmed.base import settings
+
+    recipe = settings.read(folder / "data.toml")["corpus"]
+    return str(settings.read(Path(recipe))["out"]) if str(recipe).endswith(".toml") else str(recipe)
+
+
+def _against_guessing(facts: dict[str, Any]) -> list[str]:
+    """The loss on held-out text beside that of guessing words by how frequent they are."""
+    if not facts["validation"] or not facts["unigram"]:
+        return ["nothing was held out: how good it is on new text is not known"]
+    facts["below"] = below(facts["validation"], facts["unigram"])
+    return [
+        f"loss on held-out text {facts['validation']:.3f}; guessing by frequency {facts['unigram']:.3f}: "
+        f"{facts['below']:.1%} below"
+    ]
+
+
+def _sentences(corpus: Path) -> Iterator[str]:
+    """Sentences of held-out text (where nothing is held out, of all) that can stand alone, from all over it."""
+    split = "validation" if parts(corpus, "validation") else "train"
+    fitting = [
+        text
+        for path in parts(corpus, split)
+        for document in islice(documents(path), 2_000)
+        for sentence in document.sentences()
+        if WORDS[0] <= len((text := " ".join(sentence.split())).split()) <= WORDS[1] and text[-1:] in ".!?。！？"
+    ]
+    step = max(1, len(fitting) // SENTENCES)
+    yield from fitting[::step]
+
+
+def _examples(model: OpenModel, purpose: str, sentences: list[str]) -> list[str]:
+    """What the model says of the first of them."""
+    chosen = sentences[:: max(1, len(sentences) // EXAMPLES)][:EXAMPLES]
+    if purpose == "write" and "generate" in model.can:
+        return [line for text in chosen for line in _continued(model, text)]
+    if purpose == "embed" or "fill" not in model.can:
+        return _neighbors(model, sentences, chosen)
+    lines = [line for text in chosen for line in _filled(model, text)]
+    if purpose == "both" and "generate" in model.can:
+        lines += [line for text in chosen[:2] for line in _continued(model, text)]
+    return lines
+
+
+def _filled(model: OpenModel, sentence: str) -> list[str]:
+    """A sentence with its longest word hidden, and the guesses."""
+    words = re.findall(r"[^\W\d_]{2,}", sentence)
+    known = [word for word in words[1:] if len(model.trained.tokenizer.encode(f" {word}")) == 1] or words
+    if not known:
+        return []
+    hidden = known[len(known) // 2]
+    text = re.sub(rf"\b{re.escape(hidden)}\b", "[MASK]", sentence, count=1)
+    try:
+        guesses = model.fill(text, best=GUESSES).masks[0]
+    except OrdsmedError:  # longer than the network reads
+        return []
+    best = ", ".join(f"{guess.text} {guess.probability:.0%}" for guess in guesses)
+    return [f"  {text}", f"      {best}   (the text has: {hidden})"]
+
+
+def _continued(model: OpenModel, sentence: str) -> list[str]:
+    words = sentence.split()
+    prompt = " ".join(words[: max(2, len(words) // 3)])
+    written = model.generate(prompt, tokens=24, best=20, temperature=0.8, seed=0)
+    return [f"  {prompt} ...", f"      {' '.join(written.text[len(prompt) :].split())}"]
+
+
+def _neighbors(model: OpenModel, sentences: list[str], chosen: list[str]) -> list[str]:
+    """To each of them the nearest of all others, by the vectors of sentences."""
+    import numpy as np
+
+    embedded: list[Embedded] = model.embed(sentences, of="sentences", layers="top")
+    vectors = np.stack([row.vectors for row in embedded]).astype(np.float64)
+    vectors = vectors - vectors.mean(0)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-9
+    lines = []
+    for text in chosen:
+        likeness = vectors @ vectors[sentences.index(text)]
+        nearest = next(int(n) for n in np.argsort(-likeness) if sentences[n] != text)
+        lines += [f"  {text}", f"      nearest of {len(sentences)}: {sentences[nearest]}"]
+    return lines
+
+
+def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[str, Any]) -> list[str]:
+    """How likely held-out sentences are, by the probe that fits the model."""
+    pseudo = "pseudo_" if "fill" in model.can and not model.trained.continues else ""
+    probe, bits = f"{pseudo}perplexity", f"{pseudo}bits_per_byte"
+    kept, words = [], 0
+    for text in sentences:
+        if words < SCORED_WORDS:
+            kept.append(text)
+            words += len(text.split())
+    path = folder / "held-out.txt"
+    files.write_text(path, "\n\n".join(kept) + "\n")
+    try:
+        evaluated = model.evaluate(str(path), probe=probe)
+    except OrdsmedError as error:
+        return [f"{probe}: not known ({error})"]
+    scores = {key: value for key, value in evaluated.scores.items() if isinstance(value, int | float)}
+    facts["scores"] = scores
+    title = probe.replace("_", "-")
+    return [f"{title} on {words:,} held-out words: {scores[probe]:,.1f} a token, {scores[bits]:.2f} bits a byte"]
+
+
+def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str]) -> list[tuple[str, str]]:
+    """Commands, and what each is for."""
+    trained, words = folder / "model", (sentences or ["..."])[0].split()
+    rows = []
+    if "fill" in model.can:
+        rows.append((f'{command("fill", trained)} "{" ".join(words[:2])} [MASK] {words[-1]}"', "# ask the model"))
+    if "generate" in model.can and purpose in ("write", "both"):
+        rows.append((f'{command("generate", trained)} "{" ".join(words[:3])}"', "# go on with a text"))
+    if purpose == "embed":
+        rows.append((f"{command('embed', trained)} < texts.txt > vectors", "# vectors"))
+    return [
+        *rows,
+        (command("finetune", "tiny/words", f"init={trained}"), "# teach it a task"),
+        (command("show", trained), "# steps, loss, picture"),
+        (
+            command("pretrain", folder / "model.toml", f"out={folder / 'longer'}"),
+            "# by the recipe, once you changed it",
+        ),
+    ]

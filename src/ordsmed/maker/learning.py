@@ -1,0 +1,120 @@
+"""Which network learns what: a new one, as large as time and text allow, or a model that goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ordsmed.base import menu, settings
+from ordsmed.maker import networks, texts
+from ordsmed.maker.networks import FamilyPlan, Table
+from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.texts import InputTexts
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights.trained import open_model
+
+RATES = {
+    64: 3e-3,
+    128: 2.5e-3,
+    192: 2e-3,
+    256: 1.5e-3,
+    384: 1e-3,
+    512: 8e-4,
+    640: 6e-4,
+    768: 5e-4,
+    1024: 3e-4,
+}  # by width
+CONTINUED_RATE = 0.25  # of a new network's rate, for a model that goes on
+LONGEST_CONTINUED = 128  # tokens of a row, of such a model
+FITTING = 200_000  # characters on which a vocabulary is tried
+MOST_UNKNOWN, LEAST_BYTES = 0.01, 3.0  # unknown pieces, and bytes a piece, with which a vocabulary fits
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What there is to learn with."""
+
+    speed: float  # operations a second
+    seconds: float  # of training
+    unique: float  # tokens of the text
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Which network learns what from which pieces."""
+
+    family: FamilyPlan
+    rung: networks.Rung
+    objective: Table
+    length: int
+    rate: float
+    vocabulary: int
+    tokenizer: Table | str  # what is learned, or the folder of one
+    described: str
+    more: Table = field(default_factory=dict)  # further settings of the recipe
+    notes: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> int:
+        """Those of the network, embeddings included."""
+        return self.rung.weights + self.vocabulary * int(self.rung.table["width"])
+
+    def passes_end_it(self, scope: Scope) -> bool:
+        """Is there more time than the text is worth?"""
+        return self.rung.tokens >= 0.999 * self.family.passes * scope.unique
+
+
+def fresh(request: MakeRequest, scope: Scope) -> Learning:
+    """A new network, as large as time and text allow."""
+    family, vocabulary = networks.families()[request.family], scope.vocabulary
+    objective = {**family.objective, **(family.of_many if vocabulary >= networks.MANY else {})}
+    length = family.length or _length(request.hours)
+    ladder = networks.rungs(family, vocabulary, length)
+    rung = networks.best(ladder, scope.speed * scope.seconds, scope.unique, family.passes)
+    width = rung.table["width"]
+    size = f"{rung.table['layers']} layers of width {width}" if "layers" in rung.table else f"width {width}"
+    rate, tokenizer = family.rate * _rate(width), {**family.tokenizer, "size": vocabulary}
+    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, f"{request.family}, {size}")
+
+
+def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learning:
+    """A model that goes on, in its vocabulary where that fits the text, else in a new one."""
+    model = open_model(request.start)
+    family = networks.like(model.settings)
+    learned = settings.plain(model.learned) if model.learned is not None else {}
+    objective = learned if learned.get("kind") in menu.entries("objectives") else family.objective
+    width, length = model.settings.width, min(model.settings.longest(), LONGEST_CONTINUED)
+    fits, measured = _fits(model.tokenizer, inputs)
+    vocabulary = model.tokenizer.vocabulary if fits else scope.vocabulary
+    rung = networks.rung(model.settings, {"width": width}, vocabulary, family.scored, length)
+    rung = networks.foreseen(rung, scope.speed * scope.seconds, scope.unique, family.passes)
+    note = f"its vocabulary fits the text: {measured}"
+    if not fits:
+        kind = family.tokenizer["kind"]
+        note = (
+            f"its vocabulary does not fit the text ({measured}): a {kind} is learned, its vectors begin as the model's"
+        )
+    more = {"init": request.start, **({} if fits else {"vocabulary": "transplant"})}
+    tokenizer: Table | str = request.start if fits else {**family.tokenizer, "size": vocabulary}
+    described, rate = f"{model.kind} of {request.start}", CONTINUED_RATE * _rate(width)
+    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, more, (note,))
+
+
+def _rate(width: int) -> float:
+    """The usual rate of the nearest width."""
+    return RATES[min(RATES, key=lambda known: abs(known - width))]
+
+
+def _fits(tokenizer: Tokenizer, inputs: InputTexts) -> tuple[bool, str]:
+    """Does a vocabulary write these texts in few pieces, and nearly without unknown ones?"""
+    text = texts.excerpt(inputs, FITTING)
+    ids = tokenizer.encode_batch([text])[0]
+    unknown = sum(1 for number in ids if number == tokenizer.unknown) / max(len(ids), 1)
+    bytes_a_piece = len(text.encode()) / max(len(ids), 1)
+    fits = unknown <= MOST_UNKNOWN and bytes_a_piece >= LEAST_BYTES
+    return fits, f"{bytes_a_piece:.2f} bytes a piece, {unknown:.1%} unknown"
+
+
+def _length(hours: float) -> int:
+    """Tokens of a row in training."""
+    return 64 if hours < 2 else 128 if hours < 24 else 256

@@ -1,0 +1,192 @@
+"""The verb `make`: texts to a corpus, a tokenizer, token ids, a trained model, and what shows how good it is.
+
+OUT/ corpus.toml tokenizer.toml data.toml model.toml     the plan, as recipes; the folders of these names are theirs
+     hugging-face/  report.html                          what others open, and the page
+     status.json                                         what was asked for, seconds used, what came of it
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.api import training
+from ordsmed.api.model import OpenModel
+from ordsmed.api.model import open as open_model
+from ordsmed.base import files, run
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration, say
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.maker import plan as planning
+from ordsmed.maker.closing import close
+from ordsmed.maker.plan import MakePlan
+from ordsmed.maker.recipes import write
+from ordsmed.maker.request import MakeRequest, Purpose
+
+VERB = "make"
+
+
+@dataclass(frozen=True)
+class MadeModel:
+    """What `make` leaves."""
+
+    folder: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was asked for, and what came of it."""
+        return Run(self.folder).status
+
+    @property
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        return list(self.facts.get("lines", []))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(chr(10).join(self.lines))}</pre>"
+
+    def open(self, *, device: str = "auto") -> OpenModel:
+        """The model."""
+        return open_model(self.folder / "model", device=device)
+
+
+@files.in_a_line()
+def make(
+    texts: str | Path | Sequence[str | Path], out: str | Path, *, hours: float = 1.0, purpose: Purpose = "fill",
+    kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", anew: bool = False,
+) -> MadeModel:  # fmt: skip
+    """From texts to a model in so many hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
+
+    `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
+    two); `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `anew`: delete what is in `out`.
+    The same call goes on where it was stopped.
+
+        made = ordsmed.make("my-texts", "my-model", hours=0.5)
+        made.open().fill("it is [MASK].")
+    """
+    named = [texts] if isinstance(texts, str | Path) else texts
+    return perform(
+        MakeRequest(tuple(map(str, named)), str(out), hours, purpose, kind, str(start), devices, site), anew=anew
+    )
+
+
+def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
+    """Do it all, or go on where it stopped."""
+    folder = Path(request.out)
+    run.place(_Named(request.out), folder.name)
+    with run.locked(folder):
+        place = Run(folder)
+        place.check_place()
+        if place.status and not anew:
+            _check_same(place, request)
+            if place.status["state"] == "done":
+                say(f"{folder}: done; --anew makes it again")
+                return MadeModel(folder)
+        elif anew and folder.is_dir():
+            run.clear(folder)
+        with _timed(place) as clock:
+            if not place.status.get("planned"):
+                plan = planning.plan(request)
+                with files.survive_disk(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                place.set(
+                    verb=VERB, state="running", request=asdict(request), stood_in=str(Path.cwd()), folder=str(folder)
+                )
+                say("\n".join(["plan:", *plan.lines()]))
+                names = " ".join(path.name for path in write(plan.recipes, folder))
+                say(f"{names} in {folder}: the plan as recipes, to look at or change")
+                place.set(planned={"seconds": plan.seconds, "lines": plan.lines()})
+            _perform(request, place, clock)
+    return MadeModel(folder)
+
+
+def rehearse(request: MakeRequest) -> MakePlan:
+    """The plan alone; nothing is written."""
+    return planning.plan(request)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A folder's name, as those of recipes are checked."""
+
+    out: str
+    verb: str = VERB
+
+    def stamp(self) -> object:
+        return None
+
+
+class _Clock:
+    """Seconds that were used, over all sessions."""
+
+    def __init__(self, before: float) -> None:
+        self.before, self.began = before, time.monotonic()
+
+    @property
+    def used(self) -> float:
+        return self.before + time.monotonic() - self.began
+
+
+@contextmanager
+def _timed(place: Run) -> Iterator[_Clock]:
+    """Whatever ends it, the time is kept."""
+    clock = _Clock(float(place.status.get("seconds", 0.0)))
+    try:
+        yield clock
+    finally:
+        if place.status:
+            place.set(seconds=round(clock.used, 1))
+
+
+def _check_same(place: Run, request: MakeRequest) -> None:
+    """Refuse to go on with another request in the same folder."""
+    if place.status.get("verb") != VERB:
+        raise RecipeError(
+            place.path, f"is a folder of `{place.status.get('verb')}`", "a new or empty folder", "name another OUT"
+        )
+    before, now = (
+        place.status["request"],
+        {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()},
+    )
+    if changed := [key for key in now if key not in ("devices", "site") and before.get(key) != now[key]]:
+        names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
+        key = changed[0]
+        problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
+        raise RecipeError(place.path, problem, "", "name another OUT, or --anew to make it again")
+
+
+def _in_words(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
+    """What is missing, stage by stage."""
+    folder, seconds = place.path, request.hours * 3600
+    stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
+    for name, recipe in stages:
+        if (folder / f"{name}.toml").exists():
+            say(f"== {name} (after {duration(clock.used)})")
+            run.obtain(recipe, str(folder / f"{name}.toml"))
+    closing = max(planning.CLOSING_SECONDS, planning.CLOSING * seconds)
+    left = seconds - clock.used - closing
+    if left < planning.LEAST * seconds:
+        say(f"preparing took longer than planned: training gets {duration(planning.LEAST * seconds)} all the same")
+        left = planning.LEAST * seconds
+    say(f"== model (after {duration(clock.used)})")
+    trained = training.pretrain(
+        str(folder / "model.toml"),
+        deadline=None if Run(folder / "model").status else left,
+        devices=request.devices,
+        site=request.site,
+    )
+    say(f"== what came of it (after {duration(clock.used)})")
+    results = close(request.purpose, folder, trained.folder, clock)
+    place.set(state="done", **results)

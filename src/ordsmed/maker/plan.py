@@ -1,0 +1,130 @@
+"""The plan of `make`: what is cleaned, learned and trained so that it ends in time, on one screen.
+
+texts, hours, what for  ->  survey of the texts, speed of the machine  ->  vocabulary, network, length, batch, steps
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+
+from ordsmed.base.machine import devices
+from ordsmed.base.machine.host import cores
+from ordsmed.base.machine.speed import measured_peak
+from ordsmed.base.say import duration, many
+from ordsmed.maker import texts
+from ordsmed.maker.learning import Learning, Scope, continued, fresh
+from ordsmed.maker.networks import Table
+from ordsmed.maker.recipes import recipes_of
+from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.texts import InputTexts, TextSurvey
+
+OF_CPU, OF_GPU = 0.75, 0.35  # of a device's measured peak that trainings of small networks reach
+CLOSING, CLOSING_SECONDS = (0.03, 25.0)  # for examples, scores and export: a share of the time, at least so long
+PREPARING, PREPARING_SECONDS = 0.2, 8.0  # most share of the time for the corpus, and what the least of them takes
+LEAST = 0.1  # share of the time that training has, whatever else takes
+PIECES_A_WORD = 1.4
+MANY_LANGUAGES = 0.1  # share of the text from which on a language counts
+
+
+@dataclass(frozen=True)
+class MakePlan:
+    """What is going to be done."""
+
+    request: MakeRequest
+    texts: InputTexts
+    survey: TextSurvey
+    recipes: dict[str, Table]  # name of a file -> its table
+    seconds: float  # in all
+    training: float  # of them, as it is expected
+    weights: int  # of the network, embeddings included
+    tokens: float  # that training reads
+    passes: float
+    portion: float
+    device: str
+    network: str  # in words
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """A screen for a person."""
+        phase = self.recipes["model"]["phase"][0]
+        steps = many(int(self.tokens / phase["batch"] / phase["length"]), "step")
+        learned = self.recipes.get("tokenizer", {}).get("tokenizer")
+        passes = f"{self.passes:.2g}" if self.passes < 10 else f"{self.passes:.0f}"
+        rows = [
+            ("texts", texts.lines(self.texts, self.survey)),
+            ("tokenizer", [f"{learned['kind']}, up to {learned['size']:,} pieces" if learned else "the model's"]),
+            ("network", [f"{self.network}: {self.weights / 1e6:,.1f} million weights"]),
+            ("training", [
+                f"about {steps} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes over the text",
+                f"{duration(self.training)} of {duration(self.seconds)}, on {self.device}",
+            ]),
+            ("then", ["examples, scores on held-out text, a page, a folder for Hugging Face's transformers"]),
+            ("note", list(self.notes)),
+        ]  # fmt: skip
+        return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
+
+    def facts(self) -> Table:
+        """For other programs."""
+        return asdict(self)
+
+
+def vocabulary_size(words: float) -> int:
+    """How many pieces pay for so many words."""
+    return int(min(32_000, max(1_000, 250 * round(11.5 * math.sqrt(words) / 250))))
+
+
+def plan(request: MakeRequest) -> MakePlan:
+    """What would be done; texts are looked at, the device is measured, nothing is written."""
+    inputs = texts.input_texts(request.texts)
+    survey = texts.survey(inputs)
+    seconds, device = request.hours * 3600, torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    speed = _speed(device, request.devices)
+    portion, preparing = _portion(survey, seconds)
+    training = max(seconds - preparing - max(CLOSING_SECONDS, CLOSING * seconds), LEAST * seconds)
+    words = survey.words * portion
+    scope = Scope(speed, training, words * PIECES_A_WORD, vocabulary_size(words))
+    learning = continued(request, inputs, scope) if request.start else fresh(request, scope)
+    tokens = learning.rung.tokens
+    expected = min(tokens * learning.rung.operations / speed, training)
+    notes = _notes(learning, scope, survey, portion, seconds - training + expected)
+    recipes = recipes_of(request, inputs, survey, learning, scope, portion)
+    name, passes = devices.name_of(device), tokens / scope.unique
+    sizes = (learning.weights, tokens, passes, portion, name, learning.described, notes)
+    return MakePlan(request, inputs, survey, recipes, seconds, expected, *sizes)
+
+
+def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float, ends: float) -> tuple[str, ...]:
+    """What somebody may not expect."""
+    notes = list(learning.notes)
+    if learning.passes_end_it(scope):
+        most = f"more than {learning.family.passes:.0f} passes over so little text teach nothing"
+        notes.append(f"{most}: ends after about {duration(ends)}")
+    if portion < 1:
+        notes.append(f"{portion:.2%} of the text is read: more would not be reached in the time, which --hours decides")
+    if sum(share >= MANY_LANGUAGES for share in survey.languages.values()) > 1:
+        notes.append("several languages: the model learns all of them, each from its share")
+    return tuple(notes)
+
+
+def _speed(device: torch.device, processes: int) -> float:
+    """Operations a second that a training of a small network is likely to reach here."""
+    if device.type == "cuda":
+        return measured_peak(device, "bf16") * OF_GPU * max(1, processes)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # of several, one may wait for another while something else runs
+    try:
+        return measured_peak(device, "fp32") * OF_CPU * cores()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _portion(survey: TextSurvey, seconds: float) -> tuple[float, float]:
+    """The share of the text that is read, and how long making a corpus, a tokenizer and ids of it takes."""
+    reading = 3.0 * survey.seconds * survey.characters / 1e6 / cores()
+    portion = min(1.0, max(PREPARING * seconds - PREPARING_SECONDS, 4.0) / max(reading, 1e-9))
+    if portion >= 0.95:
+        return 1.0, reading + PREPARING_SECONDS
+    return float(f"{portion:.2g}"), PREPARING * seconds

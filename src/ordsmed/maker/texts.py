@@ -1,0 +1,401 @@
+"""Which texts there are: files sorted by how they are read, and a sample of them, from which all is planned.
+
+my-texts/a.txt, b.epub, c.html, d.pdf  ->  [[source]] tables of a corpus: text, books, web; left out: 1 .pdf
+                                       ->  about 0.5 million words, nb 96 %, 1,200 documents; what cleaning drops
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from ordsmed.base import menu, settings
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.keys import text_number
+from ordsmed.base.run import Run
+from ordsmed.base.say import many, size
+from ordsmed.corpus.folder import documents, parts
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.corpus.sources import is_refined
+from ordsmed.text import encodings, language, read
+from ordsmed.text.markup import wrapped
+
+SAMPLE = 4_000_000  # characters that are looked at, over all files
+OF_A_FILE = 200_000  # of each of them, at most
+SECONDS = 6.0  # that this may take
+LOOKED_AT = 200_000  # files that are opened to see what they are; of more the names decide
+PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
+PROSE = {"txt", "text", "md", "markdown", "rst", "utf8", "utf-8", ""}
+BY_SUFFIX = {
+    "epub": "books", "html": "web", "htm": "web", "xhtml": "web", "warc": "web", "wet": "web", "jsonl": "jsonl",
+    "ndjson": "jsonl", "json": "jsonl", "csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "parquet",
+    "conllu": "conllu", "tar": "tar", "tgz": "tar", "zip": "tar", "xml": "wikipedia",
+}  # fmt: skip
+REMEDIES = {"pdf": "pdftotext", "doc": "catdoc", "docx": "pandoc", "odt": "pandoc", "rtf": "pandoc", "mobi": "Calibre"}
+TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
+LONG_LINE = 250  # characters: lines without a blank one between them that are so long are documents
+FEWEST_WORDS = 2_000  # from which anything is learned
+CLEAN: tuple[dict[str, Any], ...] = ({"kind": "unicode"}, {"kind": "ratios"})
+CLEAN_WEB: tuple[dict[str, Any], ...] = ({"kind": "boilerplate"},)
+
+
+@dataclass(frozen=True)
+class InputTexts:
+    """Files that are read, by source, and those that are not."""
+
+    sources: tuple[dict[str, Any], ...]  # tables of a corpus recipe
+    files: int
+    bytes: int
+    left_out: dict[str, int] = field(default_factory=dict)  # why -> how many
+    corpus: str = ""  # the folder of a finished corpus, where that is what is named
+
+    @property
+    def marked_up(self) -> bool:
+        """Is some of it no plain text?"""
+        recipe = settings.decode(Corpus, {"source": list(self.sources)}, "make")
+        return any(map(is_refined, recipe.sources))
+
+    @property
+    def web(self) -> bool:
+        """Are there pages, with what stands around their text?"""
+        return any(source["kind"] == "web" for source in self.sources)
+
+    @property
+    def clean(self) -> list[dict[str, Any]]:
+        """The cleaning steps that fit these texts."""
+        return [*(CLEAN_WEB if self.web else ()), *CLEAN]
+
+
+@dataclass(frozen=True)
+class TextSurvey:
+    """What a sample says of all of them."""
+
+    characters: float
+    words: float
+    documents: float
+    languages: dict[str, float]  # share of the sample's characters, the largest first
+    encodings: dict[str, int]  # files of the sample that are not in UTF-8
+    dropped: dict[str, float]  # share of the sample's characters that cleaning drops, by rule
+    sampled: int  # characters
+    seconds: float  # that reading and cleaning a million characters takes one core
+
+    @property
+    def language(self) -> str:
+        """The one that most of it is in; empty: it is not known."""
+        return next((code for code in self.languages if code != language.UNKNOWN), "")
+
+
+def input_texts(names: Sequence[str]) -> InputTexts:
+    """The files behind names: files, folders, patterns, or the folder of a corpus."""
+    if len(names) == 1 and names[0] == "stdlib":
+        return InputTexts(({"kind": "stdlib"},), 0, menu.load("corpora", "stdlib")().size())
+    if any(kind_of_folder(name) is FolderKind.CORPUS for name in names):
+        if len(names) > 1:
+            raise RecipeError(names[0], "is a corpus, beside other texts", "one corpus, or texts alone")
+        if Run(Path(names[0])).status.get("state") != "done":
+            raise RecipeError(
+                names[0], "is a corpus that is not finished", "a finished one", "the command that made it goes on"
+            )
+        return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
+    groups: dict[str, list[str]] = defaultdict(list)
+    left_out: Counter[str] = Counter()
+    paths = read.files(names)
+    for number, path in enumerate(paths):
+        table = _source_of(path, looked_at=number < LOOKED_AT)
+        if isinstance(table, str):
+            left_out[table] += 1
+        else:
+            groups[json.dumps(table)].append(str(path))
+    if not groups:
+        problem = f"holds no text that can be read ({_counted(left_out)})"
+        raise DataError(", ".join(names), problem, "text files, books, pages, tables or a dump", _remedy(left_out))
+    sources = tuple(
+        {**json.loads(key), "path": _short(files, names, len(paths))} for key, files in sorted(groups.items())
+    )
+    used = [Path(path) for files in groups.values() for path in files]
+    return InputTexts(sources, len(used), read.size(used), dict(left_out.most_common()))
+
+
+def _short(files: list[str], names: Sequence[str], count: int) -> str | list[str]:
+    """The names themselves where they mean just these files, else each file."""
+    every = list(names) if len(files) == count else files
+    return every[0] if len(every) == 1 else every
+
+
+def _counted(left_out: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in left_out.most_common(4))
+
+
+def _remedy(left_out: Counter[str]) -> str:
+    """A program that makes text of the most frequent kind."""
+    for reason, _ in left_out.most_common():
+        if tool := REMEDIES.get(reason.removesuffix(" files").removeprefix(".")):
+            return f"{tool} makes text of {reason}"
+    return "name other files"
+
+
+def _source_of(path: Path, *, looked_at: bool) -> dict[str, Any] | str:
+    """The table of a source that reads this file, without its path; or why it is left out."""
+    suffix = (
+        PACKED.sub("", path.name).rpartition(".")[2].lower() if "." in PACKED.sub("", path.name).lstrip(".") else ""
+    )
+    kind = BY_SUFFIX.get(suffix, "text")
+    if kind == "web" and not _has("trafilatura"):
+        return "pages of HTML (pip install 'ordsmed[corpora]' reads them)"
+    if kind == "parquet" and not _has("pyarrow"):
+        return "Parquet files (pip install 'ordsmed[parquet]' reads them)"
+    if kind in ("books", "web", "tar", "conllu") or (not looked_at and suffix in PROSE):
+        return _readable(path) or {"kind": kind, **({"broken": "skip"} if kind == "books" else {}), **_forgiving(kind)}
+    try:
+        sample = next(read.blocks(path), b"")[: encodings.SAMPLE]
+    except (DataError, OSError):
+        return f".{suffix} files" if path.name.lower().endswith(read.ARCHIVES) else "files that cannot be read"
+    if not sample:
+        return "empty files"
+    if kind == "parquet":
+        return _table(kind, _parquet_columns(path))
+    if kind == "wikipedia":
+        return {"kind": kind, "errors": "replace", "cut": "take"} if b"<mediawiki" in sample else ".xml files"
+    if not _is_text(sample):
+        return f".{suffix} files" if suffix else "files that are no text"
+    text = read.decoded(sample, [encodings.guess(sample, False) or "utf-8"], "replace", path)[0]
+    if kind in ("jsonl", "csv"):
+        return _table(kind, _columns(kind, suffix, text))
+    return _prose(text)
+
+
+def _has(module: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None
+
+
+def _readable(path: Path) -> str:
+    """Why it cannot be read; empty where its first byte can."""
+    try:
+        with path.open("rb") as file:
+            return "" if file.read(1) else "empty files"
+    except OSError:
+        return "files that cannot be read"
+
+
+def _forgiving(kind: str) -> dict[str, str]:
+    """Settings of a source by which odd bytes stop nothing."""
+    known = {line.name for line in menu.lines(menu.load("corpora", kind).__module__)}
+    return {"errors": "replace"} if "errors" in known else {}
+
+
+def _is_text(sample: bytes) -> bool:
+    """No bytes that no text has, but in UTF-16 and 32."""
+    return b"\0" not in sample or encodings.marked(sample) is not None
+
+
+def _prose(text: str) -> dict[str, Any]:
+    """How documents are told apart in a text that begins so: wrapped lines are a book's."""
+    lines = text.splitlines()[:-1] or [text]
+    if len(lines) > 20 and len(wrapped.joined(lines)) < 0.7 * sum(map(bool, lines)):
+        return {"kind": "books", "broken": "skip", "errors": "replace"}
+    blocks = [block.count("\n") + 1 for block in re.split(r"\n\s*\n", text.strip())]
+    if len(blocks) > 1:
+        apart = "blank" if median(blocks) >= 2 else "file"
+    else:
+        apart = "line" if len(lines) > 1 and fmean(map(len, lines)) > LONG_LINE else "file"
+    return {"kind": "text", "apart": apart, "errors": "replace", "encoding": "auto"}
+
+
+def _table(kind: str, columns: Sequence[str]) -> dict[str, Any] | str:
+    """The source of files with columns, or keys, of which one is the text."""
+    names = {"jsonl": "JSON", "csv": "tables", "parquet": "Parquet files"}
+    if not columns:
+        return f"{names[kind]} without a column of text"
+    key = next((name for name in TEXT_KEYS if name in columns), columns[0])
+    return {"kind": kind, "text_key": key, "errors": "replace"}
+
+
+def _columns(kind: str, suffix: str, text: str) -> list[str]:
+    """Keys of the first record whose values are texts, the longest first."""
+    first: Any = None
+    if kind == "jsonl":
+        try:
+            first = json.loads(text.split("\n", 1)[0])
+        except ValueError:
+            return []
+    else:
+        rows = list(islice(csv.reader(text.splitlines()[:50], delimiter="\t" if suffix == "tsv" else ","), 40))
+        if len(rows) > 1:
+            lengths = [sum(len(row[n]) for row in rows[1:] if n < len(row)) for n in range(len(rows[0]))]
+            first = {name: "x" * length for name, length in zip(rows[0], lengths, strict=True)}
+    if not isinstance(first, dict):
+        return []
+    texts = {name: value for name, value in first.items() if isinstance(value, str) and value}
+    return sorted(texts, key=lambda name: -len(texts[name]))
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.read_schema(path) if path.suffix.lower() == ".parquet" else arrow.ipc.open_stream(path).schema
+    except (arrow.ArrowException, OSError):
+        return []
+    return [
+        column.name
+        for column in schema
+        if arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)
+    ]
+
+
+# --- a sample
+
+
+def survey(texts: InputTexts) -> TextSurvey:
+    """What they are like, by a sample from all over them."""
+    if texts.corpus:
+        return _of_corpus(texts.corpus)
+    began, kept, words, documents = time.process_time(), 0, 0, 0
+    dropped, languages = Counter[str](), Counter[str]()
+    sample = _Sample(texts)
+    with read.tallied() as tally:
+        for text in sample:
+            documents += 1
+            cleaned = _cleaned(text, sample.recipe.clean, tally, dropped)
+            kept, words = kept + len(cleaned), words + count_words(cleaned)
+            languages[_language(cleaned) if cleaned else ""] += len(cleaned)
+    if not kept:
+        problem = "holds no prose" + (f": cleaning drops all of it ({_counted(dropped)})" if dropped else "")
+        raise DataError(_names(texts), problem, "running text")
+    share = min(1.0, sample.bytes / max(texts.bytes, 1))
+    seconds = (time.process_time() - began) / sample.characters * 1e6
+    if words / share < FEWEST_WORDS:
+        problem, wanted = f"holds about {words / share:,.0f} words", f"{FEWEST_WORDS:,} or more, and better a million"
+        raise DataError(_names(texts), problem, wanted, "from so few a model learns nothing")
+    return TextSurvey(
+        kept / share, words / share, documents / share,
+        {code: count / kept for code, count in languages.most_common() if count},
+        dict(tally.encodings), {reason: count / sample.characters for reason, count in dropped.most_common()},
+        sample.characters, seconds,
+    )  # fmt: skip
+
+
+def _names(texts: InputTexts) -> str:
+    """What is read, for a complaint."""
+    return ", ".join(str(source.get("path", source["kind"])) for source in texts.sources)[:200]
+
+
+def _cleaned(text: str, cleaners: Sequence[Any], tally: read.Tally, dropped: Counter[str]) -> str:
+    """A text as cleaning leaves it; empty where a step drops it, which is counted."""
+    for cleaner in cleaners:
+        before = tally.left_out.copy()
+        cleaned: str | None = cleaner.clean(text, {})
+        if cleaned is None:
+            dropped[next(iter(tally.left_out - before), menu.kind_of(cleaner))] += len(text)
+            return ""
+        text = cleaned
+    return text
+
+
+def count_words(text: str) -> int:
+    """Words between white space; of a script without any, two characters count as one."""
+    words = len(text.split())
+    return words if len(text) < 20 * words else max(words, len(text) // 2)
+
+
+def _language(text: str) -> str:
+    try:
+        sample = language.sample(text, 1000)
+        return next(iter(language.weigh(sample))) if language.evidence(sample) >= 20 else language.UNKNOWN
+    except RecipeError:  # py3langid is not installed
+        return language.UNKNOWN
+
+
+class _Sample:
+    """Documents of files all over the sources, until there are enough or time is over; and how many bytes hold them."""
+
+    def __init__(self, texts: InputTexts) -> None:
+        self.texts, self.bytes, self.characters = texts, 0, 0
+        self.recipe = settings.decode(Corpus, {"source": list(texts.sources), "clean": texts.clean}, "make")
+        self.until, self.until_wall = time.process_time() + SECONDS, time.monotonic() + 5 * SECONDS
+
+    def __iter__(self) -> Iterator[str]:
+        for source in self.recipe.sources:
+            pieces: list[Any] = list(source.pieces()) if hasattr(source, "pieces") else [None]
+            pieces.sort(key=lambda piece: text_number(str(piece)))
+            before = self.characters
+            for piece in pieces:
+                try:
+                    yield from self._of_piece(source, piece)
+                except (OrdsmedError, OSError):
+                    continue  # the corpus names and counts it
+                if self._is_enough(before):
+                    break
+
+    def _is_enough(self, before: int) -> bool:
+        over = time.process_time() > self.until or time.monotonic() > self.until_wall
+        return over or self.characters - before > SAMPLE / len(self.texts.sources)
+
+    def _of_piece(self, source: Any, piece: Any) -> Iterator[str]:
+        """Its documents, to the end of the block in which there are enough: only so is it known what share they are."""
+        start, tally = self.characters, read.tally()
+        begins = seen = tally.bytes
+        for raw in source.read(piece) if piece else source.documents():
+            if tally.bytes != seen and (self.characters - start > OF_A_FILE if piece else self._is_enough(start)):
+                self.bytes += seen - begins
+                return
+            seen = tally.bytes
+            document = source.refine(raw) if piece and hasattr(source, "refine") else raw
+            if document is not None and document.text:
+                self.characters += len(document.text)
+                yield document.text
+        self.bytes += (tally.bytes - begins) or self.texts.bytes
+
+
+def excerpt(texts: InputTexts, characters: int) -> str:
+    """Some of the text, from all over the files."""
+    if texts.corpus:
+        split = (document.text for path in parts(Path(texts.corpus), "train") for document in documents(path))
+        return "\n".join(islice(split, 1000))[:characters]
+    taken, length = list[str](), 0
+    with read.tallied():
+        for text in _Sample(texts):
+            taken.append(text[:20_000])
+            length += len(taken[-1])
+            if length > characters:
+                break
+    return "\n".join(taken)[:characters]
+
+
+def _of_corpus(folder: str) -> TextSurvey:
+    """The same of a corpus, whose status counts it."""
+    status = Run(Path(folder)).status
+    counts = status["train"]
+    code = status.get("language") or ""
+    return TextSurvey(counts.get("characters", 6.0 * counts["words"]), counts["words"], counts["documents"],
+                      {code: 1.0} if code else {}, {}, {}, 0, 0.0)  # fmt: skip
+
+
+def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
+    """For a person."""
+    where = f"{many(texts.files, 'file')}, {size(texts.bytes)}" if texts.files else f"{size(texts.bytes)}"
+    many_words = f"about {of.words / 1e6:,.2f} million words" if of.words >= 1e5 else f"about {of.words:,.0f} words"
+    if texts.corpus:
+        many_words = many_words.removeprefix("about ")
+    written = ", ".join(f"{code} {share:.0%}" for code, share in islice(of.languages.items(), 5) if share >= 0.005)
+    rest = f"; not in UTF-8: {', '.join(f'{n} in {code}' for code, n in of.encodings.items())}" if of.encodings else ""
+    result = [f"{where}; {many_words}{f'; {written}' if written else ''}{rest}"]
+    if texts.left_out:
+        result.append(f"left out: {', '.join(f'{n:,} {reason}' for reason, n in islice(texts.left_out.items(), 5))}")
+    if of.dropped:
+        losses = ", ".join(f"{reason} {share:.1%}" for reason, share in islice(of.dropped.items(), 3))
+        result.append(f"cleaning drops about {sum(of.dropped.values()):.1%}: {losses}")
+    return result

@@ -1,0 +1,120 @@
+"""`make` as a whole: one command leaves a model that others open, goes on where it stopped, refuses another wish."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from maker.test_texts import prose
+from ordsmed.base import run
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import main
+from ordsmed.data.encode import Encoding
+from ordsmed.maker import closing, request
+from ordsmed.maker import make as making
+from ordsmed.maker import plan as planning
+
+
+@pytest.fixture(autouse=True)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some seconds are enough here."""
+    monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
+    monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
+    monkeypatch.setattr(planning, "_speed", lambda device, processes: 2e10)
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    for number in range(30):
+        Path(f"texts/{number}.txt").write_text(prose(10, seed=number))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("purpose", "kind"), [("fill", "bert"), ("write", ""), ("both", ""), ("embed", "elmo"), ("fill", "modern")]
+)
+def test_one_command_leaves_a_model_for_others(purpose: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["make", "texts", "out", "--hours", "0.004", "--for", purpose, *(["--kind", kind] if kind else [])])
+    said, noted = capsys.readouterr()
+    assert "plan:" in noted
+    assert "below" in said or "above" in said
+    assert "perplexity on" in said
+    assert "try next:" in said
+    facts = run.Run(Path("out")).status
+    assert facts["state"] == "done"
+    assert facts["validation"] > 0
+    assert Path("out/report.html").stat().st_size > 10_000
+    assert Path("out/hugging-face/README.md").exists()
+    if purpose == "fill":
+        assert len(facts["examples"]) >= 4
+        assert all(word in said for word in ("[MASK]", "the text has:"))
+        pipeline = pytest.importorskip("transformers").pipeline
+        guesses = pipeline("fill-mask", model="out/hugging-face")(f"The river {'[MASK]'} water.")
+        assert len(guesses) == 5
+    if purpose == "write":
+        pipeline = pytest.importorskip("transformers").pipeline
+        assert pipeline("text-generation", model="out/hugging-face")("The river", max_new_tokens=3)
+
+
+@pytest.mark.long
+def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    obtain = run.obtain
+
+    def stopped(cls: type, name: str, *rest: object, **how: object) -> Path:
+        if cls is Encoding:
+            raise KeyboardInterrupt
+        return obtain(cls, name, *rest, **how)  # type: ignore[type-var, arg-type]
+
+    monkeypatch.setattr(making.run, "obtain", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        making.make("texts", "out", hours=0.004, kind="bert")
+    before = run.Run(Path("out")).status
+    assert before["state"] == "running"
+    assert before["seconds"] > 0
+    corpus = Path("out/corpus/status.json").stat().st_mtime_ns
+    monkeypatch.setattr(making.run, "obtain", obtain)
+    with pytest.raises(RecipeError, match=r"was begun with --hours 0.004; found 0.1"):
+        making.make("texts", "out", hours=0.1, kind="bert")
+    made = making.make("texts", "out", hours=0.004, kind="bert")
+    assert made.facts["seconds"] > before["seconds"]
+    assert Path("out/corpus/status.json").stat().st_mtime_ns == corpus  # what was done is not done again
+    assert made.open().fill("The [MASK] was.").masks
+    steps = (Path("out/model/metrics.jsonl")).stat().st_mtime_ns
+    assert making.make("texts", "out", hours=0.004, kind="bert").facts == made.facts  # nothing is made again
+    assert (Path("out/model/metrics.jsonl")).stat().st_mtime_ns == steps
+
+
+@pytest.mark.long
+def test_a_model_goes_on_with_other_texts() -> None:
+    first = making.make("texts", "first", hours=0.004, kind="bert")
+    Path("others").mkdir()
+    for number in range(30):
+        Path(f"others/{number}.txt").write_text(prose(10, seed=number + 1_000).upper().replace("RIVER", "ÅREN"))
+    second = making.make(["others", "texts"], "second", hours=0.004, start="first/model")
+    model = json.loads((second.folder / "model/status.json").read_text())
+    assert model["state"] == "done"
+    assert 'init = "first/model"' in (second.folder / "model.toml").read_text()
+    assert first.facts["state"] == "done"
+
+
+def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["make", "texts", "out", "--hours", "0.1", "--dry-run"])
+    assert "plan:" in capsys.readouterr().out
+    assert not Path("out").exists()
+    main(["make", "texts", "out", "--hours", "0.1", "--dry-run", "--json"])
+    assert json.loads(capsys.readouterr().out)["recipes"]["model"]["phase"]
+
+
+def test_a_folder_of_something_else_is_refused() -> None:
+    Path("out").mkdir()
+    Path("out/letter.txt").write_text("dear")
+    with pytest.raises(RecipeError, match="holds files that no `ordsmed` command made"):
+        making.make("texts", "out")
+    assert [path.name for path in Path("out").iterdir()] == ["letter.txt"]
+
+
+def test_guessing_is_beside_the_loss() -> None:
+    assert closing._against_guessing({"validation": 5.0, "unigram": 6.25}) == [
+        "loss on held-out text 5.000; guessing by frequency 6.250: 20.0% below"
+    ]
+    assert "not known" in closing._against_guessing({"validation": None, "unigram": None})[0]

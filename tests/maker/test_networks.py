@@ -1,0 +1,44 @@
+"""Which network a time and a text allow: larger ones with more time, smaller ones for little text."""
+
+from __future__ import annotations
+
+import pytest
+
+from ordsmed.maker import networks
+from ordsmed.maker.networks import families
+
+LADDER = {kind: networks.rungs(family, 8_000, family.length or 64) for kind, family in families().items()}
+
+
+@pytest.mark.parametrize("kind", families())
+def test_each_ladder_rises(kind: str) -> None:
+    weights = [rung.weights for rung in LADDER[kind]]
+    assert weights == sorted(weights)
+    assert all(rung.operations > rung.weights for rung in LADDER[kind])
+
+
+def test_more_time_gives_no_smaller_network() -> None:
+    chosen = [networks.best(LADDER["bert"], operations, 1e9, 100).weights for operations in (1e12, 1e14, 1e16, 1e18)]
+    assert chosen == sorted(chosen)
+    assert chosen[0] < chosen[-1]
+
+
+def test_little_text_gives_a_small_network() -> None:
+    small, large = (networks.best(LADDER["bert"], 1e17, unique, 100) for unique in (1e4, 1e8))
+    assert small.weights < large.weights
+    assert small.tokens == 100 * 1e4  # it does not read more often than pays
+
+
+def test_repeated_tokens_are_worth_less() -> None:
+    assert networks.worth(50, 100) == 50
+    assert networks.worth(100, 100) == 100
+    assert 100 < networks.worth(200, 100) < 200
+    assert networks.worth(1e9, 100) == pytest.approx(100 * (1 + networks.FADES))
+
+
+def test_operations_are_those_of_a_step() -> None:
+    """Three times forward, of which the output layer scores the hidden tokens alone."""
+    family = families()["bert"]
+    [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 192]
+    forward = rung.model.flops(64)
+    assert rung.operations == pytest.approx(3 * (forward + 2 * 192 * 8_000 * family.objective["hide"]))

@@ -1,0 +1,115 @@
+"""The plan: what is written is what would be done, and each wish of the request is met or refused."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maker.test_texts import prose
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.maker import plan as planning
+from ordsmed.maker import recipes as written
+from ordsmed.maker.networks import families
+from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.texts import TextSurvey
+from ordsmed.train.pretrain.recipe import Pretraining
+
+RECIPES: dict[str, Any] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "data": Encoding, "model": Pretraining}
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "texts").mkdir()
+    for number in range(4):
+        (tmp_path / f"texts/{number}.txt").write_text(prose(200, seed=number))
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
+    return str(tmp_path / "texts")
+
+
+@pytest.mark.parametrize("kind", families())
+def test_what_is_written_are_recipes_that_decode(texts: str, tmp_path: Path, kind: str) -> None:
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 0.1, families()[kind].purposes[0], kind))  # type: ignore[arg-type]
+    for path in written.write(plan.recipes, Path(plan.request.out)):
+        recipe = settings.decode(RECIPES[path.stem], settings.read(path), str(path))
+        assert recipe.out == str(tmp_path / "out" / path.stem)
+    model = settings.decode(Pretraining, settings.read(tmp_path / "out/model.toml"), "model.toml")
+    assert model.phase[-1].length <= model.model.longest()
+
+
+def test_files_that_are_there_stay(texts: str, tmp_path: Path) -> None:
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 0.1))
+    (tmp_path / "out/model.toml").write_text("# changed\n")
+    written.write(plan.recipes, Path(plan.request.out))
+    assert (tmp_path / "out/model.toml").read_text() == "# changed\n"
+
+
+def test_the_screen_says_what_is_planned(texts: str, tmp_path: Path) -> None:
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 0.1))
+    screen = "\n".join(plan.lines())
+    phase = plan.recipes["model"]["phase"][0]
+    assert f"{phase['batch']} rows of {phase['length']} tokens" in screen
+    assert f"{plan.recipes['tokenizer']['tokenizer']['size']:,} pieces" in screen
+    assert "4 files" in screen
+    assert len(plan.lines()) <= 12
+
+
+def test_more_hours_mean_more_steps_or_a_larger_network(texts: str, tmp_path: Path) -> None:
+    short, long = (planning.plan(MakeRequest((texts,), str(tmp_path / "out"), hours)) for hours in (0.05, 0.5))
+    assert long.tokens * long.weights > short.tokens * short.weights
+
+
+def test_little_text_ends_early_and_says_so(texts: str, tmp_path: Path) -> None:
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 200.0))
+    assert any("passes over so little text" in note for note in plan.notes)
+    assert plan.training < 0.5 * plan.seconds
+
+
+def test_of_much_text_a_portion_is_read(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    survey = planning.texts.survey
+
+    def large(found: Any) -> TextSurvey:
+        known = survey(found)
+        return replace(known, characters=1e11, words=1.6e10, documents=1e8, seconds=1.0)
+
+    monkeypatch.setattr(planning.texts, "survey", large)
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 1.0))
+    assert 0 < plan.recipes["corpus"]["portion"] < 0.05
+    assert any("of the text is read" in note for note in plan.notes)
+
+
+def test_few_documents_are_cut_so_that_some_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
+    (tmp_path / "out").mkdir()
+    draw = random.Random(0)
+    lines = prose(1_200, apart="\n", of=1).split("\n")
+    draw.shuffle(lines)
+    (tmp_path / "novel.txt").write_text("\n".join(lines))
+    plan = planning.plan(MakeRequest((str(tmp_path / "novel.txt"),), str(tmp_path / "out"), 0.1))
+    written.write(plan.recipes, Path(plan.request.out))
+    folder = run.obtain(Corpus, str(tmp_path / "out/corpus.toml"))
+    status = run.Run(folder).status
+    assert status["train"]["documents"] >= 20
+    assert status["validation"]["documents"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"hours": 0.001}, "--hours: found 0.001; wanted 0.02"),
+        ({"hours": 10_000.0}, "--hours: found 10000; wanted"),
+        ({"kind": "t5"}, "--kind: found t5; wanted one of modern bert"),
+        ({"kind": "gpt2"}, "--kind: gpt2 beside --for fill; wanted one of .*; gpt2 is for write"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        MakeRequest(("a",), "out", **changes)
