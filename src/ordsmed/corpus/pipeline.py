@@ -122,7 +122,7 @@ class Corpus:
         if not isinstance(self.clean, tuple):  # `clean = "length"` is one step
             object.__setattr__(self, "clean", (self.clean,))
         if self.longest and (marked := next(filter(is_refined, self.sources), None)):
-            raise ValueError(f"longest: found beside {menu.kind_of(marked)}, whose documents are cut by it; wanted 0")
+            raise ValueError(f"longest: found beside {menu.kind_of(marked)}, which splits its markup itself; wanted 0")
         if self.duplicates == "keep" and (self.near or self.against):
             raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
         if not self.sources:

@@ -63,7 +63,7 @@ class CorpusSource:
     def read(self, bundle: Bundle) -> Iterator[Document]:
         """Raw documents, in order."""
         with naming(f"{menu.kind_of(self.settings)}: documents"):
-            streams = map(self._read_piece, bundle) if bundle else [settings.documents()]
+            streams = map(self._read_piece, bundle) if bundle else [self.settings.documents()]
             for document in chain.from_iterable(streams):
                 yield from self._parts(_checked(document))
 
