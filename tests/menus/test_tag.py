@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import lzma
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ordsmed.nn.models import bert, elmo, gpt2, modern
 from ordsmed.text.labelled import conll
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.tokenizers import bytebpe, words
+from ordsmed.use.score import score
 
 RANKS = Ranks(torch.device("cpu"))
 SHAPE: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "inner": 64, "positions": 64, "dropout": 0.0,
@@ -412,3 +414,18 @@ def test_real_files(
     assert written[0].read_bytes() == (shared_data / dev).read_bytes()
     assert [settings.read(path, records) for path in written] == [gold, gold]
     assert settings.score(records, gold)[record] == 100
+
+
+def test_pairs_of_conllu_are_no_tags(tmp_path: Path) -> None:
+    """Where no column is named; as the tenth they are taken, and what has no pairs may be meant."""
+    path = tmp_path / "a.conllu"
+    path.write_text(NAMES)
+    kept = "upos, deprel, misc:name, misc:SpaceAfter"
+    wanted = f"whose last column is MISC: pairs, and no tags; wanted one of {kept}; name it, as in `task.column=upos`"
+    for start in (lambda: Tag().records([str(path)]), lambda: score("tag", [str(path)], path)):
+        with pytest.raises(DataError, match=re.escape(wanted)):
+            start()
+    assert score("tag", [str(path)], path, ["task.column=misc:name"])["f1"] == 100
+    assert any("|" in str(tag) or "=" in str(tag) for tag in Tag(column=10).records([str(path)]).tags[0])
+    path.write_text("1\tOslo" + "\t_" * 7 + "\tB-GPE\n")
+    assert Tag().records([str(path)]).tags == [["B-GPE"]]

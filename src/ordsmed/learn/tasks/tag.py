@@ -101,6 +101,9 @@ class Tag(Files, Choice):
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> TaggedSentences:
         sentences = conll.read(paths, self.column, word=self.word, tagged=learning, errors=self.errors)
+        if str(self.column) == "-1":
+            for source in sentences.sources:
+                conll.refuse_pairs(source)
         return sentences.to_learn() if learning else sentences
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:

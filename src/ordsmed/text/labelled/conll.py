@@ -13,6 +13,7 @@ import contextlib
 import json
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,6 +25,7 @@ from ordsmed.base.say import many, say
 from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+TAGS = ("upos", "xpos", "feats", "deprel", "lemma")  # columns that may be predicted
 WANTED = "a word and its tag a line, a blank line between sentences (CoNLL)"
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
 LONG = 500  # words; in a longer sentence of a file in columns a blank line may be missing
@@ -182,6 +184,18 @@ def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> l
         raise ValueError("predictions: found other numbers of tags than of words; wanted one for each word")
     tags = chain.from_iterable(predictions)
     return ["".join(source.pieces(tags)) for source in sentences.sources]
+
+
+def refuse_pairs(source: TaggedFile) -> None:
+    """Refuse the last column of CoNLL-U for tags where it has pairs such as SpaceAfter=No; as column 10 it is taken."""
+    rows = [line.split("\t") for _, _, line in _lines(source.text) if _is_conllu(line)]
+    keys = Counter(pair.partition("=")[0] for row in rows for pair in row[-1].split("|") if "=" in pair)
+    if not keys:
+        return
+    kept = [name for name in TAGS if any(row[NAMES.index(name)] != "_" for row in rows)]
+    kept += [f"misc:{key}" for key, _ in keys.most_common(5)]
+    found = "CoNLL-U, whose last column is MISC: pairs, and no tags"
+    raise DataError(source.path, found, f"one of {', '.join(kept)}", f"name it, as in `task.column={kept[0]}`")
 
 
 def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
