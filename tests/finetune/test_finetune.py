@@ -29,7 +29,7 @@ from ordsmed.tell.show.show import show
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import average
 from ordsmed.train.finetune.examples import TaskData
-from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.finetune.finetune import finetune, rehearse
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.use.predict import evaluate, predict
@@ -725,3 +725,18 @@ def test_a_run_takes_no_overrides_but_its_layout(recipe: Recipe) -> None:
         finetune(str(folder), ["rate=1.0"])
     finetune(str(folder), ["layout.micro=2"])
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
+
+
+@pytest.mark.parametrize("start", [finetune, rehearse])
+def test_a_model_in_place_of_a_task_is_told_where_it_goes(tmp_path: Path, start: Any) -> None:
+    (tmp_path / "run").mkdir()
+    Run(tmp_path / "run").set(verb="pretrain", state="running")
+    wanted = (
+        r"run: is the folder of a `pretrain`; wanted that of a `finetune`, or .*; `ordsmed finetune TASK init=\S+run` "
+    )
+    with pytest.raises(RecipeError, match=wanted):
+        start(str(tmp_path / "run"))
+    for name in ("settings.toml", "model.safetensors"):
+        (tmp_path / name).touch()
+    with pytest.raises(RecipeError, match=r"is a model; .*`ordsmed finetune TASK init=\S+` teaches it a task"):
+        start(str(tmp_path))

@@ -11,9 +11,11 @@ from typing import Unpack
 
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.run import at_home, nothing_made, read_recipe
 from ordsmed.base.say import say
+from ordsmed.base.screen import command
 from ordsmed.train import session
 from ordsmed.train.finetune import trials
 from ordsmed.train.finetune.plan import FinetuningPlan, no_deadline
@@ -28,7 +30,7 @@ def finetune(
 
     `how` as in session.run_session; `part`, of trials: 2/8, the second eighth of them.
     """
-    _check(how, part)
+    _check(name, how, part)
     with at_home(name) as place:
         several, share = _meant(place, overrides, how, part)
         callbacks = how.get("callbacks", ())
@@ -46,7 +48,7 @@ def rehearse(
     **how: Unpack[SessionOptions],
 ) -> tuple[Finetuning, list[str]]:  # fmt: skip
     """The recipe that `finetune` would train by, and its plan in lines; what that refuses is refused, nothing made."""
-    _check(how, part)
+    _check(name, how, part)
     with nothing_made(), at_home(name) as place:
         several = _meant(place, overrides, how, part, devices)[0]
         if several:
@@ -57,8 +59,13 @@ def rehearse(
         return plan.recipe, plan.lines()
 
 
-def _check(how: SessionOptions, part: str | None) -> None:
-    """Refuse flags that do not go together, before anything is deleted to begin anew."""
+def _check(name: str, how: SessionOptions, part: str | None) -> None:
+    """Refuse a model for the recipe, and flags that do not go together, before anything is deleted to begin anew."""
+    kind = kind_of_folder(name)
+    if kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS):
+        problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"
+        remedy = f"`{command('finetune', 'TASK', f'init={name}')}` teaches it a task"
+        raise RecipeError(name, problem, "that of a `finetune`, or the recipe of a task", remedy)
     if part and how.get("anew"):
         raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
     if how.get("deadline"):
