@@ -25,7 +25,8 @@ def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[st
     """Each with its place, in blocks as they are read."""
     for name in files:
         if kind_of_folder(Path(name)) is FolderKind.STORE:
-            raise DataError(name, "is the folder of an `encode`", "texts", "`--probe perplexity` takes it, alone")
+            remedy = "`--probe perplexity` takes it, alone; of a masked model `pseudo_perplexity`"
+            raise DataError(name, "is the folder of an `encode`", "texts", remedy)
     for path in paths_of(files):
         if is_json(path):
             for place, row in records(path):

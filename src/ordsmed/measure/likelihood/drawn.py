@@ -21,7 +21,7 @@ from ordsmed.data.encode import Encoded
 from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.measure.likelihood.documents import documents, text_parts
-from ordsmed.measure.likelihood.items import Item, Scorer
+from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 
 ROWS = 64  # that are looked up at once
 
@@ -54,6 +54,13 @@ def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: in
             used = int(inner[1:].sum()) + 1
             if used > 1:
                 yield Item(tokens[:used], first=1, sign=False)
+
+
+def document_ids(scorer: Scorer, files: Sequence[str]) -> Iterator[Ints]:
+    """Of every document of stores."""
+    for store in [_encoded(name, scorer) for name in files]:
+        for number in range(store.document_count):
+            yield store.document(number).astype(np.int64)
 
 
 @functools.cache

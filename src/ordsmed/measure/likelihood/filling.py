@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.measure.likelihood import running
+from ordsmed.measure.likelihood import drawn, running
 from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 from ordsmed.measure.likelihood.probe import Example, PairedExample, Record
@@ -52,8 +52,13 @@ class FillingProbe:
         return f"windows of {self._size(scorer):,} tokens, end to end"
 
     def windows(self, scorer: Scorer) -> Iterator[Example]:
-        """Of all documents, each one item."""
+        """Of all documents, each one item; of a store its words and bytes are not known."""
         size = self._size(scorer)
+        if drawn.is_store(self.files):
+            for ids in drawn.document_ids(scorer, self.files):
+                for item in end_to_end([ids], size):
+                    yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
+            return
         for place, blocks in documents(self.files, self.key):
             yield from running.cut(scorer, lambda ids: end_to_end(ids, size), place, blocks)
 

@@ -25,10 +25,10 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record
 
 @dataclass(frozen=True)
 class PerplexityBound(FillingProbe, Choice):
-    """Per token, word and byte; a pass for every draw."""
+    """Per token, and where the text is known per word and byte; a pass for every draw."""
 
     files: tuple[str, ...] = ()
-    """texts, packed or plain, or JSON lines"""
+    """texts, packed or plain, JSON lines, or the folder of an `encode`"""
     way: str = ""
     """how the model is read: masked"""
     key: str = "text"

@@ -19,10 +19,10 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record
 
 @dataclass(frozen=True)
 class PseudoPerplexity(FillingProbe, Choice):
-    """Per token, word and byte; a pass for every token."""
+    """Per token, and where the text is known per word and byte; a pass for every token."""
 
     files: tuple[str, ...] = ()
-    """texts, packed or plain, or JSON lines"""
+    """texts, packed or plain, JSON lines, or the folder of an `encode`"""
     way: str = ""
     """masked (each token hidden by itself), word (and its word's pieces right of it)"""
     key: str = "text"
