@@ -342,7 +342,7 @@ def test_a_store_is_held_against_its_checksums(place: Path) -> None:
 
 def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus(place / "few", {"train": [["Blåbær ran.", " the ☃."], ["newts ran"], ["the"]], "validation": [["☃"]]})
-    found = obtained(corpus="few", tokenizer="pieces.toml")
+    found = obtained(corpus="few", tokenizer="pieces.toml", most_unknown=1)
     store = found.train
     unknown = sum(found.tokenizer.piece(n) == "[UNK]" for n in store.tokens.tolist())
     size = len("Blåbær ran. the ☃.newts ranthe".encode())
@@ -457,7 +457,12 @@ def test_a_recipe_of_anybodys_texts_learns_from_the_corpus_of_the_store(
         assert stored.tokenizer.fingerprint == Tokenizer.load(made).fingerprint
     again = obtained(corpus=str(place / "work/corpus/rus"), tokenizer="folder-wordpiece", out="work/encode/rus-again")
     assert again.tokenizer.fingerprint == stored.tokenizer.fingerprint, "however its corpus is spelled"
-    named = obtained(corpus="work/corpus/rus", tokenizer="work/tokenizer/folder-wordpiece-eng", out="work/encode/named")
+    named = obtained(
+        corpus="work/corpus/rus",
+        tokenizer="work/tokenizer/folder-wordpiece-eng",
+        out="work/encode/named",
+        most_unknown=1,
+    )
     assert named.tokenizer.fingerprint == Tokenizer.load(Path("work/tokenizer/folder-wordpiece-eng")).fingerprint
     with pytest.raises(OrdsmedError, match=r"folder-wordpiece-rus: was made from another recipe; .*make it again with"):
         obtained(corpus="elsewhere/rus", tokenizer="folder-wordpiece", out="work/encode/third")
@@ -472,3 +477,36 @@ def test_a_tokenizer_recipe_of_its_own_corpus_keeps_it(place: Path) -> None:
     said = ['corpus="my-texts.toml"', "out=work/tokenizer/folder-words-my-texts"]
     assert learned_from("folder-words", "my-texts.toml") == said
     assert learned_from(str(place / "other"), "other") == []
+
+
+def test_a_corpus_that_the_tokenizer_does_not_know_is_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus(place / "rus", {"train": [["the newts ran"], ["тритоны бежали"]]})
+    strange = {"corpus": "rus", "tokenizer": "pieces.toml", "out": "store"}
+    with pytest.raises(DataError, match=r"rus: train: 40\.0% .* \(тритоны, бежали\); .* `most_unknown=0\.4` allows it"):
+        obtained(**strange)
+    monkeypatch.setattr(encode, "EARLY", 0)
+    with pytest.raises(DataError, match=r"rus: train: 40\.0%"):
+        obtained(**strange | {"out": "other"})
+    assert not Path("other/train.idx").exists(), "it is not encoded to the end"
+    made = Path("store/train.idx").stat().st_mtime_ns
+    store = obtained(**strange, most_unknown=0.4)
+    assert Path("store/train.idx").stat().st_mtime_ns == made, "what stands is not encoded again"
+    assert store.facts["train"]["unknown"] == 0.4
+    said = " ".join(capsys.readouterr().err.split())
+    assert "rus: train: 40.0% of its tokens are unknown to the tokenizer (тритоны, бежали); a tokenizer" in said
+    store.judge_unknown(0.1)  # it was let pass
+    assert "store: 40.0% of its tokens are unknown" in " ".join(capsys.readouterr().err.split())
+    recipe = (store.folder / "recipe.toml").read_text().replace("most_unknown = 0.4", "")
+    (store.folder / "recipe.toml").write_text(recipe)
+    with pytest.raises(DataError, match=r"store: 40\.0% .* `most_unknown=0\.4` allows it"):
+        store.judge_unknown(0.1)
+    corpus(place / "held-out", {"train": made_up(30), "validation": [["тритоны бежали"]]})
+    assert obtained(corpus="held-out", tokenizer="pieces.toml", out="third").facts["validation"]["unknown"] == 1
+
+
+def test_whole_words_are_never_refused(place: Path) -> None:
+    (place / "words.toml").write_text('corpus = "novels"\n[tokenizer]\nkind = "words"\n')
+    corpus(place / "rus", {"train": [["тритоны бежали"]]})
+    assert obtained(corpus="rus", tokenizer="words.toml").facts["train"]["unknown"] == 1

@@ -15,12 +15,13 @@ from kit.language_models import SENTENCES, elmo_made, hub_folder, pairs_file
 from kit.processes import run_born
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
+from ordsmed.data.encode import read_store
 from ordsmed.measure.evaluation import evaluate as evaluates
 from ordsmed.measure.evaluation import results
 from ordsmed.measure.evaluation.evaluate import Means, evaluate
 from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.evaluation.recipe import named
-from ordsmed.measure.probes import bits, minimal_pairs, perplexity
+from ordsmed.measure.probes import bits, minimal_pairs, perplexity, perplexity_bound, pseudo_perplexity
 from ordsmed.nn.packed import lacks_int8
 from ordsmed.train.mesh.layout import Layout
 
@@ -280,8 +281,55 @@ def test_the_splits_of_an_encode(tiny_run: Any, tmp_path: Path) -> None:
         assert one.files == [name]
         scored.append(one.finding.facts["scored"])
     assert scored[0] == scored[1] < scored[2] / 2
-    with pytest.raises(DataError, match="is the folder of an `encode`; wanted texts; `--probe perplexity` takes it"):
+    with pytest.raises(
+        DataError, match="is the folder of an `encode`; wanted texts; `--probe perplexity` takes it, alone; of"
+    ):
         evaluate([str(tiny_run.gpt2)], [bits.Bits(files=(str(store),))], means=CPU, out=str(tmp_path))
+
+
+@pytest.mark.parametrize("probe", [pseudo_perplexity.PseudoPerplexity, perplexity_bound.PerplexityBound])
+def test_masks_are_filled_in_the_texts_of_an_encode(tiny_run: Any, tmp_path: Path, probe: Any) -> None:
+    """Document by document, as of its texts; what is not known of a store are words and bytes."""
+    store = tiny_run.folder / "encode-bert"
+    [stored] = evaluate([str(tiny_run.bert)], [probe(files=(str(store),))], means=CPU, out=str(tmp_path))
+    held_out = read_store(str(store)).validation
+    assert held_out is not None
+    assert stored.finding.facts["scored"] == held_out.token_count
+    tokenizer = read_store(str(store)).tokenizer
+    texts = [tokenizer.pipeline.decode(held_out.document(n).tolist()) for n in range(held_out.document_count)]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    [plain] = evaluate(
+        [str(tiny_run.bert)], [probe(files=(str(tmp_path / "texts.jsonl"),))], means=CPU, out=str(tmp_path)
+    )
+    name = next(iter(plain.finding.facts))
+    assert stored.finding.facts[name] == pytest.approx(plain.finding.facts[name], rel=1e-4)
+    assert not any("word" in name or "byte" in name for name in stored.finding.facts)
+    with pytest.raises(DataError, match=r"was encoded with tokenizer .*; wanted .*, the model's"):
+        evaluate(
+            [str(tiny_run.bert)], [probe(files=(str(tiny_run.folder / "encode-gpt2"),))], means=CPU, out=str(tmp_path)
+        )
+
+
+def test_texts_that_a_model_does_not_know_are_refused(
+    tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rus.txt").write_text("тритоны бежали вверх\n")
+    words = [
+        "evaluate",
+        str(tiny_run.bert),
+        "--probe",
+        "pseudo_perplexity",
+        str(tmp_path / "rus.txt"),
+        "--device",
+        "cpu",
+    ]
+    with pytest.raises(SystemExit):
+        main([*words, "--out", str(tmp_path / "out")])
+    refused = " ".join(capsys.readouterr().err.split())
+    assert "rus.txt: 100.0% of its tokens are unknown to the tokenizer (" in refused
+    assert refused.endswith("`--most-unknown 1` allows it")
+    main([*words, "--out", str(tmp_path / "out"), "--most-unknown", "1"])
+    assert "100.0% of its tokens are unknown" in " ".join(capsys.readouterr().err.split())
 
 
 def test_flags_go_to_the_probes_that_know_them() -> None:

@@ -65,7 +65,7 @@ def test_readers_of_another_kind_have_features_of_their_own(
     def split(**how: Any) -> None:
         read = examples.reader(words, NETWORK)
         monkeypatch.setattr(examples, "reader", lambda *_: dataclasses.replace(read, **how))
-        examples._split(task, NETWORK, words, str(tmp_path / "cache"), "train", records)
+        examples._split(task, NETWORK, words, str(tmp_path / "cache"), 0.1, "train", records)
         monkeypatch.undo()
 
     counts = []
@@ -215,3 +215,24 @@ def test_features_are_reused_unless_what_makes_them_changed(
     other = read(cache, Tokenizer.load(tmp_path / "other.txt"))
     assert folders() == 7
     assert (other.train.features.ids != first.train.features.ids).any()
+
+
+def test_texts_that_the_tokenizer_does_not_know_are_refused(
+    read_in: Any, words: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before their features are kept, which may then be reused; of those the texts are not known."""
+    write, read = read_in
+    cache, strange = tmp_path / "cache", write("strange.tsv", "å w1\ta", "å w2\tb")
+    for folder in ("", str(cache)):
+        with pytest.raises(DataError, match=r"strange\.tsv: 50\.0% .* \(å\); .* `most_unknown=0\.5` allows it"):
+            read(folder, train=strange)
+    assert not list(cache.glob("classify-*"))
+    task = classify.Classify(train=strange, length=8)
+    TaskData.of(task, NETWORK, words, 0, str(cache), 0.5)
+    assert "strange.tsv: 50.0% of its tokens are unknown to the tokenizer (å)" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    with pytest.raises(
+        DataError, match=r"strange\.tsv: 50\.0% of its tokens are unknown to the tokenizer; wanted at most"
+    ):
+        TaskData.of(task, NETWORK, words, 0, str(cache))

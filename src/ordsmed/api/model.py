@@ -16,6 +16,7 @@ from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
+from ordsmed.data.unknown import MOST
 from ordsmed.learn.score.answers import Answered
 from ordsmed.learn.task import Task
 from ordsmed.measure.evaluation.evaluate import ask
@@ -233,21 +234,24 @@ class OpenModel:
     @in_a_line()
     def evaluate(
         self, files: str | Texts = (), *, probe: str = "", overrides: Sequence[str] = (), out: str | Path | None = None,
-        anew: bool = False, **settings: object,
+        anew: bool = False, most_unknown: float = MOST, **settings: object,
     ) -> Evaluated:  # fmt: skip
         """How good it is on files of its task (left out: its own dev files), or what a probe finds of it.
 
         Keywords are settings of the task or the probe. What a probe finds is kept in `scores/` beside the model, or in
-        `out`; `anew`: computed again.
+        `out`; `anew`: computed again. `most_unknown`: the share of tokens that may be unknown; more is refused.
 
             model.evaluate("dev.tsv").scores["accuracy"]
             model.evaluate("texts.txt", probe="perplexity").lines
         """
         paths = _texts("evaluate", files)
         if not probe:
-            return predict.evaluate(self.trained, paths, [*overrides, *_words("task.", settings)])
+            words = [*overrides, *_words("task.", settings)]
+            return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
         words = [probe, *paths, *overrides, *_words("", settings)]
-        result = ask(self.trained, named([words])[0], out=None if out is None else str(out), anew=anew)
+        result = ask(
+            self.trained, named([words])[0], out=None if out is None else str(out), anew=anew, most_unknown=most_unknown
+        )
         return Evaluated(result.plain(), [*table([result]), f"{result.path}: written"])
 
     @in_a_line()

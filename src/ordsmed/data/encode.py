@@ -18,14 +18,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ordsmed.base import files, run
+from ordsmed.base import files, run, settings
 from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError
+from ordsmed.base.folder import RECIPE
 from ordsmed.base.machine.host import cores
 from ordsmed.base.run import Run, fingerprint
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.workers import worker_pool
-from ordsmed.corpus.folder import SPLITS, check, parts
+from ordsmed.corpus.folder import SPLITS, check, documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.given import GIVEN, beside
 from ordsmed.data.lexicon import KEPT as STRANGERS
@@ -33,6 +34,7 @@ from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.records import store_records, store_tokens
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.tokenizer_training import read_tokenizer
+from ordsmed.data.unknown import MOST, TOLD, UnknownTokens, check_share, is_limited
 from ordsmed.data.words import WholeWords, Words
 from ordsmed.text import read
 from ordsmed.text.document import Document
@@ -42,6 +44,7 @@ BLOCK = 2_000_000  # bytes of lines that are encoded at once
 EVERY = 5.0  # seconds after which what is encoded is kept: more is not lost by a kill
 VERSION = 1  # of what is kept
 KEPT = "encode.kept"
+EARLY = 20_000_000  # tokens after which too many unknown ones are not borne to the end
 SHARE = 8_000_000  # bytes of corpus that are worth a process of their own
 
 
@@ -50,7 +53,7 @@ class Encoding:
     """From a corpus, or records of examples, and a tokenizer to stores of ids."""
 
     verb: ClassVar[str] = "encode"
-    HOW: ClassVar[tuple[str, ...]] = ("processes",)
+    HOW: ClassVar[tuple[str, ...]] = ("processes", "most_unknown")
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("records", "validation_records")
 
     corpus: str = ""
@@ -59,6 +62,8 @@ class Encoding:
     'folder, file or recipe of a tokenizer; a recipe of your own texts (corpus = "folder") learns from `corpus`'
     sentences: bool = True
     "a sequence a sentence; false: a sequence a document"
+    most_unknown: float = MOST
+    "share of all tokens that may be unknown to the tokenizer; more is refused; of whole words any"
     processes: int | None = None
     "that encode side by side; not said: one a core, fewer for a small corpus"
     records: str | list[str] = ""
@@ -73,6 +78,7 @@ class Encoding:
             problem = f"found {self.corpus} beside records" if self.corpus else "missing"
             raise ValueError(f"corpus: {problem}; wanted a corpus, or `records` of examples")
         at_least(self, processes=1)
+        check_share("most_unknown", self.most_unknown)
 
     def stamp(self) -> object:
         """Fingerprints of corpus and tokenizer; of records their files."""
@@ -105,6 +111,7 @@ class Encoding:
                     facts[split] = kept.splits.get(split) or self._split(paths, run.path / split, tokenizer, how, kept)
                     kept.done(split, facts[split])
                     say(_describe(split, facts[split]))
+                    self._judge(paths, split, tokenizer, facts[split])
         if lexicon:
             written = Lexicon.open(run.path)
             facts |= {"words": len(written), "long": written.long}
@@ -132,7 +139,16 @@ class Encoding:
         taken, ends = (store_tokens, (".bin", ".idx")) if raw else (store_records, (".bin", ".idx", GIVEN))
         facts = {split: taken(paths, run.path / split, tokenizer) for split, paths in splits.items()}
         stores = [run.path / f"{split}{end}" for split in facts for end in ends]
+        for split, fact in facts.items():
+            self._judge([], split, tokenizer, fact)
         return {**tokenizer.facts, **facts, "checksums": {path.name: files.checksum(path) for path in stores}}
+
+    def _judge(self, paths: list[Path], split: str, tokenizer: Tokenizer, facts: dict[str, Any]) -> None:
+        """Tell of unknown tokens, and which texts they are; in what is learned from, many are refused."""
+        if is_limited(tokenizer) and facts.get("unknown", 0) > TOLD:
+            found = UnknownTokens(facts["tokens"], round(facts["unknown"] * facts["tokens"]))
+            found.look((document.text for path in paths for document in documents(path)), tokenizer)
+            found.judge(f"{self.corpus or 'records'}: {split}", self.most_unknown if split == "train" else 1.0)
 
     def tidy(self, run: Run) -> None:
         """What was kept on the way goes when all stands."""
@@ -156,6 +172,9 @@ class Encoding:
                     ids = lexicon.number(encoded.ids, encoded.strangers) if lexicon else encoded.ids
                     store.extend(ids, encoded.lengths, encoded.sequences)
                     total += encoded.text
+                    share = store.unknown_share(tokenizer.unknown)
+                    if store.token_count > EARLY and share > self.most_unknown:
+                        self._judge(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
                     kept.now_and_then(store, encoded.end, total)
                     shown.add(encoded.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
@@ -238,6 +257,14 @@ class Encoded:
     def validation(self) -> Store | None:
         """What is held out, if anything is."""
         return self._open("validation") if self.facts.get("validation", {}).get("tokens") else None
+
+    def judge_unknown(self, most: float) -> None:
+        """Tell of unknown tokens, or refuse them where `encode` was not told to let so many pass."""
+        train, recipe = self.facts.get("train", {}), self.folder / RECIPE
+        if is_limited(self.tokenizer) and "unknown" in train:
+            allowed = settings.read(recipe).get("most_unknown", 0.0) if recipe.exists() else 0.0
+            unknown = UnknownTokens(train["tokens"], round(train["unknown"] * train["tokens"]))
+            unknown.judge(self.folder, max(most, allowed))
 
     def check(self) -> None:
         """Hold the stores against the checksums of when they were made; older ones have none."""

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.data.unknown import UnknownTokens
 from ordsmed.text.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
 SPECIAL_WORDS = ("<S>", "</S>")  # the first two words of a list
 AT_ONCE = 1_000  # texts
+SHOWN = 10_000  # unknown tokens of which the texts are looked at
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class TextReader:
     types: bool  # does the network know token types?
     causal: bool = False  # does a piece see only those before it?
     words: dict[bytes, int] = field(default_factory=dict)  # of a tokenizer of whole words: those that were met
+    unknown: UnknownTokens = field(default_factory=UnknownTokens)  # of all that was read
 
     def __post_init__(self) -> None:
         self.frame = TextFrame.of(self.tokenizer, types=self.types)
@@ -95,7 +98,16 @@ class TextReader:
             ids = _ints(map(self._number, spelled), sum(sizes))
         else:
             ids = _ints(itertools.chain.from_iterable(encoding.ids for encoding in encoded), sum(sizes))
+            self._note_unknown(texts, ids, np.cumsum(sizes))
         return sizes, ids, [end for encoding in encoded for place in encoding.offsets for end in place]
+
+    def _note_unknown(self, texts: Sequence[str], ids: Ints, ends: Ints) -> None:
+        """Count what has no piece; `ends`: of each text's ids."""
+        before = self.unknown.unknown
+        self.unknown.count(ids, self.tokenizer)
+        if before < self.unknown.unknown < SHOWN:
+            which = np.unique(np.searchsorted(ends, np.flatnonzero(ids == self.tokenizer.unknown), "right"))
+            self.unknown.look((texts[n] for n in which.tolist()), self.tokenizer)
 
     def _number(self, word: str) -> int:
         """A word's place in the list, behind <S> and </S>; spelled as the network learned it."""

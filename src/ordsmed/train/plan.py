@@ -19,7 +19,7 @@ from ordsmed.base import ranks as processes
 from ordsmed.base.ranks import Ranks
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import room
+from ordsmed.train import checkpoint, room
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.job import Job, TrainingData
 from ordsmed.train.mesh.attention import way
@@ -125,6 +125,12 @@ class Plan(abc.ABC):
     @abc.abstractmethod
     def verify(self) -> None:
         """Refuse data that are not as they were made, before they are learned from."""
+
+    @property
+    def most_unknown(self) -> float:
+        """Share of tokens that may be unknown; a run that has begun goes on whatever it reads."""
+        begun = self.folder is not None and bool(checkpoint.steps(self.folder / "checkpoints"))
+        return 1.0 if begun else self.recipe.most_unknown
 
     def on(self, ranks: Ranks) -> Self:
         """The same for these processes."""

@@ -12,12 +12,13 @@ from typing import Annotated, Any, ClassVar, Self
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
+from ordsmed.data.unknown import MOST, check_share
 from ordsmed.learn.groups import Rule
 from ordsmed.learn.phases import Phase
 from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
-MAY_CHANGE = ("layout.", "trouble.", "callbacks=")  # of a run that goes on: what changes nothing of what is learned
+MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "most_unknown=")  # of a run that goes on: it learns the same
 
 
 def check_seed(recipe: Training, place: object) -> None:
@@ -65,6 +66,8 @@ class Training:
     """checkpoints kept; elsewhere save_total_limit"""
     log: int = 10
     """steps between lines on the screen; elsewhere logging_steps, log_interval"""
+    most_unknown: float = MOST
+    """share of the texts' tokens that may be unknown to the tokenizer; more is refused before it starts"""
     callbacks: tuple[str, ...] = ()
     """what else is done after a step, by modules of your own: ["my_lab.histogram"]; may change when a run is resumed"""
     layout: Layout = field(default_factory=Layout)
@@ -73,7 +76,7 @@ class Training:
     """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
 
     verb: ClassVar[str]
-    HOW: ClassVar[tuple[str, ...]] = ("callbacks",)
+    HOW: ClassVar[tuple[str, ...]] = ("callbacks", "most_unknown")
 
     @staticmethod
     def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,6 +91,7 @@ class Training:
             object.__setattr__(self, "optimizer", load("optimizers", "adamw")())
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay: found {self.layer_decay}; wanted above 0, to 1")
+        check_share("most_unknown", self.most_unknown)
         if not 0 <= self.average < 1:
             raise ValueError(f"average: found {self.average}; wanted 0 to below 1")
         if not 0 <= self.clip < math.inf:

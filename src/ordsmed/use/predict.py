@@ -23,6 +23,7 @@ from ordsmed.base.say import Progress, many, say
 from ordsmed.base.screen import command, table
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import TextReader
+from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import Arrays, Task, packing, reader
@@ -177,8 +178,9 @@ def predict(
 
 
 def evaluate(
-    path: Trained | str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), **how: Any
-) -> Evaluated:
+    path: Trained | str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), *,
+    most_unknown: float = MOST, **how: Any,
+) -> Evaluated:  # fmt: skip
     """The scores of a model on files, or on those it was judged by."""
     model = open_task(path, overrides, **how)
     named = [s for s in sources if s]
@@ -190,7 +192,7 @@ def evaluate(
     if not named:
         chosen = _own_files(model.trained.folder, chosen)
     with contextlib.nullcontext() if named else at_home(model.trained.folder):  # its own are named from there
-        records, predictions, facts, loss = _predicted(model, chosen, scores=True)
+        records, predictions, facts, loss = _predicted(model, chosen, scores=True, most_unknown=most_unknown)
     if not facts:
         raise RecipeError(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
@@ -216,11 +218,12 @@ def _own_files(folder: Path, paths: list[str]) -> list[str]:
 
 
 def _predicted(
-    model: Asked, sources: Sequence[str], *, scores: bool
+    model: Asked, sources: Sequence[str], *, scores: bool, most_unknown: float = 1.0
 ) -> tuple[Any, Any, dict[str, float], float | None]:
     """Records, predictions, scores and loss."""
     records = model.settings.records(tuple(sources))
     features = model.settings.features(records, model.reader)
+    model.reader.unknown.judge(", ".join(sources), most_unknown, "--most-unknown ")
     if not scores:  # nothing is computed of what may not be known
         features = dataclasses.replace(features, labels=None)
     with Progress("predict", len(features), "examples", every=30) as shown:

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.base.arguments import FILES, Parser, UsageError, number, whole
 from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines, print_or_json
@@ -46,6 +46,8 @@ def arguments(parser: Parser) -> None:
     flags.anew(parser, "of probes: compute again what is kept")
     meaning = "of this checkpoint, not the best or last; all: each kept one"
     parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
+    meaning = "share of the texts' tokens that may be unknown to the tokenizer (0.1); more is refused"
+    parser.add_argument("--most-unknown", type=number, metavar="SHARE", default=0.1, help=meaning)
     parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
     flags.devices(parser)
     flags.device(parser)
@@ -67,7 +69,9 @@ def run(args: argparse.Namespace) -> None:
     files, overrides = flags.split_overrides(args.files)
     if args.step == "all":
         raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
-    scores, lines = open(args.run, **flags.opened_as(args)).evaluate(files, overrides=overrides)
+    scores, lines = open(args.run, **flags.opened_as(args)).evaluate(
+        files, overrides=overrides, most_unknown=args.most_unknown
+    )
     print_or_json(scores, lines, args)
 
 
@@ -92,7 +96,7 @@ def _probes(args: argparse.Namespace) -> None:
         recipe = read(args.run, args.files)
         models, probes, out = recipe.models, recipe.probe, out or recipe.out
         step = recipe.step if step is None else step
-    means = Means(args.device, args.threads, args.layout, args.anew, args.precision)
+    means = Means(args.device, args.threads, args.layout, args.anew, args.precision, args.most_unknown)
     result = evaluate(models, probes, step=step, out=out, means=means, each=args.each)
     if not result:  # another process tells
         return

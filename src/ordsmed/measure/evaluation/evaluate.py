@@ -6,8 +6,9 @@ model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare
 from ordsmed.base.say import Progress, say
+from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
 from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
 from ordsmed.measure.likelihood import drawn, ways
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
+from ordsmed.text import read
 from ordsmed.train.mesh.layout import Layout, parse
 from ordsmed.train.mesh.parallel import split_layers
 from ordsmed.weights.origin import Origin
@@ -40,6 +43,7 @@ class Means:
     layout: str = ""  # replicate x shard x tensor
     anew: bool = False
     precision: str = "fp32"
+    most_unknown: float = MOST  # share of tokens
 
 
 def evaluate(
@@ -139,11 +143,13 @@ def _asked(
     yield from _findings(trained, origin.name, probes, ranks, layout, means, out)
 
 
-def ask(trained: Trained, probe: Probe, *, out: str | None = None, anew: bool = False) -> Result:
+def ask(
+    trained: Trained, probe: Probe, *, out: str | None = None, anew: bool = False, most_unknown: float = MOST
+) -> Result:
     """What a probe finds of a model that is open, on its device; kept as that of the verb."""
     check([str(trained.folder)], [probe], None)
     trained.check_heads()
-    means = Means(anew=anew, precision=trained.precision)
+    means = Means(anew=anew, precision=trained.precision, most_unknown=most_unknown)
     [result] = _findings(trained, str(trained.folder), [probe], trained.ranks, Layout(sequence=False), means, out)
     result.write()
     _summed_up(result.folder)
@@ -178,6 +184,7 @@ def _findings(
             ranks,
             Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank),
             trained.within,
+            means.most_unknown,
         )
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
@@ -198,6 +205,7 @@ class Asking:
     ranks: Ranks
     kept: Kept
     within: Callable[[], Any] = nullcontext  # in which numbers products are made
+    most_unknown: float = MOST
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
         """What it finds, and the records; None on ranks that are not the first."""
@@ -206,9 +214,7 @@ class Asking:
         _wait(self.ranks)
         done = self.kept.chunks()
         _wait(self.ranks)  # nobody adds a chunk before all have looked
-        costs = first_alone(
-            self.ranks, lambda: [sum(self._cost(example) for example in chunk) for chunk in self._chunks()]
-        )  # what is wrong in a file is told once
+        costs = first_alone(self.ranks, self._costs)  # what is wrong in a file is told once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to be scored", "texts")
         left = [number for number in range(len(costs)) if number not in done]
@@ -237,6 +243,19 @@ class Asking:
                 if self.ranks.tensor_rank == 0:
                     self.kept.add(number, records)
                 shown.add(costs[number])
+
+    def _costs(self) -> list[int]:
+        """Of each chunk; texts that the tokenizer does not know are refused, or told of."""
+        costs, unknown, tokenizer = [], UnknownTokens(), self.scorer.tokenizer
+        for chunk in self._chunks():
+            costs.append(sum(self._cost(example) for example in chunk))
+            for item in (item for example in chunk for item in example.items):
+                unknown.count(item.pieces, tokenizer)
+        if unknown.share > TOLD and not drawn.is_store(self.probe.files):
+            with suppress(DataError):  # a table in Parquet is no text
+                unknown.look(chain.from_iterable(map(read.texts, paths_of(self.probe.files))), tokenizer)
+        unknown.judge(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
+        return costs
 
     def _chunks(self) -> Iterator[list[Example]]:
         """Examples in their order, cut where a chunk has cost enough: by content alone."""

@@ -16,6 +16,7 @@ from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import say
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.rows import Rows
+from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Task, TaskSettings, packing, reader
 from ordsmed.nn.model import ModelSettings
@@ -49,10 +50,13 @@ class TaskData:
     dev: TaskSplit | None
 
     @staticmethod
-    def of(task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, seed: int, cache: str) -> TaskData:
+    def of(
+        task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, seed: int, cache: str,
+        most_unknown: float = MOST,
+    ) -> TaskData:  # fmt: skip
         """Read the files of a task; its labels are those of the training data where the recipe names none."""
         task, learning, judging = records_of(task)
-        make = functools.partial(_split, task, network, tokenizer, cache)
+        make = functools.partial(_split, task, network, tokenizer, cache, most_unknown)
         train = make("train", learning)
         dev = None if judging is None else make("dev", judging)
         if not len(train.features):
@@ -129,21 +133,28 @@ def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
 
 
 def _split(
-    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, name: str, records: Sized
-) -> TaskSplit:
-    """Features from the cache, or made and put there."""
+    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, most_unknown: float, name: str,
+    records: Sized,
+) -> TaskSplit:  # fmt: skip
+    """Features from the cache, or made and put there; texts that the tokenizer does not know are refused before."""
+    place, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
-        return TaskSplit(records, task.features(records, reader(tokenizer, network)))
+        made = task.features(records, features)
+        features.unknown.judge(place, most_unknown)
+        return TaskSplit(records, made)
     essence = {k: v for k, v in settings.plain(task, essence=True).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
-    features = reader(tokenizer, network)
     described = [FORMAT, name, essence, stamps, tokenizer.fingerprint, features.types, features.causal]
     key = value_key(described, 16)
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():
         say(f"{folder}: features stand, reused")
+        features.unknown.count(Features.open(folder).ids, tokenizer)
+        features.unknown.judge(place, most_unknown)
     else:
         with run.locked(folder):
             if not folder.is_dir():  # another process made them meanwhile
-                task.features(records, features).save(folder)
+                made = task.features(records, features)
+                features.unknown.judge(place, most_unknown)
+                made.save(folder)
     return TaskSplit(records, Features.open(folder))

@@ -90,7 +90,8 @@ class FinetuningPlan(Plan):
         """With the examples of its files, read and checked."""
         recipe = self.recipe
         self.network.fits(self.tokenizer)
-        return self._with(TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache))
+        task = recipe.task, self.network, self.tokenizer
+        return self._with(TaskData.of(*task, recipe.seed, cache, self.most_unknown))
 
     def _with(self, data: TaskData) -> Self:
         """With examples that are read, of which the recipe's steps and score are refused or right."""

@@ -83,7 +83,7 @@ class Finetuning(Training):
     """entries of its files, where `epoch_steps` goes by them; counted, not to be set"""
 
     verb: ClassVar[str] = "finetune"
-    HOW: ClassVar[tuple[str, ...]] = ("callbacks", "jobs", "features")
+    HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs", "features")
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("fresh_head", "epoch_steps", "course", "records")
 
     def __post_init__(self) -> None:

@@ -72,6 +72,8 @@ class PretrainingPlan(Plan):
         plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
         if data:
             check_data(data, self.network)
+            for encoded in data.encoded:
+                encoded.judge_unknown(self.most_unknown)
             plan = dataclasses.replace(plan.by(counted(data)), by_epochs=not all(p.steps for p in self.recipe.phase))
         if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
