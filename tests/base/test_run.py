@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -359,6 +361,30 @@ def test_a_place_that_cannot_be_written(deeds: Any) -> None:
     with pytest.raises(Exception, match="cannot write") as error:
         obtain(deeds.Deed, "a.toml", ["out=file/under/it"])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no file can be made in /proc")
+def test_a_place_without_locks_is_refused_and_not_waited_for() -> None:
+    """`filelock` takes what /proc says for a file that was just removed, and tries again for ever."""
+    with pytest.raises(
+        RunError, match=r"/proc/deed: (no lock can be made beside it: .*; wanted|cannot write: ).*; name"
+    ):
+        run.locked(Path("/proc/deed"))
+
+
+def test_a_disk_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    def waits(*_: object, **__: object) -> None:
+        raise filelock.Timeout("a")
+
+    monkeypatch.setattr(fcntl, "flock", lacks)
+    monkeypatch.setattr(filelock.FileLock, "acquire", waits)
+    with pytest.raises(
+        RunError, match="a: no lock can be made beside it: No locks available; wanted a place on a disk"
+    ):
+        run.locked(tmp_path / "a")
 
 
 def test_waiting_is_not_deaf(deeds: Any) -> None:

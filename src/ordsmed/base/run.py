@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import ordsmed
 from ordsmed.base import files, menu, settings
-from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.errors import DataError, RecipeError, RunError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.keys import value_key
 from ordsmed.base.ranks import place_of
@@ -485,6 +485,7 @@ def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextMan
         try:
             lock.acquire(timeout=LOOK if group else 0)  # by then who holds it has noted its group
         except filelock.Timeout:
+            _refuse_lockless(folder, Path(lock.lock_file))
             if not rank and not (group and note.exists() and note.read_text(encoding="utf-8") == group):
                 say(f"{folder}: another process works on it; waiting")
             lock.acquire()
@@ -494,6 +495,20 @@ def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextMan
             return contextlib.nullcontext()
         with files.survive_disk(folder):
             raise
+
+
+def _refuse_lockless(folder: Path, lock: Path) -> None:
+    """Refuse a place where no lock can ever be had, for which `filelock` waits as for one that another holds."""
+    import fcntl
+
+    try:
+        with lock.open("ab") as file, contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if files.unwritable(error):
+            raise  # as of any folder
+        wanted = "a place on a disk that takes files and locks"
+        raise RunError(folder, f"no lock can be made beside it: {error.strerror}", wanted, "name another") from error
 
 
 def is_held(folder: Path) -> bool | None:
