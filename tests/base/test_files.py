@@ -336,3 +336,14 @@ def test_the_cache_of_a_user_is_where_the_standard_says(
     if given is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", given)
     assert files.user_cache() == Path(wanted).expanduser() / "ordsmed"
+
+
+def test_nothing_is_left_of_what_was_refused(tmp_path: Path) -> None:
+    """Folders around it that were made for it go with it; what was there, or is not empty, stays."""
+    with pytest.raises(ValueError, match="no"), files.making(tmp_path / "a" / "b" / "c"):
+        raise ValueError("no")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ValueError, match="no"), files.making(tmp_path / "a" / "b" / "c"):
+        raise ValueError("no")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a"]

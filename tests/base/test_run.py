@@ -387,6 +387,26 @@ def test_a_disk_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         run.locked(tmp_path / "a")
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_no_empty_folder_is_left_of_what_was_refused_under_a_lock(tmp_path: Path, left: bool) -> None:
+    folder = tmp_path / "work" / "verb" / "a"
+
+    def refused() -> None:
+        with run.locked(folder):
+            folder.mkdir()
+            if left:
+                (folder / "status.json").touch()
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        refused()
+    kept = ["work", "work/verb", "work/verb/.a.lock", "work/verb/a", "work/verb/a/status.json"]
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == (kept if left else [])
+    with run.locked(folder):
+        folder.mkdir(exist_ok=True)
+    assert folder.is_dir(), "of what was not refused everything stays"
+
+
 def test_waiting_is_not_deaf(deeds: Any) -> None:
     """The lock is free again when its holder is killed."""
     process = another_process("a.toml", "wait=60")

@@ -85,7 +85,7 @@ def test_a_good_one() -> None:
         (["phase.rate=[true]"], "r.toml: phase[1].rate: found [true]; wanted a number"),
         (["layout.compile=1"], "r.toml: layout.compile: found 1; wanted true or false"),
         (["out=3"], "r.toml: out: found 3; wanted a text"),
-        (["data={a='x'}"], "r.toml: data: found {'a': 'x'}; wanted a text or a table of numbers"),
+        (["data={a='x'}"], 'r.toml: data: found { a = "x" }; wanted a text or a table of numbers'),
         (["optimizer.betas=[1]"], "r.toml: optimizer.betas: found [1]; wanted a list of two numbers"),
         (["objective.hide=much"], "r.toml: objective.hide: found 'much'; wanted a number or a table of start, end"),
         (
@@ -418,7 +418,7 @@ def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> 
 
 def test_lists_that_are_none() -> None:
     assert complaint("phase=[]", "phase.rate=1").startswith(
-        "r.toml: phase: found {'kind': [], 'rate': 1}; wanted one or"
+        "r.toml: phase: found { kind = [], rate = 1 }; wanted one or"
     )
     with pytest.raises(RecipeError, match=r"^`K9\[1.a=2`: found K9\[1; wanted K9\[1\] to K9\[1\]$"):
         settings.override({"K9": [{"a": 1}]}, ["K9[1.a=2"])

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
+from ordsmed.learn.task import no_better
 from ordsmed.learn.tasks import classify
 from ordsmed.train.finetune import finish
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.use import predict
 
 JUDGED = ((4, 70.0), (8, 90.0), (12, 80.0), (16, None))  # step and accuracy
 
@@ -51,3 +53,21 @@ def test_without_a_check_the_last_one_is_taken(tmp_path: Path, monkeypatch: pyte
     assert chosen(tmp_path, monkeypatch, judged=()) == 16
     with pytest.raises(DataError, match="is damaged; wanted a whole checkpoint; start anew with --anew"):
         chosen(tmp_path, monkeypatch, (16,), judged=())
+
+
+def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the score that counts; not where nobody knows, nor where guessing is right throughout."""
+    worse = "f1 39.20 is no better than guessing by what is frequent (45.10); try more `epochs`"
+    assert no_better("f1", {"f1": 39.2, "accuracy": 90.0}, {"f1": 45.1, "accuracy": 80.0}).startswith(worse)
+    assert no_better("f1", {"f1": 0.0}, {"f1": 0.0})
+    for scores, guessing in (({"f1": 46.0}, {"f1": 45.1}), ({"f1": 3.0}, {}), ({}, {"f1": 3.0}), ({"f1": 100.0},) * 2):
+        assert no_better("f1", scores, guessing) == ""
+    (tmp_path / "scores.json").write_text('{"f1": 39.2, "guessing": {"f1": 45.1}}')
+    said = {"tags": ["O"]}
+    settings = SimpleNamespace(paths=lambda _: ["dev"], record="f1", details=lambda *_: [])
+    model = SimpleNamespace(settings=settings, trained=SimpleNamespace(folder=tmp_path))
+    monkeypatch.setattr(predict, "open_task", lambda *_, **__: model)
+    monkeypatch.setattr(predict, "_own_files", lambda _, paths: paths)
+    monkeypatch.setattr(predict, "_predicted", lambda *_, **__: (said, said, {"f1": 39.2}, None))
+    assert any(line.startswith(worse) for line in predict.evaluate("run").lines)
+    assert not any("guessing" in line for line in predict.evaluate("run", ["other"]).lines), "of those it is not known"

@@ -192,6 +192,15 @@ def test_rows_longer_than_the_network_and_warm_ups_longer_than_the_run(recipe: R
     assert job_of(recipe(), "phase.length=64").phases[0].length == 64
 
 
+@pytest.mark.parametrize(("positions", "said"), [(32, True), (127, True), (128, False)])
+def test_few_positions_are_told_before_the_first_step(recipe: Recipe, positions: int, said: bool) -> None:
+    plan = PretrainingPlan.read(str(recipe()), ["phase.length=16", f"model.positions={positions}"])
+    told = [
+        line for line in plan.lines() if line.startswith(f"positions: {positions}, for good: `embed` and tasks cut")
+    ]
+    assert bool(told) == said
+
+
 def test_epochs_are_so_many_steps_of_the_datas_rows(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     more = "[[phase]]\nepochs = 2.5\nlength = 32\nbatch = 8\nrate = 1e-3\nwarmup = 2"
     asked, _ = run.load(Pretraining, str(recipe(steps=5, extra=more)), SMALL)

@@ -10,7 +10,7 @@ import re
 import shutil
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -253,11 +253,24 @@ def named(path: Path) -> Path:
     return place
 
 
+def absent(folder: Path) -> list[Path]:
+    """Those of a folder and of the ones around it that are not there, from inside to outside."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders that hold nothing, in this order."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 @contextlib.contextmanager
 def making(target: Path) -> Iterator[Path]:
     """A folder that takes its place when all went well; else nothing is left of it."""
     target = named(target)
     part = target.with_name(f".{target.name}.part")
+    around = absent(target.parent)
     with survive_disk(target):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -265,6 +278,7 @@ def making(target: Path) -> Iterator[Path]:
         yield part
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
+        remove_empty(around)
         raise
     with survive_disk(target):
         old = target.with_name(f".{target.name}.old")

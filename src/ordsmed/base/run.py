@@ -473,13 +473,15 @@ def _within(new: object, old: object) -> object:
 def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextManager[object]:
     """A lock beside a folder: one process works in it, others wait and say so, unless they were started with it.
 
-    A finished folder that may only be read needs none, for nobody changes it, unless it is to be made anew.
+    A finished folder that may only be read needs none, for nobody changes it, unless it is to be made anew. Of what was
+    refused before it left anything, no empty folder stays.
     """
     import filelock
 
     folder = files.named(folder)
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"), thread_local=False, is_singleton=True)
     note, (group, rank) = folder.with_name(f".{folder.name}.holder"), _started_together(os.environ)
+    absent = files.absent(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -489,12 +491,25 @@ def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextMan
             if not rank and not (group and note.exists() and note.read_text(encoding="utf-8") == group):
                 say(f"{folder}: another process works on it; waiting")
             lock.acquire()
-        return _held(lock, note, group)
+        stack = _held(lock, note, group)
+        stack.push(lambda error, *_: _leave_nothing(folder, absent, Path(lock.lock_file)) if error else None)
+        return stack
+    except RunError:
+        files.remove_empty(absent)
+        raise
     except OSError as error:
         if not anew and files.unwritable(error) and Run(folder).status.get("state") == "done":
             return contextlib.nullcontext()
         with files.survive_disk(folder):
             raise
+
+
+def _leave_nothing(folder: Path, absent: Sequence[Path], lock: Path) -> None:
+    """Remove what is empty of folders that were made under a lock, which goes where it would be all that is left."""
+    files.remove_empty(path for path in absent if path == folder)
+    if folder.parent in absent and folder.parent.is_dir() and set(folder.parent.iterdir()) <= {lock}:
+        lock.unlink(missing_ok=True)
+        files.remove_empty(path for path in absent if path != folder)
 
 
 def _refuse_lockless(folder: Path, lock: Path) -> None:

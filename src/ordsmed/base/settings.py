@@ -145,7 +145,7 @@ def changed(settings: object) -> Any:
 def lines(table: Table, path: str = "") -> list[str]:
     """A table as lines of TOML for a person to read: a list of values in one line, each table under its name."""
     tables = {k: v for k, v in table.items() if isinstance(v, Mapping) or _is_tables(v)}
-    written = [f"{_key(k)} = {_in_line(v)}" for k, v in table.items() if k not in tables]
+    written = [f"{_key(k)} = {as_toml(v)}" for k, v in table.items() if k not in tables]
     for key, below in tables.items():
         name = f"{path}.{_key(key)}" if path else _key(key)
         for inner in below if isinstance(below, list) else [below]:
@@ -161,11 +161,12 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
 
 
-def _in_line(value: object) -> str:
+def as_toml(value: object) -> str:
+    """A value in a line, as recipes write it."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(k)} = {_in_line(v)}' for k, v in value.items())} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_in_line, value))}]"
+        return f"{{ {', '.join(f'{_key(str(k))} = {as_toml(v)}' for k, v in value.items())} }}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, str) or value is True or value is False:
         return json.dumps(value, ensure_ascii=False)
     return str(value)
@@ -377,7 +378,7 @@ def _show(value: object) -> str:
     if isinstance(value, list):
         text = f"[{', '.join(map(_show, value))}]"
     else:
-        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        text = as_toml(value) if isinstance(value, bool | Mapping) else repr(value)
     return text if len(text) < 60 else text[:57] + "..."
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.settings import as_toml
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Ints, TextReader
@@ -223,9 +224,9 @@ TaskSettings = TypedTask[Any, Any]  # of some task
 def check_labels(labels: Sequence[str], class_weights: ClassWeights) -> None:
     """Refuse labels and weights of them that no task can have."""
     if labels and len(set(labels)) < max(2, len(labels)):
-        raise ValueError(f"labels: found {list(labels)}; wanted two or more different ones")
+        raise ValueError(f"labels: found {as_toml(labels)}; wanted two or more different ones")
     if isinstance(class_weights, dict) and min(class_weights.values(), default=0) <= 0:
-        raise ValueError(f"class_weights: found {class_weights}; wanted numbers above 0")
+        raise ValueError(f"class_weights: found {as_toml(class_weights)}; wanted numbers above 0")
 
 
 def label_weights(
@@ -254,6 +255,14 @@ class LabelWeights:
         if device not in self.tensors:
             self.tensors[device] = torch.tensor(self.numbers, device="cpu").to(device)
         return self.tensors[device]
+
+
+def no_better(record: str, scores: Mapping[str, float], guessing: Mapping[str, float]) -> str:
+    """That a model is no better than who only knows what is frequent, in a line; empty: it is, or nobody knows."""
+    if record not in scores or record not in guessing or not scores[record] <= guessing[record] < 100:
+        return ""
+    lost = f"{record} {scores[record]:.2f} is no better than guessing by what is frequent ({guessing[record]:.2f})"
+    return f"{lost}; try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
 
 
 def packing(tokenizer: Tokenizer, model: ModelSettings) -> Packing:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ordsmed.base.settings import as_toml
 from ordsmed.nn.shards import LocalParameter, sums
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names, so that checkpoints of both are one kind
@@ -113,7 +114,7 @@ def scale(tensors: list[Tensor], factors: Tensor) -> None:
 def check_betas(betas: tuple[float, float], name: str = "betas") -> None:
     """Refuse what no exponential mean can forget by."""
     if not all(0 <= b < 1 for b in betas):
-        raise ValueError(f"{name}: found {betas}; wanted two numbers from 0 to below 1")
+        raise ValueError(f"{name}: found {as_toml(betas)}; wanted two numbers from 0 to below 1")
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:

@@ -26,7 +26,8 @@ from ordsmed.data.pieces import TextReader
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.score.squad import written
-from ordsmed.learn.task import Arrays, Task, packing, reader
+from ordsmed.learn.task import Arrays, Task, no_better, packing, reader
+from ordsmed.train.finetune.finish import found_in
 from ordsmed.weights.trained import Trained, opened
 
 
@@ -197,8 +198,15 @@ def evaluate(
         raise RecipeError(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
         )
+    guessing = {} if named else _guessing(model.trained.folder)
+    worse = [line] if (line := no_better(model.settings.record, facts, guessing)) else []
     facts = {"loss": loss, **facts} if loss is not None else facts
-    return Evaluated(facts, [*_lines(facts), *_tables(model.settings.details(records, predictions))])
+    return Evaluated(facts, [*_lines(facts), *worse, *_tables(model.settings.details(records, predictions))])
+
+
+def _guessing(folder: Path) -> dict[str, float]:
+    """What who only knows what is frequent scores on a run's own dev files, as the run found it."""
+    return dict(found_in(folder).get("guessing", {})) if (folder / "scores.json").is_file() else {}
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:

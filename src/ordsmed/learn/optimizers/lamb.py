@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.base.menu import Choice
+from ordsmed.base.settings import as_toml
 from ordsmed.learn import updates
 from ordsmed.learn.updates import Turn
 from ordsmed.nn.kernels import switch
@@ -39,7 +40,7 @@ class Lamb(Choice):
         updates.check_epsilon(self.epsilon)
         updates.check_share("decay", self.decay)
         if self.clamp is not None and not 0 <= self.clamp[0] < self.clamp[1]:
-            raise ValueError(f"clamp: found {self.clamp}; wanted 0 or more, and more than that")
+            raise ValueError(f"clamp: found {as_toml(self.clamp)}; wanted 0 or more, and more than that")
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         return LambOptimizer(updates.with_decay(groups, self.decay), self)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base.measurements import PLACE
 from ordsmed.base.menu import Menu
+from ordsmed.base.settings import as_toml
 from ordsmed.measure.bench import published
 from ordsmed.train.mesh.layout import Layout
 
@@ -49,13 +50,15 @@ class Axes:
         if self.published and self.published not in published.names():
             raise ValueError(f"published: found {self.published}; wanted one of {', '.join(published.names())}")
         if any(min(pair) < 1 for pair in self.train):
-            raise ValueError(f"train: found {self.train}; wanted pairs of a length and rows, 1 or more each")
+            raise ValueError(f"train: found {as_toml(self.train)}; wanted pairs of a length and rows, 1 or more each")
         for mesh in self.layouts:
             if not all(part.isdigit() and int(part) for part in mesh.split("x")) or mesh.count("x") != 2:
                 raise ValueError(f"layouts: found {mesh}; wanted replicate x shard x tensor as in 1x2x1")
             processes = math.prod(map(int, mesh.split("x")))
             if self.devices and processes not in self.devices:
-                raise ValueError(f"layouts: found {mesh} with devices {self.devices}; wanted {processes} among them")
+                raise ValueError(
+                    f"layouts: found {mesh} with devices {as_toml(self.devices)}; wanted {processes} among them"
+                )
 
 
 @dataclass(frozen=True)
@@ -140,10 +143,10 @@ class Bench:
         if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):
             raise ValueError("sizes: missing; wanted lengths of made-up examples, or files in task.train")
         if not self.batches or min(map(min, self.batches)) < 1:
-            raise ValueError(f"batches: found {self.batches}; wanted pairs of 1 or more")
+            raise ValueError(f"batches: found {as_toml(self.batches)}; wanted pairs of 1 or more")
         shares, tokens = zip(*self.sizes or ((0, 1), (100, 1)), strict=True)
         if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
-            raise ValueError(f"sizes: found {self.sizes}; wanted pairs from 0 to 100 per cent that rise")
+            raise ValueError(f"sizes: found {as_toml(self.sizes)}; wanted pairs from 0 to 100 per cent that rise")
 
     def stamp(self) -> object:
         """Nothing: a measurement is never reused."""

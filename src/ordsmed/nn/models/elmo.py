@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
+from ordsmed.base.settings import as_toml
 from ordsmed.nn.characters import CharacterCnn
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
@@ -70,7 +71,7 @@ class Elmo(Family, Choice):
         if self.highways < 0:
             raise ValueError(f"highways: found {self.highways}; wanted 0 or more")
         if not self.filters or any(reach < 1 or count < 1 for reach, count in self.filters):
-            raise ValueError(f"filters: found {self.filters}; wanted pairs of a width and a number of filters")
+            raise ValueError(f"filters: found {as_toml(self.filters)}; wanted pairs of a width and a number of filters")
         if self.longest_word < max(4, *(reach for reach, _ in self.filters)):
             raise ValueError(f"longest_word: found {self.longest_word}; wanted the widest filter's width, 4 or more")
         for name in ("cell_clip", "projection_clip"):

@@ -11,7 +11,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 from ordsmed.learn.inference import predict_all
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import Task, no_better
 from ordsmed.nn import adapters, products
 from ordsmed.train import average, checkpoint
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
@@ -79,6 +79,8 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
     scores |= fitted.score(dev.records, predictions)
     if guessed is not None:
         scores["guessing"] = fitted.score(dev.records, guessed)
+        if line := no_better(fitted.record, scores, scores["guessing"]):
+            say(f"{', '.join(fitted.paths('dev'))}: {line}")
     return scores
 
 

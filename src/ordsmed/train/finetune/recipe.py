@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base.menu import Menu, load
+from ordsmed.base.settings import as_toml
 from ordsmed.learn.phases import EpochSteps, Phase, epoch_length, steps_of_epochs
 from ordsmed.learn.schedules import Schedule
 from ordsmed.learn.task import TaskSettings
@@ -116,13 +117,13 @@ class Finetuning(Training):
         if self.patience and not self.task.paths("dev"):
             raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to validate on")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: found {list(self.seeds)}; wanted different ones")
+            raise ValueError(f"seeds: found {as_toml(self.seeds)}; wanted different ones")
         object.__setattr__(self, "grid", dict(_by_path(self.grid)))
         for path, values in self.grid.items():
             if path in UNGRIDDED:
                 raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
             if not isinstance(values, list | tuple) or not values:
-                raise ValueError(f"grid.{path}: found {values!r}; wanted a list of one or more values")
+                raise ValueError(f"grid.{path}: found {as_toml(values)}; wanted a list of one or more values")
         if self.complete:
             super().__post_init__()
         else:  # the rest is refused now, not when the family has filled this in

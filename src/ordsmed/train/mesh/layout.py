@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine.threads import MOST_THREADS
 from ordsmed.base.say import many, size
+from ordsmed.base.settings import as_toml
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
 from ordsmed.nn.model import ModelSettings
@@ -98,7 +99,7 @@ class Layout:
                 raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {most:,.0f}")
         micros = self.micro if isinstance(self.micro, tuple) else (self.micro,)
         if not micros or min(micros) < 0:
-            raise ValueError(f"micro: found {self.micro}; wanted 0 or more, or a list of those")
+            raise ValueError(f"micro: found {as_toml(self.micro)}; wanted 0 or more, or a list of those")
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"device: found {self.device}; wanted auto, cpu or cuda")
         if not 1 <= self.patience < float("inf"):
@@ -113,7 +114,9 @@ class Layout:
         if self.fp8 and self.tensor > 1:
             raise ValueError(f"fp8: found true with tensor {self.tensor}; wanted one of the two")
         if self.exact and self.precision not in ("bf16", "fp16", "auto"):
-            raise ValueError(f"exact: found {list(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32")
+            raise ValueError(
+                f"exact: found {as_toml(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32"
+            )
 
     @property
     def half(self) -> bool:

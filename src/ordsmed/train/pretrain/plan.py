@@ -43,6 +43,7 @@ from ordsmed.weights.origin import Origin, standing
 from ordsmed.weights.transplant import Beginning, begin
 
 WORDS = "wordlevel"
+USUAL = 128  # tokens of a task's texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,11 @@ class PretrainingPlan(Plan):
             for encoded in data.encoded:
                 encoded.judge_unknown(self.most_unknown)
             plan = dataclasses.replace(plan.by(counted(data)), by_epochs=not all(p.steps for p in self.recipe.phase))
+        if (longest := self.network.longest()) < USUAL:
+            notes.append(
+                f"positions: {longest}, for good: `embed` and tasks cut longer texts or read them in windows, in which "
+                f"questions with a context barely fit (SQuAD); `model.positions` = {USUAL} or more costs little"
+            )
         if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
         plan = dataclasses.replace(plan, notes=tuple(notes))

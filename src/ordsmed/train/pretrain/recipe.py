@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run, obtain
+from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.phases import Phase
 from ordsmed.train.training import Training
@@ -56,14 +57,16 @@ class Pretraining(Training):
             raise ValueError("phase: missing; wanted one or more [[phase]]")
         super().__post_init__()
         if not self.sources or not all(0 <= weight < math.inf for weight in self.sources.values()):
-            raise ValueError(f"data: found {self.data}; wanted one or more, with weights of 0 or more")
+            raise ValueError(f"data: found {as_toml(self.data)}; wanted one or more, with weights of 0 or more")
         for name in ("save", "validate"):
             every = getattr(self, name)
             if not 0 <= every < math.inf or (every > 1 and every % 1):
                 raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all below 1")
         listed = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
         if listed != "powers" and any(step < 1 for step in listed):
-            raise ValueError(f"revisions: found {self.revisions}; wanted steps from 1 on (step 0 needs no keeping)")
+            raise ValueError(
+                f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 needs no keeping)"
+            )
         if self.validation_rows < 1:
             raise ValueError(f"validation_rows: found {self.validation_rows}; wanted 1 or more")
 
