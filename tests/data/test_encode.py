@@ -496,12 +496,12 @@ def test_a_corpus_that_the_tokenizer_does_not_know_is_refused(
     assert store.facts["train"]["unknown"] == 0.4
     said = " ".join(capsys.readouterr().err.split())
     assert "rus: train: 40.0% of its tokens are unknown to the tokenizer (тритоны, бежали); a tokenizer" in said
-    store.judge_unknown(0.1)  # it was let pass
+    store.check_unknown(0.1)  # it was let pass
     assert "store: 40.0% of its tokens are unknown" in " ".join(capsys.readouterr().err.split())
     recipe = (store.folder / "recipe.toml").read_text().replace("most_unknown = 0.4", "")
     (store.folder / "recipe.toml").write_text(recipe)
     with pytest.raises(DataError, match=r"store: 40\.0% .* `most_unknown=0\.4` allows it"):
-        store.judge_unknown(0.1)
+        store.check_unknown(0.1)
     corpus(place / "held-out", {"train": made_up(30), "validation": [["тритоны бежали"]]})
     assert obtained(corpus="held-out", tokenizer="pieces.toml", out="third").facts["validation"]["unknown"] == 1
 

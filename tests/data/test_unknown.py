@@ -32,7 +32,7 @@ def test_signs_around_texts_are_no_tokens_of_them(pieces: Tokenizer) -> None:
 
 def test_a_little_is_told_and_much_refused(capsys: pytest.CaptureFixture[str]) -> None:
     def said(unknown: int, most: float = 0.1) -> str:
-        UnknownTokens(1_000, unknown).judge("texts", most)
+        UnknownTokens(1_000, unknown).check("texts", most)
         return " ".join(capsys.readouterr().err.split())
 
     assert said(10) == ""
@@ -43,7 +43,7 @@ def test_a_little_is_told_and_much_refused(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(DataError, match=wanted):
         said(281)
     with pytest.raises(DataError, match=r"`--most-unknown 1` allows it"):
-        UnknownTokens(10, 10).judge("texts", 0.1, "--most-unknown ")
+        UnknownTokens(10, 10).check("texts", 0.1, "--most-unknown ")
 
 
 def test_the_most_frequent_are_shown(pieces: Tokenizer) -> None:
@@ -54,7 +54,7 @@ def test_the_most_frequent_are_shown(pieces: Tokenizer) -> None:
     reader.pieces(["ran the"])
     assert (reader.unknown.unknown, reader.unknown.texts["ran"]) == (5, 2)
     with pytest.raises(DataError, match=r"45\.5% of its tokens are unknown to the tokenizer \(å, ran\)"):
-        reader.unknown.judge("dev.tsv", 0.1)
+        reader.unknown.check("dev.tsv", 0.1)
 
 
 def test_bytes_leave_nothing_unknown_and_of_whole_words_strangers_are_expected() -> None:

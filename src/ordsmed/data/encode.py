@@ -111,7 +111,7 @@ class Encoding:
                     facts[split] = kept.splits.get(split) or self._split(paths, run.path / split, tokenizer, how, kept)
                     kept.done(split, facts[split])
                     say(_describe(split, facts[split]))
-                    self._judge(paths, split, tokenizer, facts[split])
+                    self._check_unknown(paths, split, tokenizer, facts[split])
         if lexicon:
             written = Lexicon.open(run.path)
             facts |= {"words": len(written), "long": written.long}
@@ -140,15 +140,15 @@ class Encoding:
         facts = {split: taken(paths, run.path / split, tokenizer) for split, paths in splits.items()}
         stores = [run.path / f"{split}{end}" for split in facts for end in ends]
         for split, fact in facts.items():
-            self._judge([], split, tokenizer, fact)
+            self._check_unknown([], split, tokenizer, fact)
         return {**tokenizer.facts, **facts, "checksums": {path.name: files.checksum(path) for path in stores}}
 
-    def _judge(self, paths: list[Path], split: str, tokenizer: Tokenizer, facts: dict[str, Any]) -> None:
+    def _check_unknown(self, paths: list[Path], split: str, tokenizer: Tokenizer, facts: dict[str, Any]) -> None:
         """Tell of unknown tokens, and which texts they are; in what is learned from, many are refused."""
         if is_limited(tokenizer) and facts.get("unknown", 0) > TOLD:
-            found = UnknownTokens(facts["tokens"], round(facts["unknown"] * facts["tokens"]))
-            found.look((document.text for path in paths for document in documents(path)), tokenizer)
-            found.judge(f"{self.corpus or 'records'}: {split}", self.most_unknown if split == "train" else 1.0)
+            unknown = UnknownTokens(facts["tokens"], round(facts["unknown"] * facts["tokens"]))
+            unknown.look((document.text for path in paths for document in documents(path)), tokenizer)
+            unknown.check(f"{self.corpus or 'records'}: {split}", self.most_unknown if split == "train" else 1.0)
 
     def tidy(self, run: Run) -> None:
         """What was kept on the way goes when all stands."""
@@ -174,7 +174,7 @@ class Encoding:
                     total += encoded.text
                     share = store.unknown_share(tokenizer.unknown)
                     if store.token_count > EARLY and share > self.most_unknown:
-                        self._judge(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
+                        self._check_unknown(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
                     kept.now_and_then(store, encoded.end, total)
                     shown.add(encoded.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
@@ -258,13 +258,13 @@ class Encoded:
         """What is held out, if anything is."""
         return self._open("validation") if self.facts.get("validation", {}).get("tokens") else None
 
-    def judge_unknown(self, most: float) -> None:
+    def check_unknown(self, most: float) -> None:
         """Tell of unknown tokens, or refuse them where `encode` was not told to let so many pass."""
         train, recipe = self.facts.get("train", {}), self.folder / RECIPE
         if is_limited(self.tokenizer) and "unknown" in train:
             allowed = settings.read(recipe).get("most_unknown", 0.0) if recipe.exists() else 0.0
             unknown = UnknownTokens(train["tokens"], round(train["unknown"] * train["tokens"]))
-            unknown.judge(self.folder, max(most, allowed))
+            unknown.check(self.folder, max(most, allowed))
 
     def check(self) -> None:
         """Hold the stores against the checksums of when they were made; older ones have none."""

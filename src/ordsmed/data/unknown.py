@@ -52,7 +52,7 @@ class UnknownTokens:
         """Of all tokens."""
         return self.unknown / max(self.tokens, 1)
 
-    def judge(self, place: object, most: float, key: str = "most_unknown=") -> None:
+    def check(self, place: object, most: float, key: str = "most_unknown=") -> None:
         """Tell of many unknown tokens, or refuse them; `key`: the setting or flag that allows more."""
         if self.share <= TOLD:
             return

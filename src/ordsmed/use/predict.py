@@ -179,9 +179,13 @@ def predict(
 
 
 def evaluate(
-    path: Trained | str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), *,
-    most_unknown: float = MOST, **how: Any,
-) -> Evaluated:  # fmt: skip
+    path: Trained | str | Path,
+    sources: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    *,
+    most_unknown: float = MOST,
+    **how: Any,
+) -> Evaluated:
     """The scores of a model on files, or on those it was judged by."""
     model = open_task(path, overrides, **how)
     named = [s for s in sources if s]
@@ -231,7 +235,7 @@ def _predicted(
     """Records, predictions, scores and loss."""
     records = model.settings.records(tuple(sources))
     features = model.settings.features(records, model.reader)
-    model.reader.unknown.judge(", ".join(sources), most_unknown, "--most-unknown ")
+    model.reader.unknown.check(", ".join(sources), most_unknown, "--most-unknown ")
     if not scores:  # nothing is computed of what may not be known
         features = dataclasses.replace(features, labels=None)
     with Progress("predict", len(features), "examples", every=30) as shown:

@@ -254,7 +254,7 @@ class Asking:
         if unknown.share > TOLD and not drawn.is_store(self.probe.files):
             with suppress(DataError):  # a table in Parquet is no text
                 unknown.look(chain.from_iterable(map(read.texts, paths_of(self.probe.files))), tokenizer)
-        unknown.judge(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
+        unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
         return costs
 
     def _chunks(self) -> Iterator[list[Example]]:

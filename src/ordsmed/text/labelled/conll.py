@@ -194,8 +194,8 @@ def refuse_pairs(source: TaggedFile) -> None:
         return
     kept = [name for name in TAGS if any(row[NAMES.index(name)] != "_" for row in rows)]
     kept += [f"misc:{key}" for key, _ in keys.most_common(5)]
-    found = "CoNLL-U, whose last column is MISC: pairs, and no tags"
-    raise DataError(source.path, found, f"one of {', '.join(kept)}", f"name it, as in `task.column={kept[0]}`")
+    problem = "CoNLL-U, whose last column is MISC: pairs, and no tags"
+    raise DataError(source.path, problem, f"one of {', '.join(kept)}", f"name it, as in `task.column={kept[0]}`")
 
 
 def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:

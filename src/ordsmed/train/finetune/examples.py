@@ -51,9 +51,13 @@ class TaskData:
 
     @staticmethod
     def of(
-        task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, seed: int, cache: str,
+        task: TaskSettings,
+        network: ModelSettings,
+        tokenizer: Tokenizer,
+        seed: int,
+        cache: str,
         most_unknown: float = MOST,
-    ) -> TaskData:  # fmt: skip
+    ) -> TaskData:
         """Read the files of a task; its labels are those of the training data where the recipe names none."""
         task, learning, judging = records_of(task)
         make = functools.partial(_split, task, network, tokenizer, cache, most_unknown)
@@ -133,15 +137,20 @@ def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
 
 
 def _split(
-    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, most_unknown: float, name: str,
+    task: TaskSettings,
+    network: ModelSettings,
+    tokenizer: Tokenizer,
+    cache: str,
+    most_unknown: float,
+    name: str,
     records: Sized,
-) -> TaskSplit:  # fmt: skip
+) -> TaskSplit:
     """Features from the cache, or made and put there; texts that the tokenizer does not know are refused before."""
     place, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
-        made = task.features(records, features)
-        features.unknown.judge(place, most_unknown)
-        return TaskSplit(records, made)
+        fresh = task.features(records, features)
+        features.unknown.check(place, most_unknown)
+        return TaskSplit(records, fresh)
     essence = {k: v for k, v in settings.plain(task, essence=True).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
     described = [FORMAT, name, essence, stamps, tokenizer.fingerprint, features.types, features.causal]
@@ -150,11 +159,11 @@ def _split(
     if folder.is_dir():
         say(f"{folder}: features stand, reused")
         features.unknown.count(Features.open(folder).ids, tokenizer)
-        features.unknown.judge(place, most_unknown)
+        features.unknown.check(place, most_unknown)
     else:
         with run.locked(folder):
             if not folder.is_dir():  # another process made them meanwhile
-                made = task.features(records, features)
-                features.unknown.judge(place, most_unknown)
-                made.save(folder)
+                fresh = task.features(records, features)
+                features.unknown.check(place, most_unknown)
+                fresh.save(folder)
     return TaskSplit(records, Features.open(folder))

@@ -74,7 +74,7 @@ class PretrainingPlan(Plan):
         if data:
             check_data(data, self.network)
             for encoded in data.encoded:
-                encoded.judge_unknown(self.most_unknown)
+                encoded.check_unknown(self.most_unknown)
             plan = dataclasses.replace(plan.by(counted(data)), by_epochs=not all(p.steps for p in self.recipe.phase))
         if (longest := self.network.longest()) < USUAL:
             notes.append(
