@@ -189,6 +189,7 @@ def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> l
 def refuse_pairs(source: TaggedFile) -> None:
     """Refuse the last column of CoNLL-U for tags where it has pairs such as SpaceAfter=No; as column 10 it is taken."""
     rows = [line.split("\t") for _, _, line in _lines(source.text) if line.count("\t") == 9]
+    rows = [row for row in rows if _NUMBER.match(row[0])]
     keys = Counter(pair.partition("=")[0] for row in rows for pair in row[-1].split("|") if "=" in pair)
     if not keys:
         return
