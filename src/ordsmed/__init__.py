@@ -16,6 +16,8 @@ __version__ = "0.2.0"
 
 FACE = {  # a name -> where it stands
     "open": "api.model", "OpenModel": "api.model", "pretrain": "api.training", "finetune": "api.training",
+    "corpus": "api.making", "tokenizer": "api.making", "encode": "api.making", "export": "api.making",
+    "report": "api.making", "evaluate": "api.measuring", "compare": "api.measuring", "Made": "api.made",
     "Filled": "use.fill", "Guess": "use.fill", "Generated": "use.generation.options", "Embedded": "use.embed",
     "Answered": "learn.score.answers",
     "Classified": "use.predict", "Tagged": "use.predict", "Predicted": "use.predict",
@@ -39,9 +41,39 @@ class _FormerNames:
 sys.meta_path.insert(0, _FormerNames)  # type: ignore[arg-type]
 
 
+class _CalledPackage(type(sys)):
+    """A package that has the name of a function of the face, as `ordsmed.corpus`: called, it is that function."""
+
+    @property
+    def __signature__(self) -> object:
+        from inspect import signature
+
+        return signature(_offered(self.__name__.rpartition(".")[2]))
+
+    def __call__(self, *args: object, **settings: object) -> object:
+        return _offered(self.__name__.rpartition(".")[2])(*args, **settings)
+
+
+class _Face(type(sys)):
+    """This module: an import of a package binds it here, where a function of that name would be hidden."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in FACE and isinstance(value, type(sys)):
+            value.__class__ = _CalledPackage
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Face
+
+
+def _offered(name: str):
+    return getattr(import_module(f"ordsmed.{FACE[name]}"), name)
+
+
 def __getattr__(name: str) -> object:
     if name in FACE:
-        return getattr(import_module(f"ordsmed.{FACE[name]}"), name)
+        offered = _offered(name)
+        return globals().get(name, offered)  # a package of that name that was imported on the way
     raise AttributeError(f"module 'ordsmed' has no attribute {name!r}")
 
 

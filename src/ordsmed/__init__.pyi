@@ -1,3 +1,11 @@
+from ordsmed.api.made import Made as Made
+from ordsmed.api.making import corpus as corpus
+from ordsmed.api.making import encode as encode
+from ordsmed.api.making import export as export
+from ordsmed.api.making import report as report
+from ordsmed.api.making import tokenizer as tokenizer
+from ordsmed.api.measuring import compare as compare
+from ordsmed.api.measuring import evaluate as evaluate
 from ordsmed.api.model import OpenModel as OpenModel
 from ordsmed.api.model import open as open
 from ordsmed.api.run import TrainingRun as TrainingRun

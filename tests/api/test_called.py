@@ -8,12 +8,14 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import ordsmed
 
+MADE = ("corpus", "tokenizer", "encode", "export", "report", "evaluate", "compare")
 STUB = Path(ordsmed.__file__).with_suffix(".pyi")
 
 
@@ -37,7 +39,11 @@ def test_what_is_offered_is_what_the_stub_types() -> None:
             typed |= {alias.name: node.module for alias in node.names}
     assert sorted(typed) == sorted(ordsmed.FACE) == sorted({*ordsmed.__all__} - {"__version__"})
     for name in ordsmed.FACE:
-        assert getattr(ordsmed, name) is getattr(importlib.import_module(str(typed[name])), name)
+        offered, function = getattr(ordsmed, name), getattr(importlib.import_module(str(typed[name])), name)
+        if isinstance(offered, ModuleType):  # a package of that name, which is called as the function
+            assert inspect.signature(offered) == inspect.signature(function)
+        else:
+            assert offered is function
     assert set(ordsmed.__all__) <= set(dir(ordsmed))
     assert (STUB.parent / "py.typed").exists()
     with pytest.raises(AttributeError, match="module 'ordsmed' has no attribute 'fil'"):
@@ -51,7 +57,8 @@ def test_what_is_offered_says_what_it_is_and_shows_an_example() -> None:
         getattr(ordsmed.OpenModel, name)
         for name in ("fill", "generate", "embed", "embed_file", "answer", "classify", "tag", "predict", "evaluate")
     ]
-    for each in (ordsmed.open, pretrain, finetune, *methods):
+    made = [getattr(importlib.import_module(f"ordsmed.{ordsmed.FACE[name]}"), name) for name in MADE]
+    for each in (ordsmed.open, pretrain, finetune, *made, *methods):
         doc = inspect.getdoc(each)
         assert doc
         assert "ordsmed." in doc or "model." in doc, each
@@ -71,3 +78,19 @@ def test_a_verb_is_called_whatever_was_imported_before(verb: str, before: str, m
     monkeypatch.setattr(f"ordsmed.api.training.{verb}", lambda *given, **how: asked.append((given, how)))
     getattr(ordsmed, verb)("some/recipe", steps=3)
     assert asked == [(("some/recipe",), {"steps": 3})]
+
+
+@pytest.mark.parametrize("before", ["pass", "import ordsmed.NAME.PART", "from ordsmed import NAME"])
+@pytest.mark.parametrize(("name", "part"), [("corpus", "pipeline"), ("report", "page")])
+def test_a_function_is_called_though_a_package_has_its_name(name: str, part: str, before: str) -> None:
+    """And what stands in the package is imported as before."""
+    code = f"""
+import warnings; warnings.simplefilter("ignore")
+{before.replace("NAME", name).replace("PART", part)}
+import ordsmed, ordsmed.{name}.{part} as part
+from ordsmed.{name} import {part}
+assert part is {part} is ordsmed.{name}.{part}
+try: ordsmed.{name}("nowhere", out="x")
+except ordsmed.RecipeError as error: print(error)
+"""
+    assert alone(code).startswith(("`nowhere`: no recipe of `corpus`", "nowhere: no such folder"))

@@ -139,7 +139,7 @@ def test_speeds_and_runs_are_one_page(bench: Path, tmp_path: Path) -> None:
     both = content.content([str(tmp_path / "work")])
     assert [run["name"] for run in both["runs"]] == ["one"]
     assert [each["bench"] for each in both["speeds"]] == ["some", "all measurements of bert-mini"]
-    assert report.write([str(tmp_path / "work")], out=str(tmp_path / "p.html"))[-1].split(": ")[1].startswith(
+    assert report.write([str(tmp_path / "work")], out=str(tmp_path / "p.html")).lines[-1].split(": ")[1].startswith(
         "1 run and 2 speed tables, ")  # fmt: skip
 
 

@@ -17,10 +17,9 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.learn.phases import Phase
 from ordsmed.train.request import table_of
-from ordsmed.train.training import Training
 
 
-def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywords: Mapping[str, object]) -> list[str]:
+def words_of(recipe: type[Any], name: str, overrides: Sequence[str], keywords: Mapping[str, object]) -> list[str]:
     """What `key.path=value` words say the same of the recipe of this name; the overrides first."""
     if threading.current_thread() is not threading.main_thread():
         wanted = "the main thread, where Ctrl-C and signals are heard"
@@ -40,7 +39,7 @@ def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywor
                 )
         elif key not in of_phases:
             whole = "dict" in types.get(key, "")  # a table of names that are the user's
-            words += [f"{key}={settings.literal(value)}"] if whole else _by_path(key, settings.plain(value))
+            words += [f"{key}={settings.literal(value)}"] if whole else by_path(key, settings.plain(value))
     phased = {key: value for key, value in keywords.items() if key in of_phases}
     if phased and "phase" in types:
         words += _of_phases(_phases(recipe, name, words), phased)
@@ -48,16 +47,16 @@ def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywor
     return words + [f"{key}={settings.literal(value)}" for key, value in phased.items()]
 
 
-def _by_path(key: str, value: object) -> Iterator[str]:
+def by_path(key: str, value: object) -> Iterator[str]:
     """A table by its keys, so that what it does not say stays; one that names a kind, as a whole."""
     if isinstance(value, Mapping) and value and "kind" not in value:
         for inner, setting in value.items():
-            yield from _by_path(f"{key}.{inner}", setting)
+            yield from by_path(f"{key}.{inner}", setting)
     else:
         yield f"{key}={settings.literal(value)}"
 
 
-def _phases(recipe: type[Training], name: str, words: Sequence[str]) -> list[dict[str, Any]]:
+def _phases(recipe: type[Any], name: str, words: Sequence[str]) -> list[dict[str, Any]]:
     """Those of a recipe, changed by these words; none of a run, which goes on by its own."""
     if kind_of_folder(Path(name)).made:
         return []

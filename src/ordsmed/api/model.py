@@ -7,7 +7,7 @@ model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value'
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -16,6 +16,7 @@ from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
+from ordsmed.base.screen import html_table
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.score.answers import Answered
 from ordsmed.learn.task import Task
@@ -121,6 +122,15 @@ class OpenModel:
     def __repr__(self) -> str:
         at = f", step {self.step:,}" if self.step is not None else ""
         return f"<{self.family} from {self.folder}{at}: {', '.join(self.can)}>"
+
+    def _repr_html_(self) -> str:
+        """A table, for a notebook."""
+        weights = sum(tensor.numel() for tensor in self.trained.objective.networks()[""].tensors().values())
+        step, vocabulary = "" if self.step is None else f"{self.step:,}", f"{self.trained.tokenizer.vocabulary:,}"
+        names = "family", "folder", "step", "weights", "vocabulary", "labels", "can"
+        facts = self.family, self.folder, step, f"{weights:,}", vocabulary, ", ".join(self.labels), ", ".join(self.can)
+        rows = zip(names, facts, strict=True)
+        return html_table(row for row in rows if row[1])
 
     @overload
     def fill(self, texts: str, *, best: int = 5) -> Filled: ...
@@ -228,7 +238,7 @@ class OpenModel:
 
             model.predict("dev.tsv", "work/predictions", scores=True).scores["accuracy"]
         """
-        words = [*overrides, *_words("task.", task)]
+        words = [*overrides, *recipes.words(task, "task.")]
         return predict.predict(self.trained, _texts("predict", files), out, words, anew=anew, scores=scores)
 
     @in_a_line()
@@ -246,9 +256,9 @@ class OpenModel:
         """
         paths = _texts("evaluate", files)
         if not probe:
-            words = [*overrides, *_words("task.", settings)]
+            words = [*overrides, *recipes.words(settings, "task.")]
             return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
-        words = [probe, *paths, *overrides, *_words("", settings)]
+        words = [probe, *paths, *overrides, *recipes.words(settings)]
         result = ask(
             self.trained, named([words])[0], out=None if out is None else str(out), anew=anew, most_unknown=most_unknown
         )
@@ -289,11 +299,6 @@ def _form(how: EmbedOptions) -> Form:
     if not isinstance(layers, str):
         layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
     return Form(**{**how, "mix": str(how.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
-
-
-def _words(before: str, settings: Mapping[str, object]) -> list[str]:
-    """Keywords as the command line's words."""
-    return [f"{before}{key}={recipes.literal(recipes.plain(value))}" for key, value in settings.items()]
 
 
 NAMES = {  # transformers' names of options -> ours

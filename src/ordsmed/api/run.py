@@ -10,7 +10,9 @@ from ordsmed.api import model
 from ordsmed.api.model import OpenModel
 from ordsmed.base import files
 from ordsmed.base.run import Run
-from ordsmed.train import meters
+from ordsmed.base.say import in_words
+from ordsmed.base.screen import html_table
+from ordsmed.train import meters, picture
 from ordsmed.weights.origin import Origin
 
 
@@ -19,6 +21,25 @@ class TrainingRun:
     """A run, or trials; what is told of it is read from its folder when it is asked for."""
 
     folder: Path
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def _repr_html_(self) -> str:
+        """The course of its loss, for a notebook, and what it found in the end; of trials a row each."""
+        scores = [(name, in_words(value)) for name, value in self.scores.items() if not isinstance(value, dict)]
+        rows = [("folder", self.folder), ("state", self.state), *scores]
+        return f"{self._loss_picture()}{html_table(rows)}{self._trials_table()}"
+
+    def _loss_picture(self) -> str:
+        lines = self.metrics
+        training = [line for line in lines if "validation" not in line]
+        validations = [line for line in lines if "validation" in line]
+        return picture.svg(training, validations, self.folder.name) if len(training) > 1 else ""
+
+    def _trials_table(self) -> str:
+        rows = [(trial.folder.name, trial.state, in_words(trial.scores)) for trial in self.trials]
+        return html_table(rows, ("trial", "state", "scores")) if rows else ""
 
     @property
     def state(self) -> str:

@@ -1,5 +1,6 @@
 """How lines fit a screen, and how a command is written so that a shell takes it."""
 
+import html
 import itertools
 import re
 import shlex
@@ -76,6 +77,13 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], *, padded: b
     cells = _padded(cells) if padded else cells
     cells.insert(1, ["-" * (len(cell) if padded else 3) for cell in cells[0]])
     return ["| " + " | ".join(row) + " |" for row in cells]
+
+
+def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
+    """The same for a notebook; whatever stands in a cell is text."""
+    tagged = [*([("th", head)] if head else []), *(("td", row) for row in rows)]
+    lines = ("".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in tagged)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _padded(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[list[str]]:

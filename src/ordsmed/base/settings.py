@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import re
 import tomllib
 import types
@@ -108,6 +109,8 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     and what it names in LATER_ADDED where nothing else was asked for: folders from before go on to fit. For the same
     reason a renamed setting stands there under its former name.
     """
+    if isinstance(settings, os.PathLike):
+        return os.fspath(settings)
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         how = getattr(type(settings), "HOW", ()) if essence else ()
         newer = getattr(type(settings), "LATER_ADDED", ()) if essence else ()
@@ -123,7 +126,7 @@ def plain(settings: object, *, essence: bool = False) -> Any:
         return {str(k): plain(v, essence=essence) for k, v in settings.items()}
     if isinstance(settings, list | tuple):
         return [plain(v, essence=essence) for v in settings]
-    return str(settings) if isinstance(settings, Path) else settings
+    return settings
 
 
 def changed(settings: object) -> Any:
@@ -335,6 +338,11 @@ def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | Non
     right = f"{match[1]}[{min(max(int(match[3]), 1), count)}]{match[5] or ''}"
     wanted = f"{match[1]}[1]" + (f" to {match[1]}[{count}]" if count > 1 else "")
     return "".join(match.groups()[:4]), wanted, f"did you mean `{right}`?"
+
+
+def words(table: Mapping[str, object], above: str = "") -> list[str]:
+    """Settings as words of the command line: `key=value`."""
+    return [f"{above}{key}={literal(plain(value))}" for key, value in table.items()]
 
 
 def literal(value: object) -> str:

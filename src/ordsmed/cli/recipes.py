@@ -10,25 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.say import in_words
-from ordsmed.base.screen import command
 from ordsmed.cli.output import print_lines
-
-# of a folder's status, what is no news to a person
-HIDDEN = ("verb", "state", "fingerprint", "began", "parts", "checksums", "stood_in", "folder")
 
 
 def make(kind: type[Any], args: argparse.Namespace) -> None:
     """What the recipe makes, and what was made."""
-    from ordsmed.base.run import Run, obtain
+    from ordsmed.api import making
 
-    folder = obtain(kind, args.name, args.overrides, anew=args.anew)
-    if (folder / "report.md").exists():
-        next_step = command("corpus", "stats", folder)
-        print_lines([f"{folder}: done; {folder}/report.md tells what it is made of", f"next: {next_step}"])
-        return
-    facts = [f"  {key}: {in_words(value)}" for key, value in Run(folder).status.items() if key not in HIDDEN]
-    print_lines([f"{folder}: done", *facts])
+    print_lines(making.make(kind, args.name, args.overrides, anew=args.anew).lines)
 
 
 def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:

@@ -20,7 +20,7 @@ from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
-from ordsmed.base.screen import command, table
+from ordsmed.base.screen import command, html_table, table
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import TextReader
 from ordsmed.data.unknown import MOST
@@ -66,6 +66,17 @@ class Evaluated(NamedTuple):
 
     scores: dict[str, Any]  # of a probe with their errors, and of what they are
     lines: list[str]  # for people
+
+    def _repr_html_(self) -> str:
+        """A table, for a notebook."""
+        rows = [
+            [result.get("model", ""), name, *(written(name, of.get(name, "")) for of in (result, errors, guessing))]
+            for result in self.scores.get("results", [self.scores])
+            for errors, guessing in [[result.get(key, {}) for key in ("errors", "guessing")]]
+            for name, value in result.items()
+            if isinstance(value, float)
+        ]
+        return html_table(rows, ("model", "score", "result", "± error", "guessing"))
 
 
 @dataclass(frozen=True)

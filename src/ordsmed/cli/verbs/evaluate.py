@@ -8,7 +8,6 @@ can be asked.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from ordsmed.base.arguments import FILES, Parser, UsageError, number, whole
 from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
-from ordsmed.cli.output import print_lines, print_or_json
+from ordsmed.cli.output import print_or_json
 
 PLACE = ("evaluate", 1)
 RECIPE = "ordsmed.measure.evaluation.recipe:Evaluation"
@@ -82,10 +81,9 @@ def _probes(args: argparse.Namespace) -> None:
         from ordsmed.cli.recipes import without
 
         sys.exit(start(without(args.words, "--devices"), args.devices))
-    from ordsmed.measure.evaluation import compared
-    from ordsmed.measure.evaluation.evaluate import Means, evaluate
+    from ordsmed.api.measuring import ask
+    from ordsmed.measure.evaluation.evaluate import Means
     from ordsmed.measure.evaluation.recipe import named, read
-    from ordsmed.measure.evaluation.results import finite, table
 
     common = {"way": args.way, "iterations": args.iterations, "batch": args.batch}
     step: int | str | None = args.step
@@ -97,17 +95,9 @@ def _probes(args: argparse.Namespace) -> None:
         models, probes, out = recipe.models, recipe.probe, out or recipe.out
         step = recipe.step if step is None else step
     means = Means(args.device, args.threads, args.layout, args.anew, args.precision, args.most_unknown)
-    result = evaluate(models, probes, step=step, out=out, means=means, each=args.each)
-    if not result:  # another process tells
-        return
-    comparisons = compared.compare(result)
-    written = [*(scores.path for scores in result), *([compared.write(comparisons, out)] if comparisons else [])]
-    if args.json:
-        plain = [scores.plain() for scores in result]
-        more = {"comparisons": [finite(comparison.plain()) for comparison in comparisons]} if comparisons else {}
-        print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain, **more}))
-    else:
-        print_lines([*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)])
+    result = ask(models, probes, step=step, out=out, means=means, records=args.each)
+    if result.lines:  # else another process tells
+        print_or_json(result.facts, result.lines, args)
 
 
 def _is_recipe(name: str) -> bool:

@@ -25,11 +25,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.weights.export import export, export_all, readers
+    from ordsmed.api.making import export
 
     how = {"anew": args.anew, "licence": args.licence, "to": args.to, "overrides": args.set}
-    if args.step == "all":
-        print_lines([f"{out}: written" for out in export_all(args.run, args.out, **how)])
-        return
-    out = export(args.run, args.out, step=args.step, **how)
-    print_lines([f"{out}: written; {readers(out)}"])
+    print_lines(export(args.run, args.out, step=args.step, **how).lines)

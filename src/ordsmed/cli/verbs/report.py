@@ -21,6 +21,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--json", metavar="FILE", help=meaning, offers=lambda: [FILES])
     meaning = "what a device burns, for the energy"
     parser.add_argument("--watts", type=whole(1), default=0, metavar="W", help=meaning)
+    parser.add_argument("--title", metavar="TEXT", default="", help="of the page (the run's name)")
+    parser.add_argument("--author", metavar="NAME", default="", help="who is named under the title (nobody)")
     meaning = "serve it on this machine while runs go on; Ctrl-C ends"
     parser.add_argument("--watch", action="store_true", help=meaning)
     parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="of --watch; left out: one that is free")
@@ -55,4 +57,5 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.report import report
 
     files = {"out": args.out, "markdown": args.markdown, "json": args.json}
-    print_lines(report.write(args.folders, **files, watts=args.watts))
+    how = {"watts": args.watts, "title": args.title, "author": args.author}
+    print_lines(report.write(args.folders, **files, **how).lines)

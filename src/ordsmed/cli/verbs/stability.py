@@ -45,10 +45,7 @@ def run(args: argparse.Namespace) -> None:
     how = StudyOptions(**flags_given)
     if names:
         result = compare(args.name, names[0], words, how)
-        lines = [
-            pages.verdict(result),
-            f"{result['folder']}/comparison.md has each seed, comparison.html their courses",
-        ]
+        lines = pages.compared_lines(result)
     else:
         result = stability(args.name, words, how)
         lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their courses"]

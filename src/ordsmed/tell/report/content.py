@@ -19,7 +19,14 @@ BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # 
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
 
 
-def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CurveReader | None = None) -> dict[str, Any]:
+def content(
+    names: Sequence[str],
+    *,
+    watts: float = 0.0,
+    title: str = "",
+    author: str = "",
+    read: folders.CurveReader | None = None,
+) -> dict[str, Any]:
     """All that is known of the runs in these folders; `read`: who reads their metrics."""
     kept = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
     paths = folders.find(names, [name for name in names if any(kept[name])])
@@ -36,7 +43,8 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CurveRead
     groups = _groups(runs)
     return {
         "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"),
-                 "named": [*map(values.written, names)], "watts": watts or None},
+                 "named": [*map(values.written, names)], "watts": watts or None,
+                 "title": values.written(title), "author": values.written(author)},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
         "speeds": [table for tables, _ in kept.values() for table in tables],
         "comparisons": [table for _, tables in kept.values() for table in tables],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
@@ -14,15 +15,23 @@ from ordsmed.tell.report.markdown import markdown as write_markdown
 USUAL = "report.html"
 
 
+class WrittenReport(NamedTuple):
+    """What was written of runs."""
+
+    paths: list[Path]
+    facts: dict[str, Any]  # all that the JSON holds
+    lines: list[str]
+
+
 def write(
     names: Sequence[str], *, out: str | None = None, markdown: str | None = None, json: str | None = None,
-    watts: float = 0.0,
-) -> list[str]:  # fmt: skip
-    """The files that are asked for, the page where none is; what was written, in lines."""
+    watts: float = 0.0, title: str = "", author: str = "",
+) -> WrittenReport:  # fmt: skip
+    """The files that are asked for, the page where none is."""
     requested = [Path(name).resolve() for name in (out, markdown, json) if name]
     if twice := [path for path in requested if requested.count(path) > 1]:
         raise RecipeError(twice[0], "is to be two of the page, the Markdown and the JSON", "a file for each")
-    report = content.content(names, watts=watts)
+    report = content.content(names, watts=watts, title=title, author=author)
     texts = {}
     if out or not (markdown or json):
         texts[Path(out or USUAL)] = page.page(report)
@@ -38,4 +47,5 @@ def write(
     lines = [
         f"{path}: {' and '.join(speeds.counted(report))}, {size(len(text.encode()))}" for path, text in texts.items()
     ]
-    return [*notes[:20], *([f"and {len(notes) - 20} more notes"] if len(notes) > 20 else []), *lines]
+    more = [f"and {len(notes) - 20} more notes"] if len(notes) > 20 else []
+    return WrittenReport(list(texts), report, [*notes[:20], *more, *lines])

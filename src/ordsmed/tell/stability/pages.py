@@ -93,6 +93,12 @@ def _plain(value: Any) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def compared_lines(result: Mapping[str, Any]) -> list[str]:
+    """What a person is told of a comparison."""
+    folder = result["folder"]
+    return [verdict(result), f"{folder}/comparison.md has each seed, comparison.html their courses"]
+
+
 def verdict(result: Mapping[str, Any]) -> str:
     """In a line: by how much the second differs, and whether that is shown."""
     over, metric = result["over"], result["metric"]

@@ -1,0 +1,142 @@
+"""`ordsmed.evaluate`, `ordsmed.compare`: how good models and recipes are, alone and beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ordsmed.api.keywords import by_path
+from ordsmed.api.made import Made
+from ordsmed.api.making import Place, listed
+from ordsmed.api.model import open
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.files import in_a_line
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.run import recipe_names
+from ordsmed.measure.evaluation import compared
+from ordsmed.measure.evaluation.evaluate import Means
+from ordsmed.measure.evaluation.evaluate import evaluate as ask_probes
+from ordsmed.measure.evaluation.recipe import named, read
+from ordsmed.measure.evaluation.results import finite, table
+from ordsmed.tell.stability import pages
+from ordsmed.tell.stability.stability import StudyOptions
+from ordsmed.tell.stability.stability import compare as compare_recipes
+from ordsmed.use.predict import Evaluated
+
+ALONE = "several models, all steps, `out` and `anew` are for probes, but none is named"
+
+
+@in_a_line()
+def evaluate(
+    models: Place | Sequence[Place],
+    files: Place | Sequence[Place] = (),
+    *,
+    probe: str = "",
+    step: int | Literal["all"] | None = None,
+    out: Place | None = None,
+    overrides: Sequence[str] = (),
+    anew: bool = False,
+    device: str = "auto",
+    precision: str = "fp32",
+    threads: int | None = None,
+    **changes: object,
+) -> Evaluated:
+    """How good a model is: a fine-tuned one on files of its task, any language model by a probe, with error bars.
+
+    With a probe (`ordsmed menus probes`) models may be several: each is compared with the first. A recipe of probes
+    (`ordsmed recipes evaluate`) may stand in the place of a model. Keywords and `overrides` change settings of the
+    task, the probe or the recipe; `step`: of this checkpoint ("all": with a probe, each that is kept); `out`: where
+    results of probes are put, not into the model's `scores/`; `anew`: they are computed again.
+
+        ordsmed.evaluate("work/finetune/tiny-words", "dev.conll").scores["f1"]
+        ordsmed.evaluate([run, "work/pretrain/tiny-bert"], "texts.txt", probe="perplexity", window=16).lines
+    """
+    names, paths = listed(models), listed(files)
+    if probe or (len(names) == 1 and is_recipe(names[0])):
+        question = _asked(names, paths, probe, [*overrides, *settings.words(changes)])
+        means = Means(device, threads, "", anew, precision)
+        at, place = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
+        answer = ask(question[0], question[1], step=at, out=place, means=means)
+        return Evaluated(dict(answer.facts), list(answer.lines))
+    if len(names) != 1 or step == "all" or out is not None or anew:
+        raise RecipeError("evaluate", ALONE, 'one model, or probe="perplexity"')
+    model = open(names[0], step=step, device=device, precision=precision, threads=threads)
+    return model.evaluate(paths, overrides=[*overrides, *settings.words(changes, "task.")])
+
+
+def _asked(
+    names: Sequence[str], paths: Sequence[str], probe: str, words: Sequence[str]
+) -> tuple[Sequence[str], Sequence[Any], int | str | None, str | None]:
+    """Models, probes, a step and a folder, as words or a recipe say."""
+    if probe:
+        return names, named([[probe, *paths, *words]]), None, None
+    recipe = read(names[0], words)
+    return recipe.models, recipe.probe, recipe.step, recipe.out
+
+
+def ask(
+    models: Sequence[str],
+    probes: Sequence[Any],
+    *,
+    step: int | str | None = None,
+    out: str | None = None,
+    means: Means | None = None,
+    records: str | None = None,
+) -> Made:
+    """What probes find of models and of how they differ; of several processes all but the first have no line."""
+    result = ask_probes(models, probes, step=step, out=out, means=means, each=records)
+    if not result:
+        return Made(Path(), {}, [])
+    comparisons = compared.compare(result)
+    written = [*(scores.path for scores in result), *([compared.write(comparisons, out)] if comparisons else [])]
+    plain = [scores.plain() for scores in result]
+    more = {"comparisons": [finite(comparison.plain()) for comparison in comparisons]} if comparisons else {}
+    facts = plain[0] if len(plain) == 1 else {"results": plain, **more}
+    lines = [*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)]
+    return Made(written[-1], facts, lines)
+
+
+@in_a_line()
+def compare(
+    first: Place,
+    second: Place,
+    files: Place | Sequence[Place] = (),
+    *,
+    probe: str = "",
+    seeds: Sequence[int] | None = None,
+    workers: int = 0,
+    devices: int = 0,
+    metric: str = "",
+    out: Place | None = None,
+    overrides: Sequence[str] = (),
+    anew: bool = False,
+    **changes: object,
+) -> Made:
+    """Is the second better than the first, or was that chance? Two models by a probe, or two recipes by their seeds.
+
+    With `probe` two models are asked about `files` and compared example by example. Without, two recipes (or folders
+    of `ordsmed stability`) are trained with each of `seeds`, `workers` runs at a time, and compared by `metric`.
+    Keywords and `overrides` change settings of the probe, or of both recipes.
+
+        ordsmed.compare("work/pretrain/a", "work/pretrain/b", "texts.txt", probe="perplexity").lines
+        ordsmed.compare("tiny/bert", "mine.toml", seeds=[1, 2, 3]).facts["verdict"]
+    """
+    names = os.fspath(first), os.fspath(second)
+    if probe:
+        models, probes, *_ = _asked(names, listed(files), probe, [*overrides, *settings.words(changes)])
+        return ask(models, probes, out=None if out is None else os.fspath(out), means=Means(anew=anew))
+    if trained := [name for name in names if kind_of_folder(name).model]:
+        raise RecipeError(trained[0], "is a model, but no probe is named", 'probe="perplexity" and files, or recipes')
+    words = [*overrides, *(word for key, value in changes.items() for word in by_path(key, settings.plain(value)))]
+    words += [f"out={os.fspath(out)}"] if out is not None else []
+    options = StudyOptions(tuple(seeds) if seeds else None, workers, devices, metric, anew)
+    result = compare_recipes(*names, words, options)
+    return Made(Path(result["folder"]), result, pages.compared_lines(result))
+
+
+def is_recipe(name: str) -> bool:
+    """Is it no folder, but a file or the name of a recipe?"""
+    return not Path(name).is_dir() and (name.endswith(".toml") or name in recipe_names("evaluate"))
