@@ -152,7 +152,7 @@ def test_what_a_person_is_told(run, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[:3] == [
         "what falls ?",
         f"  {found['answer']}  {found['probability']:.1%} (score {score:.2f}), characters {start}-{end} "
-        f"(null odds {odds:.6g}, threshold 1000000.0)",
+        f"(null odds {odds:.6g}, threshold 1e+06)",
         f"    {TEXT[:start]}[{TEXT[start:end]}]{TEXT[end:]}",
     ]
     assert second["text"] in TEXT
@@ -281,13 +281,18 @@ def test_a_question_alone_asks_for_its_context(run, tmp_path, capsys, as_file):
     assert "context? (a text and an empty line after it, or the name of a file)" in capsys.readouterr().err
 
 
-def test_a_threshold_is_printed_so_that_it_says_the_same(run):
-    """Taken from what is printed, in lines for people and in scores, it refuses just the same questions."""
+def test_a_threshold_is_rounded_for_people_and_whole_in_scores(run):
+    """Taken from scores or JSON it refuses just the same questions."""
     odd = -2.3456789012345678
     asked = open_task(run, [f"task.threshold={odd}"], device="cpu")
     [line] = [x for x in verb.answer_lines(run, ("what ?", TEXT), io.BytesIO(), [f"task.threshold={odd}"], device="cpu")
               if "threshold" in x]  # fmt: skip
-    assert float(line.rpartition("threshold ")[2].rstrip(")")) == odd == asked.settings.threshold
+    assert line.rpartition("threshold ")[2] == "-2.34568)"
+    assert (
+        said(run, "what ?", TEXT, overrides=[f"task.threshold={odd}"])[0]["threshold"]
+        == asked.settings.threshold
+        == odd
+    )
     told = _lines({"best_f1": 71.23456, "best_f1_thresh": odd})
     assert told == ["  best_f1: 71.23", f"  best_f1_thresh: {odd!r}"]
 

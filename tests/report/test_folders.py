@@ -146,7 +146,7 @@ def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
     report = content.content([str(tmp_path)])
     assert [run["notes"] for run in report["runs"] if run["scores"]] == [[], []]  # a trial need not be good
     (table,) = (t for t in tables.tables(report) if t.key == "scores")
-    assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "1", "70.00"]]
+    assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "70.00"]]
 
 
 def test_scores_of_trials_without_a_table_stand_among_the_others(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_scores_of_trials_without_a_table_stand_among_the_others(tmp_path: Path)
     (grid / "trials.json").unlink()
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0})
     (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
-    assert [[cell.text for cell in row[:4]] for row in table.rows] == [["trial-0", "f1", "1", "80.00"]]
+    assert [[cell.text for cell in row[:3]] for row in table.rows] == [["trial-0", "f1", "80.00"]]
 
 
 def test_scores_of_a_run_in_a_folder_called_trials_stand_among_the_others(tmp_path: Path) -> None:

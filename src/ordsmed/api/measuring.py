@@ -16,6 +16,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.run import recipe_names
+from ordsmed.data.unknown import MOST
 from ordsmed.measure.evaluation import compared
 from ordsmed.measure.evaluation.evaluate import Means
 from ordsmed.measure.evaluation.evaluate import evaluate as ask_probes
@@ -42,6 +43,7 @@ def evaluate(
     device: str = "auto",
     precision: str = "fp32",
     threads: int | None = None,
+    most_unknown: float = MOST,
     **changes: object,
 ) -> Evaluated:
     """How good a model is: a fine-tuned one on files of its task, any language model by a probe, with error bars.
@@ -49,7 +51,8 @@ def evaluate(
     With a probe (`ordsmed menus probes`) models may be several: each is compared with the first. A recipe of probes
     (`ordsmed recipes evaluate`) may stand in the place of a model. Keywords and `overrides` change settings of the
     task, the probe or the recipe; `step`: of this checkpoint ("all": with a probe, each that is kept); `out`: where
-    results of probes are put, not into the model's `scores/`; `anew`: they are computed again.
+    results of probes are put, not into the model's `scores/`; `anew`: they are computed again; `most_unknown`: per cent
+    of a text that may be unknown to the tokenizer.
 
         ordsmed.evaluate("work/finetune/tiny-words", "dev.conll").scores["f1"]
         ordsmed.evaluate([run, "work/pretrain/tiny-bert"], "texts.txt", probe="perplexity", window=16).lines
@@ -57,14 +60,15 @@ def evaluate(
     names, paths = listed(models), listed(files)
     if probe or (len(names) == 1 and is_recipe(names[0])):
         question = _asked(names, paths, probe, [*overrides, *settings.words(changes)])
-        means = Means(device, threads, "", anew, precision)
+        means = Means(device, threads, "", anew, precision, most_unknown)
         at, place = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
         answer = ask(question[0], question[1], step=at, out=place, means=means)
         return Evaluated(dict(answer.facts), list(answer.lines))
     if len(names) != 1 or step == "all" or out is not None or anew:
         raise RecipeError("evaluate", ALONE, 'one model, or probe="perplexity"')
     model = open(names[0], step=step, device=device, precision=precision, threads=threads)
-    return model.evaluate(paths, overrides=[*overrides, *settings.words(changes, "task.")])
+    words = [*overrides, *settings.words(changes, "task.")]
+    return model.evaluate(paths, overrides=words, most_unknown=most_unknown)
 
 
 def _asked(

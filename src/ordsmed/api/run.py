@@ -12,7 +12,8 @@ from ordsmed.base import files
 from ordsmed.base.run import Run
 from ordsmed.base.say import in_words
 from ordsmed.base.screen import html_table
-from ordsmed.train import meters, picture
+from ordsmed.tell.show import picture
+from ordsmed.train import meters
 from ordsmed.weights.origin import Origin
 
 

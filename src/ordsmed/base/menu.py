@@ -148,6 +148,12 @@ def headline(module: str) -> str:
     return (ast.get_docstring(_tree(module)) or "").split("\n\n")[0].replace("\n", " ")
 
 
+def constant(module: str, name: str) -> object:
+    """What a module calls by a name, `RIGHT = {...}`, read from its source; None: it has no such name."""
+    assigned = _assigned(module, name)
+    return None if assigned is None else ast.literal_eval(assigned[0])
+
+
 def lines(module: str, name: str = "") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
     return [

@@ -123,7 +123,7 @@ class Encoding:
         for split in SPLITS:
             if split in facts and "words" in status.get(split, {}):
                 facts[split] = {**facts[split], "words": status[split]["words"]}
-        handed_on = ("language", "licence", "title", "lacks")
+        handed_on = ("language", "licence", "title", "lacks", "dropped", "left_out")
         return {**facts, **{key: status[key] for key in handed_on if status.get(key) is not None}}
 
     def _records(self, split: str) -> list[Path]:

@@ -115,7 +115,7 @@ def describe(model: Asked, question: Question, answered: Answered, best: int) ->
     spans = [span for span in answered.n_best if span.text]
     odds = ""
     if answered.null_odds is not None and spans:
-        odds = f" (null odds {answered.null_odds:.6g}, threshold {model.settings.threshold})"
+        odds = f" (null odds {answered.null_odds:.6g}, threshold {model.settings.threshold:.6g})"
     yield _flat(question.question)
     if answered.text:
         yield f"  {_line(spans[0])}{odds}"

@@ -35,6 +35,8 @@ from ordsmed.text.tokenizer import Tokenizer
 
 WAYS = ("forward", "backward")
 
+RIGHT = {"forward_right": "guesses the next word"}
+
 
 @dataclass(frozen=True)
 class BiLm(Choice):

@@ -22,6 +22,8 @@ from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
+RIGHT = {"clm_right": "guesses the next word (or piece of a word)"}
+
 
 @dataclass(frozen=True)
 class Clm(Choice):

@@ -35,6 +35,11 @@ from ordsmed.text.tokenizer import Tokenizer
 
 DIRECTION = 11  # a use of chance, beside those of learn/masking.py
 
+RIGHT = {
+    "masked_right": "guesses hidden words (or pieces of words)",
+    "causal_right": "guesses the next word (or piece of a word)",
+}
+
 
 @dataclass(frozen=True)
 class Hybrid(Choice):

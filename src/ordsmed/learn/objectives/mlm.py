@@ -27,6 +27,8 @@ from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
+RIGHT = {"mlm_right": "guesses hidden words (or pieces of words)"}
+
 
 @dataclass(frozen=True)
 class Mlm(Choice):

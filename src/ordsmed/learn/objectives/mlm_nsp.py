@@ -33,6 +33,8 @@ from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import PairSettings
 from ordsmed.text.tokenizer import Tokenizer
 
+RIGHT = {"mlm_right": "guesses hidden words (or pieces of words)"}
+
 
 @dataclass(frozen=True)
 class MlmNsp(Choice):

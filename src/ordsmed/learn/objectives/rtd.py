@@ -38,6 +38,8 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SHOWN = 0.15  # of the chosen places the generator sees as they are; the others as [MASK] (ELECTRA's code)
 
+RIGHT = {"detect_right": "tells words that were put in from those of the text"}
+
 
 @dataclass(frozen=True)
 class Generator:

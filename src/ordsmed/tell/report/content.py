@@ -13,7 +13,7 @@ from typing import Any
 
 import ordsmed
 from ordsmed.learn.score import seeds
-from ordsmed.tell.report import comparisons, folders, speeds, values
+from ordsmed.tell.report import comparisons, folders, samples, speeds, values
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
@@ -31,6 +31,8 @@ def content(
     kept = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
     paths = folders.find(names, [name for name in names if any(kept[name])])
     runs = folders.read(paths, read=read) if paths else []
+    if len(runs) == 1 and read is None:
+        runs[0]["samples"] = samples.ask(paths[0], runs[0])
     for run in runs:
         curve = run["course"] or {}
         hours = curve.get("device_hours")

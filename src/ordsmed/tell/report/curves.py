@@ -43,8 +43,39 @@ def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, 
                 f"Cut off at the top: {cut(name)}, which comes to {loss(top)}." for name, top in plot.leaps(curves)
             ]
             note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
-            result.append(("time" if key == "hours" else label, plot.plot(axis, curves, "loss", phases) + note))
+            picture = plot.plot(axis, curves, "loss", phases, guessing=_guessing(report, groups))
+            result.append(("time" if key == "hours" else label, picture + note))
     return result
+
+
+def _guessing(report: Mapping[str, Any], groups: Sequence[int]) -> float | None:
+    """The loss of guessing by frequency, where it is the same of all."""
+    levels = {report["runs"][number]["guessing_loss"] for group in groups for number in report["groups"][group]["runs"]}
+    return levels.pop() if len(levels) == 1 else None
+
+
+def scores(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Scores of validations over steps: a title and a picture each, of few runs."""
+    runs = [run for run in report["runs"] if run["course"] and any(run["course"]["scores"].values())]
+    if len(runs) > plot.COLORED:
+        return []
+    pictures: list[tuple[str, str]] = []
+    for name in dict.fromkeys(name for run in runs for name in run["course"]["scores"]):
+        rows = [(n, run, run["course"]["scores"].get(name, [])) for n, run in enumerate(runs)]
+        if len(pictures) == SHOWN or max(len(points) for _, _, points in rows) < 2:
+            continue
+        unit = 100.0 if name.endswith("_right") else 1.0
+        lines = [
+            (n, run["name"], [PlotPoint(x, y * unit, y * unit, y * unit) for x, y in points]) for n, run, points in rows
+        ]
+        plotted = [PlotCurve(title, list(points), [], n, banded=False) for n, title, points in lines if points]
+        levels = {run["scores"].get("guessing", {}).get(name) for _, run, _ in rows}
+        level = levels.pop() if len(levels) == 1 else None
+        axis = plot.axis_of("step", "step", [point.x for curve in plotted for point in curve.points if point])
+        about = "% right" if unit == 100.0 else name
+        picture = plot.plot(axis, plotted, about, bands=True, guessing=None if level is None else level * unit)
+        pictures.append((name, picture + (plot.legend(plotted, {}) if len(plotted) > 1 else "")))
+    return pictures
 
 
 def legend(report: Mapping[str, Any], groups: Sequence[int]) -> str:

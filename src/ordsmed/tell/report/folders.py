@@ -20,7 +20,7 @@ from ordsmed.base.machine.host import cores
 from ordsmed.base.run import is_left
 from ordsmed.base.say import duration
 from ordsmed.base.workers import worker_pool
-from ordsmed.tell.report import learning_curve, values
+from ordsmed.tell.report import learning_curve, samples, summary, values
 from ordsmed.tell.report.learning_curve import Known
 from ordsmed.weights import probed
 
@@ -146,8 +146,10 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
         "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
         "left_out": _left_out(status),
         "environment": _table(path / "environment.json", notes) if values.exists(path / "environment.json") else {},
-        "starts": log.get("starts", 0), "notes": notes,
+        "starts": log.get("starts", 0), "samples": samples.read(path), "notes": notes,
     }  # fmt: skip
+    facts["guessing_loss"] = _guessing_loss(facts["scores"], status)
+    facts["summary"] = summary.summary(facts)
     _note_state(path, facts)
     _note_scores(facts)
     return facts
@@ -273,6 +275,12 @@ def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str
     return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
 
 
+def _guessing_loss(scores: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
+    """The loss of guessing each token by how frequent it is, where the loss of a run is of tokens alone."""
+    guessing: float | None = scores.get("guessing", {}).get("validation")
+    return guessing if guessing is not None or scores else values.number(status.get("unigram"))
+
+
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
     pairs = ((key, values.count(value)) for key, value in table.items())
     return {key: value for key, value in pairs if value is not None}
@@ -327,6 +335,8 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         train, validation = (values.table(facts.get(name)) for name in ("train", "validation"))
         sizes = {
             "documents": train.get("documents"),
+            "words": train.get("words"),
+            "dropped": _dropped(facts),
             "examples": facts.get("examples"),
             "tokens": train.get("tokens", facts.get("tokens")),
             "held_out": validation.get("tokens"),
@@ -338,6 +348,13 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         rows.append({"source": source, **{key: values.count(size) for key, size in sizes.items()},
                      **{name: values.text(facts.get(name)) for name in names}})  # fmt: skip
     return rows
+
+
+def _dropped(store: Mapping[str, Any]) -> int | None:
+    """Documents that its corpus does not hold: what cleaning steps dropped, duplicates, and what was left out."""
+    tables = [store[key] for key in ("dropped", "left_out") if isinstance(store.get(key), dict)]
+    counts = [values.count(count) or 0 for reasons in tables for count in reasons.values()]
+    return int(sum(counts)) if tables else None
 
 
 def _note_state(path: Path, facts: dict[str, Any]) -> None:

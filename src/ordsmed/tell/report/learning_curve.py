@@ -246,7 +246,7 @@ class LearningCurve:
             "no_numbers": self.no_numbers, "first_no_number": self.first_no_number or None,
             "damaged": self.damaged, "damaged_count": self.damaged_count,
             "last_judged": _plain(self.validations[-1]) if self.validations else None,
-            "best_judged": _plain(self.best_validation),
+            "best_judged": _plain(self.best_validation), "scores": _over_steps(self.validations),
             "columns": list(COLUMNS), "points": points, "validations": validations,
         }  # fmt: skip
 
@@ -324,6 +324,15 @@ def _number(value: object) -> float:
 
 def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _over_steps(validations: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
+    """Of each score of validations its value at steps; none that is the validation loss under another name."""
+    rows = [_plain(line) or {} for line in validations]
+    names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "validation"))
+    series = {name: [[row["step"], row[name]] for row in rows if name in row] for name in names}
+    losses = [[row["step"], row["validation"]] for row in rows if "validation" in row]
+    return {name: points for name, points in series.items() if points != losses}
 
 
 def _plain(line: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -22,6 +22,9 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     stamp = report["made"]
     yield f"# {_title(report)}"
     yield ""
+    sentences = [plain(run["summary"]) for run in report["runs"] if run["summary"]]
+    byline = [plain(f"{stamp['author']}, {stamp['at'][:10]}")] if stamp["author"] else []
+    yield from (line for part in (*byline, *(sentences if len(sentences) == 1 else [])) for line in (part, ""))
     if report["runs"]:
         yield from ("## Data and compute", "", *(line for part in statement(report) for line in (part, "")))
     notes = [f"- {plain(run['name'])}: {plain(note)}" for run in report["runs"] for note in run["notes"]]
@@ -38,6 +41,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _title(report: Mapping[str, Any]) -> str:
+    if report["made"]["title"]:
+        return plain(report["made"]["title"])
     if not report["runs"]:
         return plain(speeds.title(report))
     names = [group["name"] for group in report["groups"]]

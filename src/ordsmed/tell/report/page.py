@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 RECIPES = 12  # that are shown whole
 AGAIN = 10  # seconds after which a browser without scripts asks again
 NOTES = 40  # that are shown
+TOLD = 3  # runs of which a sentence says what came of each
 BROKEN = ("failed", "killed")  # states whose notes go first
 BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # after which a long name may go on in the next line
 
@@ -40,11 +41,13 @@ def page(report: Mapping[str, Any], *, live: str = "") -> str:
 
 
 def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if curve is None else {k: v for k, v in curve.items() if k not in ("points", "validations")}
+    return None if curve is None else {k: v for k, v in curve.items() if k not in ("points", "validations", "scores")}
 
 
 def _title(report: Mapping[str, Any]) -> str:
     runs = report["runs"]
+    if report["made"]["title"]:
+        return str(report["made"]["title"])
     if not runs:
         return speeds.title(report)
     if len(runs) == 1:
@@ -54,10 +57,14 @@ def _title(report: Mapping[str, Any]) -> str:
 
 
 def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
-    yield f'<header><h1>{title}</h1><p class="lead">{html.escape(_lead(report))}</p>{_summary(report)}</header><main>'
+    lead = "".join(f'<p class="summary">{html.escape(line)}</p>' for line in _lead(report))
+    yield f"<header><h1>{title}</h1>{_byline(report)}{lead}{_summary(report)}</header><main>"
     yield _notes(report)
     yield _losses(report)
+    yield _score_curves(report)
     for table in speeds.and_tables(report):
+        if table.key == "runs" and len(report["runs"]) == 1:  # its numbers stand at the top
+            continue
         yield _section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
     yield _recipes(report)
     stamp = report["made"]
@@ -65,32 +72,54 @@ def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
     yield f"</main><footer>{html.escape(about)}</footer>"
 
 
-def _lead(report: Mapping[str, Any]) -> str:
-    states: dict[str, int] = {}
-    for run in report["runs"]:
-        states[run["state"]] = states.get(run["state"], 0) + 1
-    text = ", ".join(f"{count} {state}" for state, count in states.items())
-    recipes = len(report["groups"])
-    if not report["runs"]:
-        return f"{' and '.join(speeds.counted(report))}."
-    return f"{many(len(report['runs']), 'run')} of {many(recipes, 'recipe')}: {text}."
+def _byline(report: Mapping[str, Any]) -> str:
+    """Who made the page, if that is said, and when."""
+    stamp = report["made"]
+    return f'<p class="note">{html.escape(", ".join(filter(None, (stamp["author"], stamp["at"][:10]))))}</p>'
+
+
+def _lead(report: Mapping[str, Any]) -> Iterator[str]:
+    """What came of few runs, in a sentence each; how many there are of more."""
+    runs = report["runs"]
+    sentences = [
+        (f"{tables.cut(run['name'])}: " if runs[1:] else "") + run["summary"] for run in runs if run["summary"]
+    ]
+    if 0 < len(sentences) <= TOLD:
+        yield from sentences
+    if not runs:
+        yield f"{' and '.join(speeds.counted(report))}."
+    elif len(runs) > 1 or not sentences:
+        states: dict[str, int] = {}
+        for run in runs:
+            states[run["state"]] = states.get(run["state"], 0) + 1
+        text = ", ".join(f"{count} {state}" for state, count in states.items())
+        yield f"{many(len(runs), 'run')} of {many(len(report['groups']), 'recipe')}: {text}."
 
 
 def _summary(report: Mapping[str, Any]) -> str:
-    """The few numbers that are asked for first."""
-    cells = tables.Cells(report)
-    single = len(report["runs"]) == 1
-    curve: tables.Path = ("runs", 0, "course")
+    """The few numbers that are asked for first: of one run all that no other table has."""
+    cells, run, curve = tables.Cells(report), ("runs", 0), ("runs", 0, "course")
     wanted: list[tuple[str, tables.Path, Callable[[Any], str]]] = [
-        ("step", (*curve, "step"), tables.count), ("loss", (*curve, "loss"), tables.loss),
+        ("verb", (*run, "kind"), str), ("state", (*run, "state"), str), ("step", (*curve, "step"), tables.count),
+        ("of", (*run, "planned"), tables.count), ("loss", (*curve, "loss"), tables.loss),
         ("best validation", (*curve, "best_judged", "validation"), tables.loss),
-        ("tokens", (*curve, "tokens"), tables.count),
-    ] if single else []  # fmt: skip
-    wanted += [("time", ("cost", "hours"), tables.hours), ("device hours", ("cost", "device_hours"), tables.few),
-               ("FLOPs", ("cost", "flops"), operations), ("energy (kWh)", ("cost", "kwh"), tables.few)]  # fmt: skip
+        ("tokens", (*curve, "tokens"), tables.count), ("tokens/s", (*curve, "tokens_per_second"), tables.count),
+        ("weights", (*run, "parameters"), tables.count), ("seed", (*run, "seed"), str),
+    ] if len(report["runs"]) == 1 else [
+        ("time", ("cost", "hours"), tables.hours), ("device hours", ("cost", "device_hours"), tables.few),
+        ("FLOPs", ("cost", "flops"), operations), ("energy (kWh)", ("cost", "kwh"), tables.few),
+    ]  # fmt: skip
     shown = [(name, cells.at(path, show)) for name, path, show in wanted]
     items = "".join(f"<div><dt>{name}</dt>{_cell(cell, 'dd')}</div>" for name, cell in shown if cell.text)
     return f'<dl class="facts">{items}</dl>' if items else ""
+
+
+def _score_curves(report: Mapping[str, Any]) -> str:
+    """How the scores of validations changed."""
+    pictures = curves.scores(report)
+    parts = (f'<section class="small"><h3>{html.escape(title)}</h3>{svg}</section>' for title, svg in pictures)
+    text = "".join(parts)
+    return f'<section id="score-curves"><h2>Scores as it learned</h2>{text}</section>' if text else ""
 
 
 def _notes(report: Mapping[str, Any]) -> str:
@@ -162,7 +191,7 @@ def _section(table: ReportTable, before: str = "") -> str:
 def _class(table: ReportTable, column: int, cell: ReportCell | None = None) -> str:
     if column in table.numbers:
         return ' class="n"'
-    return ' class="wide"' if column and cell and len(cell.text) > 32 else ""
+    return ' class="wide"' if cell and len(cell.text) > 32 else ""
 
 
 def _cell(cell: ReportCell, tag: str, kind: str = "", *, breaks: bool = False) -> str:

@@ -173,6 +173,7 @@ def plot(
 ) -> str:  # fmt: skip
     """The whole figure; `phases`: where each begins; `bands`: they are shown whole; `guessing`: what it would reach."""
     low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
+    guessing = guessing if guessing is not None and low <= guessing <= high else None  # else it was cut off
 
     def y(value: float) -> float:
         return SIDE * (high - value) / (high - low)

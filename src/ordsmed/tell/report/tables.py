@@ -13,6 +13,12 @@ from ordsmed.base.say import duration, operations
 from ordsmed.weights import probed
 
 SPREAD = "over the seeds of a recipe; deviation: of the sample; interval: of the mean, by Student's t"
+THRESHOLD = "_thresh"  # ends names of values by which it is decided, which are no scores
+GUESSING = "at the end; guessing: what one gets who always says the most frequent"
+DECIDES = "by which it is decided whether there is an answer; no score"
+SAYS = "its best guesses for what is hidden, and how sure it is of each; or how it goes on with a text"
+DATA = "dropped: documents that cleaning took away, or that stood there twice; held out: tokens of the validation text"
+SAMPLED = 3  # runs whose samples are shown
 COUNTS = ("total", "HasAns_total", "NoAns_total", "examples")  # that stand among scores, and are none
 LONGEST = 60  # letters of a cell; the rest is left out where it is shown, and stands in the JSON
 Path = tuple[str | int, ...]  # where a value stands in the JSON
@@ -93,8 +99,14 @@ def score(value: float) -> str:
     return probed.said(float(value))
 
 
-def _between(value: Sequence[float]) -> str:
-    return " to ".join(map(score, value))
+def percent(value: float) -> str:
+    """Of a share."""
+    return f"{value:.1%}"
+
+
+def score_named(name: str) -> Callable[[float], str]:
+    """How a score of this name is shown: shares of right answers in percent."""
+    return percent if name.endswith("_right") else score
 
 
 def hours(value: float) -> str:
@@ -112,6 +124,17 @@ def words(value: object) -> str:
     return cut(text)
 
 
+def sentence(text: str) -> str:
+    """One, whole unless it is endless."""
+    text = " ".join(text.split())
+    return text if len(text) <= 4 * LONGEST else f"{text[: 4 * LONGEST]}…"
+
+
+def _between(show: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
+    """Of an interval."""
+    return lambda ends: " to ".join(map(show, ends))
+
+
 def cut(text: str) -> str:
     """No longer than a cell can be; the end of a long name tells more than its middle."""
     text = " ".join(text.split())
@@ -120,8 +143,8 @@ def cut(text: str) -> str:
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:
     """All that have a row, in the order of a page."""
-    every = [_runs(report), *_differences(report), _scores(report), *_trials(report), _probes(report), *_data(report),
-            _cost(report), _left_out(report), _environment(report)]  # fmt: skip
+    every = [_runs(report), *_samples(report), *_differences(report), *_scores(report), *_trials(report),
+             _probes(report), *_data(report), _cost(report), _left_out(report), _environment(report)]  # fmt: skip
     return [table for table in every if table.rows]
 
 
@@ -167,21 +190,46 @@ def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         )
 
 
-def _scores(report: Mapping[str, Any]) -> ReportTable:
-    cells = Cells(report)
+def _scores(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    """Each score once, and apart from them thresholds, by which it is decided."""
+    scores, thresholds = Cells(report), Cells(report)
+    several = any(len(group["runs"]) > 1 for group in report["groups"])
     for number, group in enumerate(report["groups"]):
+        losses = [entry["mean"] for entry in group["scores"] if entry["score"] == "validation"]
         for row, entry in enumerate(group["scores"]):
-            if entry["score"] in COUNTS or (entry["runs"] == 1 and _is_trial(report, group)):
+            name, at = entry["score"], ("groups", number, "scores", row)
+            again = name != "validation" and entry["mean"] in losses  # that of the only term
+            if name in COUNTS or again or (entry["runs"] == 1 and _is_trial(report, group)):
                 continue
-            at: Path = ("groups", number, "scores", row)
+            show = score_named(name)
+            cells = thresholds if name.endswith(THRESHOLD) else scores
             cells.add(
-                cells.at(("groups", number, "name"), cut), cells.at((*at, "score"), str),
-                cells.at((*at, "runs"), count), cells.at((*at, "mean"), score), cells.at((*at, "deviation"), score),
-                cells.at((*at, "interval"), _between), cells.at((*at, "low"), score),
-                cells.at((*at, "high"), score), cells.at((*at, "guessing"), score),
-            )  # fmt: skip
-    head = ("recipe", "score", "seeds", "mean", "± deviation", "95% interval", "lowest", "highest", "guessing")
-    return cells.table("scores", "Scores", head, SPREAD)
+                cells.at(("groups", number, "name"), cut),
+                cells.at((*at, "score"), str),
+                cells.at((*at, "runs"), count) if several else ReportCell(""),
+                *(cells.at((*at, key), show) for key in ("mean", "deviation")),
+                cells.at((*at, "interval"), _between(show)),
+                *(cells.at((*at, key), show) for key in ("low", "high", "guessing")),
+            )
+    mean = "mean" if several else "result"
+    head = ("recipe", "score", "seeds", mean, "± deviation", "95% interval", "lowest", "highest", "guessing")
+    yield scores.table("scores", "Scores", head, SPREAD if several else GUESSING)
+    yield thresholds.table("thresholds", "Decision thresholds", (head[0], "threshold", *head[2:]), DECIDES)
+
+
+def _samples(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    """What each of few models says of held-out sentences at some steps, beside what stands there."""
+    for number, run in enumerate(report["runs"][:SAMPLED]):
+        cells = Cells(report)
+        steps = sorted({answer["step"] for row in run["samples"] for answer in row["says"]})
+        for row, sample in enumerate(run["samples"]):
+            at: Path = ("runs", number, "samples", row)
+            rows = {answer["step"]: n for n, answer in enumerate(sample["says"])}
+            at_steps = [(*at, "says", rows.get(step, -1), "text") for step in steps]
+            cells.add(*(cells.at(path, sentence) for path in ((*at, "text"), (*at, "right"), *at_steps)))
+        name = f" of {cut(run['name'])}" if report["runs"][1:] else ""
+        head = ("a text it never saw", "what stands there", *(f"step {step:,.0f}" for step in steps))
+        yield cells.table(f"samples-{number}", f"What the model says{name}", head, SAYS)
 
 
 def _is_trial(report: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
@@ -246,15 +294,15 @@ def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
                     cells.at((*at, "tokens"), count),
                 )
                 continue
+            sizes = (cells.at((*at, key), count) for key in ("documents", "words", "dropped", "tokens", "held_out"))
             cells.add(
-                cells.at((*at, "source"), cut), cells.at((*at, "documents"), count), cells.at((*at, "tokens"), count),
-                cells.at((*at, "held_out"), count), cells.at((*at, "bytes_a_token"), few),
+                cells.at((*at, "source"), cut), *sizes, cells.at((*at, "bytes_a_token"), few),
                 cells.at((*at, "unknown"), few), cells.at((*at, "kind"), str), cells.at((*at, "vocabulary"), count),
                 cells.at((*at, "language"), str), cells.at((*at, "licence"), cut),
             )  # fmt: skip
-    head = ("store", "documents", "tokens", "held out", "bytes a token", "unknown", "tokenizer", "vocabulary",
-            "language", "license")  # fmt: skip
-    yield cells.table("data", "Corpus and tokenizer", head, "held out: tokens of the validation text")
+    head = ("store", "documents", "words", "dropped", "tokens", "held out", "bytes a token", "unknown", "tokenizer",
+            "vocabulary", "language", "license")  # fmt: skip
+    yield cells.table("data", "Corpus and tokenizer", head, DATA)
     yield files.table("files", "Files of tasks", ("file", "split", "examples", "tokens"))
 
 

@@ -1,0 +1,115 @@
+"""Samples: what a pretrained model says of three held-out sentences, as it began, half way and in the end.
+
+They are asked once, of the weights that stand, when a report is made of that run alone, and kept in its folder:
+
+    samples.jsonl   {"text": "det er [MASK] bra", "right": "veldig", "says": [{"step": 0, "text": "hus 0.1% · ..."}]}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.say import say
+from ordsmed.data.encode import Encoded
+from ordsmed.tell.report import values
+from ordsmed.use import fill, generate
+from ordsmed.use.generation.network import writing
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.weights.origin import Origin, sources, standing
+from ordsmed.weights.trained import Trained, open_model
+
+NAME = "samples.jsonl"
+SENTENCES = 3
+WORDS = range(6, 21)  # of a sentence
+LARGEST = 60_000_000  # parameters of networks that are asked: it takes seconds
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Those that are kept; a file that is damaged is left alone."""
+    try:
+        rows = [values.table(values.clean(line)) for line in files.read_lines(folder / NAME)]
+    except (OrdsmedError, OSError):
+        return []
+    return [row for row in rows if values.text(row.get("text")) and values.tables(row.get("says"))]
+
+
+def ask(folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those that are kept of the run's last step, else what its weights say now."""
+    kept = read(folder)
+    last = run["course"]["step"] if run["course"] else None
+    if kept and all(row["says"][-1].get("step") == last for row in kept):
+        return kept
+    whole = run["kind"] == "pretrain" and run["state"] == "done" and (folder / "weights").is_dir()
+    if not whole or not run["parameters"] or run["parameters"] > LARGEST:
+        return kept
+    try:
+        rows = _asked(folder)
+    except (OrdsmedError, OSError) as error:
+        say(f"{folder}: no samples of what it says: {error}")
+        return kept
+    with contextlib.suppress(OSError, OrdsmedError):  # a folder that may only be read is asked again next time
+        files.write_text(folder / NAME, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return rows
+
+
+def _asked(folder: Path) -> list[dict[str, Any]]:
+    """A row a sentence."""
+    origin = Origin.of(folder)
+    rows: list[dict[str, Any]] = []
+    for step in three(origin.steps()):
+        try:
+            trained = open_model(origin, step)
+        except OrdsmedError:  # step 0 comes again from its seed and data, if these still stand
+            continue
+        rows = rows or [{**sentence, "says": []} for sentence in _sentences(origin, trained)]
+        for row in rows:
+            row["says"].append({"step": step, "text": _said(trained, row["text"])})
+    return rows
+
+
+def three(steps: list[int]) -> list[int]:
+    """The first, that nearest the middle, and the last of the steps whose weights stand."""
+    middle = min(steps, key=lambda step: abs(step - steps[-1] / 2), default=0)
+    return sorted({*steps[:1], middle, *steps[-1:]})
+
+
+def _sentences(origin: Origin, trained: Trained) -> Iterator[dict[str, str]]:
+    """Sentences from all over the validation text, one word hidden; of causal models how they go on."""
+    with origin.at_home() as here:
+        store = Encoded(standing(sources(here.recipe())[0])).validation
+        if store is None:
+            return
+        count = len(store.lengths)
+        for part in range(SENTENCES):
+            for number in range(part * count // SENTENCES, (part + 1) * count // SENTENCES):
+                start = store.starts[number]
+                words = trained.tokenizer.decode(store.tokens[start : start + store.lengths[number]]).split()
+                if len(words) in WORDS and (sentence := _with_gap(words, trained)):
+                    yield sentence
+                    break
+
+
+def _with_gap(words: list[str], trained: Trained) -> dict[str, str] | None:
+    """The sentence without a word in its middle that is one piece, or without its second half."""
+    if trained.continues:
+        half = len(words) // 2
+        return {"text": " ".join(words[:half]), "right": " ".join(words[half:])}
+    middle = sorted(range(1, len(words) - 1), key=lambda at: abs(at - len(words) // 2))
+    for at in middle:
+        if len(words[at]) > 2 and words[at].isalpha() and len(trained.tokenizer.encode(words[at])) == 1:
+            return {"text": " ".join([*words[:at], "[MASK]", *words[at + 1 :]]), "right": words[at]}
+    return None
+
+
+def _said(trained: Trained, text: str) -> str:
+    """The three best guesses, or the next words."""
+    if trained.continues:
+        how = SamplingOptions(tokens=12, temperature=0.7, seed=1)
+        return next(iter(generate.generate_all(writing(trained), [text], how))).continuation
+    return " · ".join(f"{guess.text} {guess.probability:.1%}" for guess in fill.fill(trained, text, 3).masks[0])

@@ -1,0 +1,106 @@
+"""What came of a run, in a sentence: what learned from what, how long, and how good it is beside guessing.
+
+A BERT of 3.5 million weights learned from 0.5 million Norwegian words in 14 minutes; on texts it never saw, it guesses
+hidden words (or pieces of words) right in 31.2% of cases (guessing: 5.1%).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ordsmed.base import menu
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.say import many, with_article
+
+NAMED = """
+ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et
+Estonian, eu Basque, fa Persian, fi Finnish, fo Faroese, fr French, ga Irish, he Hebrew, hi Hindi, hr Croatian,
+hu Hungarian, is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nb Norwegian, nl
+Dutch, nn Norwegian Nynorsk, no Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, se Northern Sami,
+sk Slovak, sl Slovenian, sr Serbian, sv Swedish, tr Turkish, uk Ukrainian, vi Vietnamese, zh Chinese
+"""
+LANGUAGES = dict(pair.split(maxsplit=1) for pair in NAMED.split(",") if pair.strip())
+LESS_IS_BETTER = ("loss", "validation", "squared_error")
+
+
+def summary(run: Mapping[str, Any]) -> str:
+    """The sentence; empty where no step was written."""
+    if not (curve := run["course"]) or not curve["steps"]:
+        return ""
+    weights = f" of {large(run['parameters'])} weights" if run["parameters"] else ""
+    learned = "learned" if run["state"] == "done" else "has so far learned"
+    text = f"{_network(run['recipe'])}{weights} {learned}{_task(run['recipe'])}{_source(run)}"
+    text += f" in {minutes(curve['hours'] * 3600)}"
+    if run["state"] != "done" and run["planned"]:
+        text += f" ({curve['step']:,.0f} of {run['planned']:,} steps)"
+    return f"{text}{_quality(run)}."
+
+
+def large(count: float) -> str:
+    """`12,345`, `0.5 million`, `3.3 billion`."""
+    unit, name = (1e9, "billion") if count >= 0.95e9 else (1e6, "million")
+    return f"{count:,.0f}" if count < 95_000 else f"{count / unit:.{0 if count >= 100 * unit else 1}f} {name}"
+
+
+def minutes(seconds: float) -> str:
+    """A time as somebody says it who has no watch at hand."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * length:
+            count = seconds / length
+            return f"{count:.0f} {unit}s" if count >= 10 or unit == "minute" else f"{count:.1f} {unit}s"
+    return many(max(1, round(seconds)), "second")
+
+
+def _network(recipe: Mapping[str, Any]) -> str:
+    """`A BERT`, by the first words of its network's file."""
+    kind = recipe.get("model.kind") or recipe.get("model")
+    name = re.split(r"[:(]", str(_read("models", kind) or ""))[0].strip() or str(kind or "model")
+    article = with_article(name)
+    return article[:1].upper() + article[1:]
+
+
+def _read(kinds: str, kind: object, constant: str = "") -> object:
+    """The first sentence of a choice's file, or a constant of it; None: there is no such file here any more."""
+    try:
+        module = menu.module_of(kinds, str(kind))
+        return menu.constant(module, constant) if constant else menu.headline(module)
+    except (OrdsmedError, OSError, SyntaxError, ValueError):
+        return None
+
+
+def _task(recipe: Mapping[str, Any]) -> str:
+    """Of a fine-tuning what it was taught."""
+    kind = recipe.get("task.kind")
+    return f" the task {kind}" if kind else ""
+
+
+def _source(run: Mapping[str, Any]) -> str:
+    """` from 0.5 million Norwegian words`; tokens or examples where words were not counted."""
+    rows = [row for row in run["data"] if row["split"] in (None, "train")]
+    languages = {LANGUAGES.get(row["language"] or "", "") for row in rows}
+    language = f"{languages.pop()} " if len(languages) == 1 and "" not in languages else ""
+    for unit in ("words", "tokens") if run["kind"] == "pretrain" else ("examples",):
+        counts = [row[unit] for row in rows]
+        if counts and None not in counts:
+            return f" from {large(sum(counts))} {language}{unit}"
+    return ""
+
+
+def _quality(run: Mapping[str, Any]) -> str:
+    """How good it is on what it never saw."""
+    scores, guessing = (run["scores"].get(key, {}) for key in ("found", "guessing"))
+    last = (run["course"]["last_judged"] or {}) | scores
+    recipe = run["recipe"]
+    phrases = _read("objectives", recipe.get("objective.kind") or recipe.get("objective"), "RIGHT")
+    for key, phrase in phrases.items() if isinstance(phrases, dict) else ():
+        if key in last:
+            guess = f" (guessing: {guessing[key]:.1%})" if key in guessing else ""
+            return f"; on texts it never saw, it {phrase} right in {last[key]:.1%} of cases{guess}"
+    for key in (key for key in guessing if key in scores):
+        if run["kind"] != "pretrain" or key == "validation":
+            name = "the loss" if key == "validation" else key
+            better = ", less is better" if key in LESS_IS_BETTER else ""
+            return f"; on examples it never saw, {name} is {scores[key]:.4g} (guessing: {guessing[key]:.4g}{better})"
+    return "; how good it is on texts it never saw was not measured" if run["state"] == "done" else ""
