@@ -112,7 +112,7 @@ def test_electras_examples_come_back_as_they_stand(store: Path, written: Path, t
     assert data.validation is not None
     assert data.validation.given is not None
     rows = rtd.Rtd(examples="given").rows([data.train], [1.0], data.tokenizer, PHASE, 0)
-    inner: Any = rows.rows
+    inner: Any = rows.plain
     plain, order = inner.assembled(np.arange(len(rows))), inner.blend.place(np.arange(len(rows)))[1]
     assert np.array_equal(plain.tokens, own["input_ids"][order])
     assert np.array_equal(plain.types, own["segment_ids"][order])

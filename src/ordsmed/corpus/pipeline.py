@@ -154,7 +154,6 @@ class Corpus:
         return [*stamps, *more] if more or len(stamps) > 1 else stamps[0]
 
     def check_inputs(self) -> None:
-        """Refuse sources that are missing."""
         self.stamp()
 
     def perform(self, run: Run) -> dict[str, Any]:
@@ -246,7 +245,6 @@ class Corpus:
 
 
 def _place(source: Source) -> object:
-    """What a source reads."""
     return next((place for name in ("path", "urls", "name") if (place := getattr(source, name, None))), "")
 
 

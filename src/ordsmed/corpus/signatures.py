@@ -110,7 +110,6 @@ def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, Array]]:
 
 
 def _units(text: str) -> Array:
-    """What counts of a text."""
     codes = np.frombuffer(text.casefold().encode("utf-32-le", "surrogatepass"), "<u4")
     kinds = _kinds()[codes]
     units = codes[kinds == LETTER]

@@ -57,7 +57,6 @@ class CorpusSource:
         return kept or pieces[:1]
 
     def size(self, bundle: Bundle) -> int:
-        """Bytes to read."""
         return sum(map(_size, bundle)) if bundle else int(self.settings.size())
 
     def read(self, bundle: Bundle) -> Iterator[Document]:

@@ -160,7 +160,6 @@ class CarriedRows:
         return int(self.windows[self.source_of].sum())
 
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers."""
         shape = (len(numbers), 2 * self.length)
         read, following = np.full(shape, self.special.start, np.int64), np.zeros(shape, np.int64)
         weights = np.zeros(shape, np.float32)

@@ -171,7 +171,6 @@ class ExampleRows:
         return len(self.features)
 
     def batch(self, numbers: Ints) -> Batch:
-        """The examples with these running numbers."""
         return self.packing.batch(self.features, self._chosen(numbers), numbers)
 
     def spans(self, numbers: Ints) -> list[Span]:

@@ -73,7 +73,6 @@ class PairRows:
         return len(self.blend)
 
     def assembled(self, numbers: Ints) -> Assembled:
-        """The rows with these running numbers, before corruption."""
         parts, order = [], []
         for source, at, pair in self._examples(numbers):
             parts.append(self._lay(self.sources[source].tokens, self._pieces(source, pair, numbers[at]), pair))

@@ -54,7 +54,6 @@ class QuestionWindows:
     narrow: int = 0  # questions whose windows are too short for the overlap
 
     def __len__(self) -> int:
-        """How many windows there are."""
         return len(self.question)
 
     def answers(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:

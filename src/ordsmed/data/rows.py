@@ -186,7 +186,6 @@ class PackedRows:
         return len(self.blend)
 
     def assembled(self, numbers: Ints) -> Assembled:
-        """The rows with these running numbers, before corruption."""
         source, rows = self.blend.place(numbers)
         order = {int(k): np.flatnonzero(source == k) for k in np.unique(source)}
         parts = [
@@ -195,7 +194,6 @@ class PackedRows:
         return Assembled.join(parts, list(order.values()))
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
         spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             p = self._pieces(np.asarray([row]), int(source))
@@ -282,7 +280,6 @@ class StreamRows:
         return Assembled(tokens, documents, positions, inner)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
         spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             starts = self.sources[source].document_starts

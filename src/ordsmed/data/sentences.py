@@ -32,14 +32,12 @@ class LineRows:
         return len(self.blend)
 
     def assembled(self, numbers: Ints) -> Assembled:
-        """The rows with these running numbers, before corruption."""
         source, rows = self.blend.place(numbers)
         order = {int(k): np.flatnonzero(source == k) for k in np.unique(source)}
         parts = [lay(self.sources[k].tokens, self.lines[k].parts(rows[at]), self.frame) for k, at in order.items()]
         return Assembled.join(parts, list(order.values()))
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
         spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             start, stop = self.lines[source].spans(np.asarray([row]))

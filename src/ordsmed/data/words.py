@@ -34,7 +34,6 @@ class Words:
         self._begin()
 
     def _begin(self) -> None:
-        """An empty table."""
         self.table: dict[str, int] = {}
         self.used = self.characters = 0
         self.ids: Ids = np.zeros(1 << 16, self.dtype)

@@ -18,8 +18,11 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.offers import check_finished, page
 from ordsmed.base.say import with_article
 from ordsmed.data.batch import Batch
-from ordsmed.data.rows import Rows
+from ordsmed.data.pairs import PairRows
+from ordsmed.data.rows import PackedRows, Rows, Span
+from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.usage import Usage, filling, generation
 from ordsmed.nn.dropout import number_layers
@@ -173,6 +176,18 @@ class Objective(nn.Module):
     def exported(self) -> dict[str, Network]:
         """Folder of an export -> its network; by default the same as `networks`, one folder each."""
         return self.networks()
+
+
+class CorruptedRows:
+    """Rows that are `plain` ones until something in them is hidden or replaced."""
+
+    plain: PackedRows | LineRows | PairRows
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        return self.plain.spans(numbers)
 
 
 class OneTerm(Objective):

@@ -170,7 +170,6 @@ def _chunk(like: Tensor) -> int:
 
 
 def _words(characters: Tensor, at: int) -> slice:
-    """The words of a chunk."""
     return slice(at * _chunk(characters), (at + 1) * _chunk(characters))
 
 

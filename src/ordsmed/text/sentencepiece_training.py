@@ -64,7 +64,6 @@ def _stepped(data: bytes) -> Iterator[bytes]:
 
 
 def _field(number: int, value: proto.Value) -> bytes:
-    """One field of a piece: its text, score or kind."""
     return proto.message({number: bytes(value) if isinstance(value, memoryview) else value}, fixed=(2,))
 
 
@@ -77,7 +76,6 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _library() -> ModuleType:
-    """The package, or how to get it."""
     try:
         import sentencepiece
     except ImportError:

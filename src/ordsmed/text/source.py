@@ -77,7 +77,6 @@ class FileSource:
         return read.stamp(read.files(self.path))
 
     def size(self) -> int:
-        """Bytes to read."""
         return read.size(read.files(self.path))
 
 

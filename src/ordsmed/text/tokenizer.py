@@ -331,7 +331,6 @@ def _class(character: str) -> int:
 
 
 def _post_processor(described: dict[str, Any] | None) -> PostProcessor:
-    """What frames texts, of its description."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers.models import WordLevel
 

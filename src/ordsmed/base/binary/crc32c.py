@@ -173,7 +173,6 @@ def _moving(level: int) -> list[Sums]:
 
 
 def _plain(data: bytes) -> int:
-    """Byte by byte."""
     table, crc = _bytes(), 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ int(table[(crc ^ byte) & 0xFF])

@@ -79,7 +79,6 @@ def _place(handle: memoryview) -> tuple[int, int]:
 
 
 def _block(data: memoryview, start: int, size: int, path: Path) -> memoryview:
-    """A block's entries, checked."""
     if start + size + TRAILER > len(data) - FOOTER:
         raise Torn(f"a block of {size:,} bytes at {start:,} reaches over its end")
     raw, (wanted,) = data[start : start + size + 1], struct.unpack_from("<I", data, start + size + 1)

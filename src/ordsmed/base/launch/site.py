@@ -262,7 +262,6 @@ def absolute(name: str) -> str:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """A site and its partition."""
     if Path(name).is_file() or ":" not in name:
         return name, ""
     whole, _, partition = name.rpartition(":")

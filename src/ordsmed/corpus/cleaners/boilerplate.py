@@ -130,7 +130,6 @@ class Boilerplate(Choice):
         regular("also", self.also)
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text without these lines."""
         also = re.compile("|".join(f"(?:{pattern})" for pattern in self.also)) if self.also else None
         lines = text.split("\n")
         left = [line for line in lines if not _is_boilerplate(line) and not (also and also.search(line))]

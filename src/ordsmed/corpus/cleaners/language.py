@@ -41,7 +41,6 @@ class Language(Choice):
         at_least(self, characters=100)
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text, where its language is wanted."""
         sample = language.sample(text, self.characters)
         if language.evidence(sample) < max(self.shortest, 1):
             meta["language"] = language.UNKNOWN

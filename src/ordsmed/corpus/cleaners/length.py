@@ -34,7 +34,6 @@ class Length(Choice):
                 raise ValueError(f"most_{unit}: found {most}; wanted least_{unit} = {least} or more")
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text, where it is neither too short nor too long."""
         for unit in ("characters", "words"):
             least, most = self._bounds(unit)
             if not least and not most:

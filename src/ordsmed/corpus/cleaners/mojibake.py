@@ -39,7 +39,6 @@ class Mojibake(Choice):
     """Repair of text decoded with the wrong table (mojibake)."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text with its damaged stretches repaired."""
         if text.isascii() or not _suspicious().search(text):
             return text
         several = _is_damaged_twice(text)

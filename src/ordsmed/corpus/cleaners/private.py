@@ -37,7 +37,6 @@ class Private(Choice):
     "put in place of a web address; empty: it stays"
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text with placeholders."""
         if self.links and ("://" in text or "www." in text):
             text = _LINK.sub(lambda _: self.links, text)
         if self.emails and "@" in text:

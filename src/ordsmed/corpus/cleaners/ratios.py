@@ -89,7 +89,6 @@ class Ratios(Choice):
                 raise ValueError(f"{field.name}: found {value}; wanted {wanted}")
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text, where it breaks no rule."""
         if len(text) < self.shortest or (broken := next(self._broken(text), None)) is None:
             return text
         tally().left_out[f"ratios: {broken.replace('_', ' ')}"] += 1

@@ -19,7 +19,6 @@ class Repeats(Choice):
     "characters; shorter lines may come again"
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text without lines that stood before."""
         seen: set[str] = set()
         lines = text.split("\n")
         left = [line for line in lines if not self._stood_before(line.strip(), seen)]

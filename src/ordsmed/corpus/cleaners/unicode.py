@@ -40,7 +40,6 @@ class Unicode(Choice):
     "invisible characters that mean nothing where they stand"
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text in its normal form."""
         if text.isascii():
             return text
         if self.invisible == "drop":  # first: what stood on either side may now be one character

@@ -54,7 +54,6 @@ class Books(FileSource, Choice):
             raise ValueError(f"fallback: found {self.fallback!r}; wanted an encoding such as windows-1252") from None
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a book."""
         left_out = read.tally().left_out
         try:
             meta, chapters = self._book(piece.path)

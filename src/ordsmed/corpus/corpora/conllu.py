@@ -36,7 +36,6 @@ class Conllu(TextSource, Choice):
         at_least(self, every=0)
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a file."""
         joined, marked = _Joined(), False
         for sentence in _sentences(piece.path, self.lines(piece.path)):
             marked = marked or sentence.document is not None

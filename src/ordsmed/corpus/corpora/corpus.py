@@ -35,22 +35,18 @@ class MadeCorpus(Choice):
             yield from self.read(piece)
 
     def pieces(self) -> list[Piece]:
-        """The part files."""
         return [
             Piece(path) for corpus in self._folders() for split in self.splits for path in folder.parts(corpus, split)
         ]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a part file."""
         yield from folder.documents(piece.path)
         read.tally().bytes += piece.path.stat().st_size
 
     def stamp(self) -> object:
-        """The fingerprints of the folders."""
         return [run.Run(corpus).status["fingerprint"] for corpus in self._folders()]
 
     def size(self) -> int:
-        """Bytes to read."""
         return read.size([piece.path for piece in self.pieces()])
 
     def _folders(self) -> list[Path]:

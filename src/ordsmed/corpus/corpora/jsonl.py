@@ -28,7 +28,6 @@ class Jsonl(TextSource, Choice):
     "invalid UTF-8 and lone surrogates: refuse them with their place (strict), or put U+FFFD and count (replace)"
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a file."""
         for number, line in enumerate(self.lines(piece.path, LONGEST), 1):
             if line and not line.isspace():
                 yield self._document(line, f"{piece.path}:{number}")

@@ -45,7 +45,6 @@ class Mds(FileSource, Choice):
         return [Piece(index.parent / name) for index in indexes for name in _shards(index)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a shard."""
         shard = _shards(piece.path.parent / INDEX)[piece.path.name]
         columns = dict(zip(shard["column_names"], shard["column_encodings"], strict=True))
         if columns.get(self.text_key) != "str":
@@ -83,7 +82,6 @@ def _shards(index: Path) -> dict[str, Any]:
 
 
 def _unpacked(path: Path) -> bytes:
-    """A shard's bytes."""
     if path.suffix != ".zstd":
         return b"".join(read.blocks(path))
     try:

@@ -36,7 +36,6 @@ class Named(Choice):
         return [self._source(table, name) for name in ([self.names] if isinstance(self.names, str) else self.names)]
 
     def documents(self) -> Iterator[Document]:
-        """The documents of all of them."""
         for source in self.sources():
             yield from source.documents()
 
@@ -45,7 +44,6 @@ class Named(Choice):
         return [[settings.plain(source), source.stamp()] for source in self.sources()]
 
     def size(self) -> int:
-        """Bytes to read."""
         return sum(source.size() for source in self.sources())
 
     def _source(self, table: settings.Table, name: str) -> Source:

@@ -148,7 +148,6 @@ def _line(error: Exception) -> str:
 
 
 def _pyarrow() -> ModuleType:
-    """The package, or how to get it."""
     try:
         import pyarrow
         import pyarrow.ipc

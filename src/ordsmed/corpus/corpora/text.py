@@ -26,7 +26,6 @@ class TextFiles(TextSource, Choice):
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("apart",)
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a file."""
         if self.apart == "line":
             lines = enumerate(self.lines(piece.path), 1)
             return (Document(line, id=f"{piece.path}:{n}") for n, line in lines if line and not line.isspace())

@@ -124,7 +124,6 @@ class Web(Rules, Crawl, Choice):
         return [read.stamp(read.files(self.urls or [])), self.rules_stamp(), self.private]
 
     def size(self) -> int:
-        """Bytes to read."""
         if self.urls and self._order.exists():
             return bytes_laid_out(self._order)
         return read.size(read.files(self.path or self.urls or []))

@@ -163,7 +163,6 @@ class LabeledFiles(Files):
         return Records(texts, seconds, gold, parts)
 
     def about(self, texts: Sequence[str], seconds: Sequence[str] = ()) -> Records:
-        """Texts that stand in no file."""
         if self.pairs != bool(seconds) or len(seconds) not in (0, len(texts)):
             problem = f"found {many(len(texts), 'text')} and {len(seconds):,} second ones"
             wanted = "a second text for each" if self.pairs else "texts alone: it learned no pairs"

@@ -58,7 +58,6 @@ class CausalRows(StreamRows):
         self.separate = settings.separate
 
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers."""
         rows = self.assembled(numbers)
         weights = rows.inner[:, 1:].astype(np.float32)
         documents, positions = rows.documents[:, :-1].copy(), rows.positions[:, :-1].copy()

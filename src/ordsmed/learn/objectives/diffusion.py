@@ -22,11 +22,11 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Frame, PackedRows, Span, see
+from ordsmed.data.rows import Frame, PackedRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import OneTerm, counted, need
+from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -61,19 +61,12 @@ class Diffusion(Choice):
 
 
 @dataclass(frozen=True)
-class HiddenRows:
+class HiddenRows(CorruptedRows):
     """Rows with masks drawn by their number, every row with a share of its own."""
 
     plain: PackedRows
     mask: int
     key: int
-
-    def __len__(self) -> int:
-        return len(self.plain)
-
-    def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
-        return self.plain.spans(numbers)
 
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers, masked; the weights of a row sum to its tokens."""

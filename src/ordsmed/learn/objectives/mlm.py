@@ -16,12 +16,12 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Assembled, Frame, PackedRows, Span, see
+from ordsmed.data.rows import Assembled, Frame, PackedRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import OneTerm, masked, need
+from ordsmed.learn.objective import CorruptedRows, OneTerm, masked, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.model import ModelSettings
@@ -74,7 +74,7 @@ class Mlm(Choice):
         return MaskedTokens(self, model, tokenizer.vocabulary)
 
 
-class MaskedRows:
+class MaskedRows(CorruptedRows):
     """Rows with masks drawn by their number."""
 
     def __init__(
@@ -86,7 +86,6 @@ class MaskedRows:
         if phase.length <= frame.joint:
             problem = f"found {phase.length}, of which {frame.joint} are special tokens"
             raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
-        self.plain: PackedRows | LineRows
         if settings.cut in ("full_sentences", "doc_sentences", "one_sentence"):
             how = {"cross": settings.cut == "full_sentences", "alone": settings.cut == "one_sentence"}
             self.plain = LineRows(stores, weights, frame, *key, **how)
@@ -99,15 +98,7 @@ class MaskedRows:
         self.key = chance.key("mlm", *key)
         self.slots = masking.slots(ends(settings.hide)[1], phase.length)
 
-    def __len__(self) -> int:
-        return len(self.plain)
-
-    def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
-        return self.plain.spans(numbers)
-
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers, masked."""
         rows, how = self.plain.assembled(numbers), self.settings
         positions, weights, heads = self._chosen(rows, numbers)
         tokens, targets = masking.corrupt(

@@ -21,11 +21,11 @@ from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.rows import Assembled, Span, see
+from ordsmed.data.rows import Assembled, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import LossInputs, Objective, masked, need, predictions
+from ordsmed.learn.objective import CorruptedRows, LossInputs, Objective, masked, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.nn.dropout import number_layers
@@ -88,7 +88,7 @@ class MlmNsp(Choice):
         return MaskedPairs(self, model, tokenizer.vocabulary)
 
 
-class MaskedPairRows:
+class MaskedPairRows(CorruptedRows):
     """Pairs of segments with masks drawn by the number of the row."""
 
     def __init__(
@@ -110,15 +110,7 @@ class MaskedPairRows:
         self.key = chance.key("mlm_nsp", *key)
         self.slots = settings.slots(phase.length)
 
-    def __len__(self) -> int:
-        return len(self.plain)
-
-    def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
-        return self.plain.spans(numbers)
-
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers, masked."""
         rows, how = self.plain.assembled(numbers), self.settings
         if how.examples == "masked":
             return self._as_given(rows, numbers)

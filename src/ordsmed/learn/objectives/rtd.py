@@ -23,11 +23,11 @@ from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.rows import Frame, PackedRows, Span, see
+from ordsmed.data.rows import Frame, PackedRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
-from ordsmed.learn.objective import Network, Objective, masked, need, predictions
+from ordsmed.learn.objective import CorruptedRows, Network, Objective, masked, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.learn.usage import Usage, in_python, loaded
@@ -144,7 +144,7 @@ class Rtd(Choice):
             raise RecipeError("objective.kind", problem, 'kind = "electra" in [model]', "or use mlm")
 
 
-class ReplacedRows:
+class ReplacedRows(CorruptedRows):
     """Rows with places for the generator to fill: packed rows, or ELECTRA's examples of two segments (pack = false)."""
 
     def __init__(
@@ -156,33 +156,26 @@ class ReplacedRows:
         frame = Frame(phase.length, start, stop, pad)
         if phase.length < 5:
             raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
-        self.rows: PackedRows | PairRows
+
         if phase.pack and settings.examples == "given":
             raise RecipeError("phase.pack", "found true with examples as they are given", "false")
         if phase.pack:
-            self.rows = PackedRows.of(stores, weights, frame, *key, pack=True)
+            self.plain = PackedRows.of(stores, weights, frame, *key, pack=True)
         elif settings.examples == "given":
-            self.rows = GivenRows(
+            self.plain = GivenRows(
                 stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra", key=key
             )
         else:
-            self.rows = PairRows(
+            self.plain = PairRows(
                 stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra",
                 short=settings.short, single=settings.single, key=key,
             )  # fmt: skip
         self.settings, self.mask = settings, tokenizer.mask or 0
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
-        return self.rows.spans(numbers)
-
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers, masked for the generator."""
-        rows, how = self.rows.assembled(numbers), self.settings
+        rows, how = self.plain.assembled(numbers), self.settings
         amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
         choose = masking.choose_again if how.reference_duplicates else masking.choose
         positions, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
@@ -198,7 +191,7 @@ class ReplacedRows:
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
         """These rows as ELECTRA's build_pretraining_dataset has them: its code masks while it learns."""
-        rows = self.rows.assembled(numbers)
+        rows = self.plain.assembled(numbers)
         types = np.zeros_like(rows.tokens) if rows.types is None else rows.types
         return {"input_ids": rows.tokens, "input_mask": (rows.documents > 0).astype(np.int64), "segment_ids": types}
 

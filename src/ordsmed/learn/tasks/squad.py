@@ -144,7 +144,6 @@ class Squad(Files, Choice):
         return files.read(paths, self.errors, refuse=self.refuse, learning=learning)
 
     def about(self, questions: Sequence[Question]) -> QuestionRecords:
-        """Questions that stand in no file."""
         return QuestionRecords.of(questions)
 
     def complete(self, records: QuestionRecords) -> Self:

@@ -107,7 +107,6 @@ class Tag(Files, Choice):
         return sentences.to_learn() if learning else sentences
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
-        """Words that stand in no file."""
         words = [[*sentence] for sentence in sentences]
         names = [f"sentence {number}" for number in range(1, len(words) + 1)]
         return TaggedSentences(words, [[None] * len(sentence) for sentence in words], names)

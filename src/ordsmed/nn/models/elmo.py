@@ -117,7 +117,6 @@ class Elmo(Family, Choice):
         return Tuning(rate=1e-3, warmup=0.0, freeze=True)
 
     def describe(self, device: str, precision: str) -> str:
-        """Which cell runs on a device."""
         lacks = lacks_fused(device, precision, projects=self.cells != self.width)
         return describe(self.fused(device), self.cell_clip, self.projection_clip, lacks)
 

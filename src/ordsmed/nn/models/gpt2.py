@@ -146,7 +146,6 @@ class Gpt2(Family, Choice):
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Gpt2:
-        """The settings a Hugging Face config.json means."""
         expect(config, add_cross_attention=(False,), pruned_heads=({}, None))
         sizes = {"width": "n_embd", "layers": "n_layer", "heads": "n_head", "positions": "n_positions"}
         sizes |= {"inner": "n_inner"} if config.get("n_inner") is not None else {}

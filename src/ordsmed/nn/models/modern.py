@@ -243,7 +243,6 @@ class ModernBert(Family, Choice):
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> ModernBert:
-        """The settings a Hugging Face config.json means."""
         expect(config, rope_scaling=(None,), pruned_heads=({}, None))
         sizes = {
             "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",

@@ -53,11 +53,9 @@ class ByteBpe(Choice):
         return (vocabulary.END,) if self.order == "gpt2" else (*vocabulary.ROBERTA, "<mask>")
 
     def load(self) -> Tokenizer | None:
-        """What the user has, if `file` names it."""
         return Tokenizer.load(self.file) if self.file else None
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Learn from texts."""
         from tokenizers import AddedToken, models, pre_tokenizers, trainers
         from tokenizers import Tokenizer as Pipeline
 

@@ -77,7 +77,6 @@ class SentencePiece(Choice):
         return {"bert": vocabulary.BERT, "roberta": roberta, "gpt2": gpt2}[self.order]
 
     def load(self) -> Tokenizer | None:
-        """What the user has, if `file` names it."""
         if not self.file:
             return None
         tokenizer = Tokenizer.load(self.file, special=self.special)

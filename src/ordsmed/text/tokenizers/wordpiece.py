@@ -42,7 +42,6 @@ class WordPiece(Choice):
         at_least(self, size=len(vocabulary.BERT) + 1 + self.unused, least=1, alphabet=1, unused=0)
 
     def load(self) -> Tokenizer | None:
-        """What the user has, if `file` names it."""
         return (
             Tokenizer.load(self.file, lowercase=self.lowercase, strip_accents=self.strip_accents) if self.file else None
         )

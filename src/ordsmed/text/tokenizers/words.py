@@ -39,7 +39,6 @@ class WordList(Choice):
         at_least(self, size=len(vocabulary.SIGNS) + 1, least=1)
 
     def load(self) -> Tokenizer | None:
-        """What the user has, if `file` names it."""
         if not self.file:
             return None
         tokenizer = Tokenizer.load(self.file, lowercase=self.lowercase or None, split=self.split or "spaces")

@@ -162,7 +162,6 @@ def _follow(
 
 
 def _target(place: SplitResult, location: str | None) -> str:
-    """Where a redirect leads."""
     if not location:
         raise Misled("bad redirect")
     try:
