@@ -63,9 +63,8 @@ class Parser(argparse.ArgumentParser):
         if flag is not None:
             raise UsageError(self.verb, f"{_short(flag)}: no such flag", "", self._near(flag.partition("=")[0]))
         if rest:
-            raise UsageError(
-                self.verb, f"`{_short(rest[0].removeprefix(PLAIN))}` is one word too many", f"`{self._form()}`"
-            )
+            problem = f"`{_short(rest[0].removeprefix(PLAIN))}` is one word too many"
+            raise UsageError(self.verb, problem, f"`{self._form()}`")
         args.verb = self.verb
         return args
 

@@ -4,11 +4,16 @@ import re
 from collections.abc import Iterable
 
 
-def at_least(settings: object, **least: float) -> None:
+def at_least(settings: object, wanted: str = "at least {}", **least: float) -> None:
     """Refuse numbers below these; a setting that is None is none."""
     for name, limit in least.items():
         if (value := getattr(settings, name)) is not None and value < limit:
-            raise ValueError(f"{name}: found {value}; wanted at least {limit}")
+            raise ValueError(f"{name}: found {value}; wanted {wanted.format(limit)}")
+
+
+def or_more(settings: object, **least: float) -> None:
+    """The same, said in the other way."""
+    at_least(settings, "{} or more", **least)
 
 
 def regular(name: str, patterns: Iterable[str]) -> None:

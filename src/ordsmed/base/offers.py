@@ -42,12 +42,10 @@ def imported(kind: str, place: str) -> ModuleType:
         return importlib.import_module(kind)
     except ModuleNotFoundError as error:
         if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
-            raise RecipeError(
-                place, f"`{kind}`: {error}", "a module that Python finds", _where(kind, error.name)
-            ) from None
-        raise RecipeError(
-            place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend or install that"
-        ) from None
+            wanted = "a module that Python finds"
+            raise RecipeError(place, f"`{kind}`: {error}", wanted, _where(kind, error.name)) from None
+        problem = f"`{kind}` cannot be imported: {error_line(error)}"
+        raise RecipeError(place, problem, "", "mend or install that") from None
     except Exception as error:  # whatever a file of somebody's own does
         raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend that line") from None
 

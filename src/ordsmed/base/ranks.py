@@ -350,9 +350,8 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
         ranks.store.wait([key], AGES)
         answer = json.loads(ranks.store.get(key))
     except RuntimeError as error:
-        raise RunError(
-            "rank 0", f"is gone: {_line(error)}", "", "its own complaint stands above or in log.txt"
-        ) from None
+        remedy = "its own complaint stands above or in log.txt"
+        raise RunError("rank 0", f"is gone: {_line(error)}", "", remedy) from None
     if "error" in answer:
         kind, *parts = answer["error"]
         complaint = getattr(errors, kind)(*parts)

@@ -211,9 +211,8 @@ def _decode(wish: object, value: object, place: str) -> Any:
                 raise RecipeError(place, error.found, wanted, "") from None
     if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
         if not isinstance(value, list):
-            raise RecipeError(
-                place, f"found {_show(value)}", f"one or more tables, written [[{place.split(': ')[-1]}]]"
-            )
+            wanted = f"one or more tables, written [[{place.split(': ')[-1]}]]"
+            raise RecipeError(place, f"found {_show(value)}", wanted)
         return tuple(_decoded(get_args(wish)[0], v, f"{place}[{i + 1}]") for i, v in enumerate(value))
     if dataclasses.is_dataclass(wish):
         return _decoded(wish, value, place)  # type: ignore[arg-type]

@@ -52,9 +52,8 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
             problem = f"{type(error).__name__}: {error}"
-            raise RunError(
-                f"engine {engine}", problem, "", "look at its workers; go on with the same command"
-            ) from None
+            remedy = "look at its workers; go on with the same command"
+            raise RunError(f"engine {engine}", problem, "", remedy) from None
         raise
 
 

@@ -89,9 +89,8 @@ def _documents(source: Path, split: str) -> int:
 
 def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str]]:
     """The sentences of every document of some splits of a corpus."""
-    for document in read_documents(
-        f"{doing} {source.name}", [part for split in splits for part in parts(source, split)]
-    ):
+    paths = [part for split in splits for part in parts(source, split)]
+    for document in read_documents(f"{doing} {source.name}", paths):
         if sentences := [stripped for sentence in document.sentences() if (stripped := sentence.strip())]:
             yield sentences
 

@@ -64,9 +64,8 @@ def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[
                 block = np.asarray(ids[first : first + TOKENS])
                 if block.max(initial=0) >= tokenizer.vocabulary:
                     wrong = f"holds the id {int(block.max())}"
-                    raise DataError(
-                        path, wrong, f"ids below {tokenizer.vocabulary}", "name the tokenizer they were made with"
-                    )
+                    remedy = "name the tokenizer they were made with"
+                    raise DataError(path, wrong, f"ids below {tokenizer.vocabulary}", remedy)
                 ends = np.flatnonzero(block == tokenizer.end)
                 lengths = np.diff(np.concatenate([[-1], ends, [len(block)]])) - 1
                 store.extend(block[block != tokenizer.end], lengths, np.ones(len(lengths), np.int64))

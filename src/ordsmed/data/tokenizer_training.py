@@ -47,9 +47,8 @@ class TokenizerTraining:
     def __post_init__(self) -> None:
         at_least(self, sample=1)
         if self.corpus is None and not getattr(self.tokenizer, "file", None):
-            raise ValueError(
-                "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"
-            )
+            problem = "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"
+            raise ValueError(problem)
 
     def stamp(self) -> object:
         """The corpus by its fingerprint, vocabulary files by their contents."""

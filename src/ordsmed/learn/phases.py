@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.base.checks import or_more
 from ordsmed.learn.schedules import Schedule, factor
 
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
@@ -43,9 +44,7 @@ class Phase:
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps",)
 
     def __post_init__(self) -> None:
-        for name in ("length", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        or_more(self, length=1, batch=1)
         if self.epochs and self.steps:
             wanted = "wanted one of the two; `steps=0` as well takes a recipe's away"
             raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; {wanted}")

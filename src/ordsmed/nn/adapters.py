@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.nn import products
 from ordsmed.nn.dropout import Dropout
@@ -41,8 +42,7 @@ class Adapters:
     """a regular expression: weights of the network that are trained in full (norm|bias); empty: none"""
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank: found {self.rank}; wanted 1 or more")
+        or_more(self, rank=1)
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale: found {self.scale}; wanted above 0")
         if not 0 <= self.dropout < 1:

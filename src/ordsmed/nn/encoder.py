@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
+from ordsmed.base.checks import or_more
 from ordsmed.nn import activations
 from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
@@ -77,8 +78,7 @@ class EncoderSettings(Family):
 
     def __post_init__(self) -> None:
         self.fill_defaults(inner=4 * self.width)
-        if self.types < 0:
-            raise ValueError(f"types: found {self.types}; wanted 0 or more")
+        or_more(self, types=0)
 
     @property
     def embedded(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
+from ordsmed.base.checks import or_more
 from ordsmed.nn.dropout import Dropout
 
 TaskKind = Literal["classify", "tag", "span"]
@@ -190,9 +191,7 @@ class Family:
         """Fill in what is left to the width; refuse sizes, standard deviations and dropouts that cannot be."""
         object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
         object.__setattr__(self, "inner", self.inner or inner)
-        for name in ("width", "layers", "heads", "inner", "positions", *counts):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        or_more(self, **dict.fromkeys(("width", "layers", "heads", "inner", "positions", *counts), 1))
         if self.width % self.heads:
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
         for name in (f.name for f in fields(self)):  # type: ignore[arg-type]

@@ -301,9 +301,8 @@ def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
     except broken() as error:
-        raise DataError(
-            path, f"cannot be read: {getattr(error, 'strerror', None) or error}", "", "copy it again, or repair it"
-        ) from None
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise DataError(path, problem, "", "copy it again, or repair it") from None
 
 
 def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) -> tuple[str, str]:

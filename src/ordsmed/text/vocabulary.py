@@ -271,9 +271,8 @@ def _as_stated(pipeline: Pipeline, path: Path, **stated: bool | None) -> Pipelin
     for key, value in stated.items():
         if value not in (None, does[key]):
             problem = f"is a whole pipeline, with {key} = {str(does[key]).lower()}"
-            raise DataError(
-                path, problem, f"{key} = {str(value).lower()}", f"leave tokenizer.{key} out, or name a vocab.txt"
-            )
+            remedy = f"leave tokenizer.{key} out, or name a vocab.txt"
+            raise DataError(path, problem, f"{key} = {str(value).lower()}", remedy)
     return pipeline
 
 

@@ -128,9 +128,8 @@ def find(path: Path) -> Path | None:
         newest = _newest(path)
         if newest in names:
             return path / newest
-        raise RecipeError(
-            path, f"holds {' and '.join(names[:4])}", "one checkpoint", f"name one: {path / names[-1]}.index"
-        )
+        remedy = f"name one: {path / names[-1]}.index"
+        raise RecipeError(path, f"holds {' and '.join(names[:4])}", "one checkpoint", remedy)
     name = path.name.removesuffix(".index")
     name = name.partition(".data-")[0] if ".data-" in name else name.removesuffix(".meta")
     return path.with_name(name) if path.with_name(f"{name}.index").is_file() else None

@@ -37,9 +37,8 @@ class Columns:
         counts = np.diff(self.starts[name])
         width = int(counts[0]) if width is None else width
         for number in np.flatnonzero(counts != width)[:1]:
-            raise DataError(
-                block.place(int(number)), f"{name} has {counts[number]:,} numbers", f"{width:,}, as others have"
-            )
+            problem = f"{name} has {counts[number]:,} numbers"
+            raise DataError(block.place(int(number)), problem, f"{width:,}, as others have")
         return self.values[name].reshape(len(counts), width)
 
 
@@ -201,9 +200,8 @@ def _refuse(block: RecordBlock, number: int, wanted: Mapping[str, int]) -> None:
     present = features(block.record(number))
     lacks = [name for name in wanted if name not in present]
     names = ", ".join(f"{name} ({KINDS.get(kind, 'nothing')})" for name, (kind, _) in sorted(present.items()))
-    raise DataError(
-        block.place(number), f"holds {names or 'no feature'}; lacks {', '.join(lacks)}", "examples of another kind"
-    )
+    problem = f"holds {names or 'no feature'}; lacks {', '.join(lacks)}"
+    raise DataError(block.place(number), problem, "examples of another kind")
 
 
 def _refuse_kind(block: RecordBlock, number: int, kind: int, wanted: int, name: str) -> None:

@@ -106,9 +106,8 @@ def _unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
     if len(head) > 1 and head[0] & 0x0F == 8 and (head[0] << 8 | head[1]) % 31 == 0:
         return _Inflated(file)  # type: ignore[return-value]
     if len(head) and len(head) < HEAD:
-        raise DataError(
-            f"{path}: record 1, at byte 0", f"is cut off: {len(head)} bytes are left", WANTED, "copy it again"
-        )
+        problem = f"is cut off: {len(head)} bytes are left"
+        raise DataError(f"{path}: record 1, at byte 0", problem, WANTED, "copy it again")
     if head:
         raise DataError(f"{path}: record 1, at byte 0", "the checksum of its length differs", WANTED, "copy it again")
     return file

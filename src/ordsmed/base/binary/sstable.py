@@ -35,9 +35,8 @@ def read(path: Path) -> dict[bytes, bytes]:
     data = memoryview(path.read_bytes())
     if len(data) < FOOTER or bytes(data[-len(MAGIC) :]) != MAGIC:
         remedy = "fetch it again: it was cut off, or is another kind of file"
-        raise DataError(
-            path, f"{len(data):,} bytes without a table's end", "TensorFlow's index of a checkpoint", remedy
-        )
+        problem = f"{len(data):,} bytes without a table's end"
+        raise DataError(path, problem, "TensorFlow's index of a checkpoint", remedy)
     try:
         footer = data[-FOOTER:]
         at = varint(footer, varint(footer, 0)[1])[1]  # behind the place of the block of metadata

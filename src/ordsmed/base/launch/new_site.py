@@ -29,9 +29,8 @@ def write(name: str, folder: Path = Path()) -> Path:
     if not re.fullmatch(r"[\w.-]+", name):
         raise RecipeError("NAME", f"found {name!r}", "one word: letters, digits, - and _")
     if name in names():
-        raise RecipeError(
-            "NAME", f"found {name}, which is shipped", "another name", f"`{command('sites', name)}` shows it"
-        )
+        remedy = f"`{command('sites', name)}` shows it"
+        raise RecipeError("NAME", f"found {name}, which is shipped", "another name", remedy)
     path = folder / f"{name}.toml"
     if path.exists():
         raise RecipeError(path, "is there", "a new file", "delete it, or choose another name")

@@ -66,18 +66,16 @@ class Partition:
         if not re.fullmatch(r"[\w.+-]+", self.name):
             raise ValueError(f"name: found {self.name!r}; wanted one word")
         if self.gpu not in (*GPUS, "none", "unknown"):
-            raise ValueError(
-                f"gpu: found {self.gpu}; wanted unknown, none, or one that is known; {nearest(self.gpu, GPUS)}"
-            )
+            problem = f"gpu: found {self.gpu}; wanted unknown, none, or one that is known; {nearest(self.gpu, GPUS)}"
+            raise ValueError(problem)
         for name in ("gpus", "cores", "memory", "cores_per_gpu", "memory_per_gpu", "nodes", "hours"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name}: found {value}; wanted more than 0; what is unknown is left out")
         if self.gpu == "none" and (
             numbers := [n for n in ("gpus", "cores_per_gpu", "memory_per_gpu") if getattr(self, n)]
         ):
-            raise ValueError(
-                f"{numbers[0]}: found {getattr(self, numbers[0])} where `gpu` is none; wanted neither or both"
-            )
+            problem = f"{numbers[0]}: found {getattr(self, numbers[0])} where `gpu` is none; wanted neither or both"
+            raise ValueError(problem)
         if self.gpu != "none" and not re.search(r"\{(gpus|total)\}", self.ask):
             raise ValueError(f"ask: found {self.ask}; wanted a flag of sbatch with {{gpus}} (a node's) or {{total}}")
         if "GH" in self.gpu and self.arch not in ("aarch64", "unknown"):

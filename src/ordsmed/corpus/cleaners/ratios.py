@@ -114,14 +114,9 @@ def _characters(text: str) -> dict[str, float]:
     count = [int(number) for number in np.bincount(_table()[codes], minlength=_LOST + 1)]
     alphabetic = count[_LETTER] + count[_UPPER] + count[_LOWER] + count[_UNSPACED]
     printed = max(sum(count) - count[_BLANK], 1)
-    return {
-        **_lengths(text, count),
-        "letters": alphabetic / printed,
-        "digits": count[_DIGIT] / printed,
-        "signs": count[_SIGN] / printed,
-        "lost": count[_LOST] / printed,
-        "capitals": count[_UPPER] / max(alphabetic, 1),
-    }
+    kinds = {"letters": alphabetic, "digits": count[_DIGIT], "signs": count[_SIGN], "lost": count[_LOST]}
+    shares = {name: number / printed for name, number in kinds.items()}
+    return {**_lengths(text, count), **shares, "capitals": count[_UPPER] / max(alphabetic, 1)}
 
 
 def _lengths(text: str, count: list[int]) -> dict[str, float]:
@@ -157,10 +152,8 @@ def _repetition(text: str) -> dict[str, float]:
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     total = max(int(lengths.sum()), 1)
     keys = _keys(words)
-    top = {
-        name: _top(_grams(keys, n), _sums(lengths, n)) / total
-        for name, n in (("pairs", 2), ("triples", 3), ("fours", 4))
-    }
+    runs = {"pairs": 2, "triples": 3, "fours": 4}
+    top = {name: _top(_grams(keys, n), _sums(lengths, n)) / total for name, n in runs.items()}
     return {**top, "repeated_tens": _again(_grams(keys, 10), lengths, 10) / total}
 
 
@@ -171,8 +164,7 @@ def _keys(words: list[str]) -> Numbers:
     index = {word: number for number, word in enumerate(dict.fromkeys(words))}
     ids = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
     keys: Numbers = np.random.default_rng(0).integers(0, 1 << 63, len(index), dtype=np.uint64)
-    values: Numbers = keys[ids]
-    return values
+    return keys[ids]
 
 
 def _grams(keys: Numbers, n: int) -> Numbers:
@@ -192,8 +184,7 @@ def _sums(lengths: Numbers, n: int) -> Numbers:
     import numpy as np
 
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    sums: Numbers = ends[n:] - ends[:-n]
-    return sums
+    return ends[n:] - ends[:-n]
 
 
 def _alike(grams: Numbers) -> tuple[Numbers, Numbers]:

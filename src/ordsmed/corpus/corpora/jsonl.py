@@ -35,9 +35,8 @@ class Jsonl(TextSource, Choice):
     def _document(self, line: str, place: str) -> Document:
         record = _decode(line, place, self.errors)
         if not isinstance(record, dict):
-            raise DataError(
-                place, f"JSON, but {with_article(type(record).__name__)}", "an object {...}", "one object a line"
-            )
+            problem = f"JSON, but {with_article(type(record).__name__)}"
+            raise DataError(place, problem, "an object {...}", "one object a line")
         text = record.pop(self.text_key, None)
         if not isinstance(text, str):
             problem = f"no `{self.text_key}`"

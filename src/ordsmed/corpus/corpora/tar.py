@@ -199,9 +199,8 @@ class _Header(tarfile.TarInfo):
             raise
         except tarfile.HeaderError as error:
             cut = len(buf) < tarfile.BLOCKSIZE
-            raise tarfile.ReadError(
-                "it stops before its end" if cut else f"not a tar at this place ({error})"
-            ) from None
+            problem = "it stops before its end" if cut else f"not a tar at this place ({error})"
+            raise tarfile.ReadError(problem) from None
         if header.type in _ABOUT_THE_NEXT and header.size > 1 << 20:
             raise tarfile.ReadError(f"a member's name and facts of {header.size:,} bytes")
         return header

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ordsmed.base import chance
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch
@@ -53,8 +54,7 @@ class BiLm(Choice):
     """scores over the vocabulary; false: vectors alone, as of weights that came without them"""
 
     def __post_init__(self) -> None:
-        if self.samples < 0:
-            raise ValueError(f"samples: found {self.samples}; wanted 0 or more")
+        or_more(self, samples=0)
         if not 0 < self.scale < float("inf"):
             raise ValueError(f"scale: found {self.scale}; wanted a finite number above 0")
 

@@ -54,9 +54,8 @@ class Diffusion(Choice):
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> HiddenTokens:
         if model.capabilities.causal:
-            raise RecipeError(
-                "objective.kind", "diffusion with a model that sees only what stands before", "", "use clm"
-            )
+            problem = "diffusion with a model that sees only what stands before"
+            raise RecipeError("objective.kind", problem, "", "use clm")
         return HiddenTokens("diffusion", model, tokenizer.vocabulary)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ordsmed.base import chance
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
@@ -62,8 +63,7 @@ class MlmNsp(Choice):
     def __post_init__(self) -> None:
         if not 0 < self.hide < 1:
             raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
-        if self.most is not None and self.most < 1:
-            raise ValueError(f"most: found {self.most}; wanted 1 or more")
+        or_more(self, most=1)
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
         if not 0 <= self.short <= 1:

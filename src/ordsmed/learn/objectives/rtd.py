@@ -108,9 +108,8 @@ class Rtd(Choice):
         if self.share == "all":
             if self.generator != Generator():
                 problem = 'found a size of its own with share = "all"'
-                raise RecipeError(
-                    "objective.generator", problem, "none: the model is its own generator", "leave it out"
-                )
+                wanted = "none: the model is its own generator"
+                raise RecipeError("objective.generator", problem, wanted, "leave it out")
             return {}
         generator = self.generator
         width, layers = generator.width or max(model.width // 4, 1), generator.layers or model.layers

@@ -34,9 +34,8 @@ def features(
         if records.learning:
             keep = (last >= NO_ANSWER)[cut.question]
             if not keep.any():
-                raise DataError(
-                    "task.train", "no token holds an answer", "", "look whether tokenizer and data belong together"
-                )
+                remedy = "look whether tokenizer and data belong together"
+                raise DataError("task.train", "no token holds an answer", "", remedy)
             cut = dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
     _say_cuts(cut, limits)
     question, context = questions.starts[cut.question], contexts.starts[records.about][cut.question]

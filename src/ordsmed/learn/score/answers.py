@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RunError
 from ordsmed.base.files import write_text
 from ordsmed.text.edges import whole
@@ -48,9 +49,7 @@ class Decoding:
     """an answer that cuts a word is widened to hold it"""
 
     def __post_init__(self) -> None:
-        for name in ("n_best", "longest"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        or_more(self, n_best=1, longest=1)
         if self.search not in ("all", "tops"):
             raise ValueError(f'search: found {self.search!r}; wanted "all" or "tops"')
         if not np.isfinite(self.threshold):

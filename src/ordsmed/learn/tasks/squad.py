@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch
@@ -101,10 +102,7 @@ class Squad(Files, Choice):
     """answers cut no word: one that begins or ends inside a word is widened to hold it, in any script"""
 
     def __post_init__(self) -> None:
-        least = {"length": 2, "stride": 1, "longest_question": 1, "beam": 1, "n_best": 1, "longest_answer": 1}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {value} or more")
+        or_more(self, length=2, stride=1, longest_question=1, beam=1, n_best=1, longest_answer=1)
         for name, most in (("beam", 1000), ("n_best", 10_000)):
             if getattr(self, name) > most:
                 raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {most:,}")

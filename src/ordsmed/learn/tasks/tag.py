@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
@@ -79,9 +80,7 @@ class Tag(Files, Choice):
         check_labels(self.labels, self.class_weights)
         if self.labels and self.scheme and not self.of_spans:
             raise ValueError(f"scheme: found {self.scheme} with labels that mark no spans; wanted B-PER and the like")
-        for name in ("length", "stride"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}: found {value}; wanted 1 or more")
+        or_more(self, length=1, stride=1)
 
     @classmethod
     def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from torch import nn
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.menu import Choice
 from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
@@ -36,8 +37,7 @@ class Electra(EncoderSettings, Choice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embedding < 0:
-            raise ValueError(f"embedding: found {self.embedding}; wanted 0 or more")
+        or_more(self, embedding=0)
         object.__setattr__(self, "embedding", self.embedding or self.width)
 
     @property

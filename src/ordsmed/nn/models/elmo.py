@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.settings import as_toml
@@ -65,18 +66,12 @@ class Elmo(Family, Choice):
     architectures: ClassVar[dict[str, str]] = {}
 
     def __post_init__(self) -> None:
-        for name in ("width", "cells", "layers", "letter"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
-        if self.highways < 0:
-            raise ValueError(f"highways: found {self.highways}; wanted 0 or more")
+        or_more(self, width=1, cells=1, layers=1, letter=1, highways=0)
         if not self.filters or any(reach < 1 or count < 1 for reach, count in self.filters):
             raise ValueError(f"filters: found {as_toml(self.filters)}; wanted pairs of a width and a number of filters")
         if self.longest_word < max(4, *(reach for reach, _ in self.filters)):
             raise ValueError(f"longest_word: found {self.longest_word}; wanted the widest filter's width, 4 or more")
-        for name in ("cell_clip", "projection_clip"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+        or_more(self, cell_clip=0, projection_clip=0)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 

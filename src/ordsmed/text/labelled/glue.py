@@ -210,9 +210,8 @@ def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Forma
                 if task.understands(table.columns["label"][0]):
                     return table
         arguments = " ".join(f"task.{role}=COLUMN" for role in task.columns)
-        raise tables.NoColumn(
-            path, missing.found, missing.wanted, f"name them yourself: task.name= {arguments}"
-        ) from None
+        remedy = f"name them yourself: task.name= {arguments}"
+        raise tables.NoColumn(path, missing.found, missing.wanted, remedy) from None
 
 
 def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:

@@ -294,9 +294,8 @@ def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator
     keys: list[str] = []
     for number, record in numbered:
         if not isinstance(record, dict):
-            raise DataError(
-                f"{request.path}:{number}", f"JSON, but {with_article(type(record).__name__)}", "an object {...}"
-            )
+            problem = f"JSON, but {with_article(type(record).__name__)}"
+            raise DataError(f"{request.path}:{number}", problem, "an object {...}")
         if not keys:
             if isinstance(record.get("data"), list):
                 problem = "an object with a list under `data`, as SQuAD's questions"
@@ -376,9 +375,8 @@ def _written(value: object, place: str) -> str:
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
     if isinstance(value, list | dict | bytes):
-        raise DataError(
-            place, f"{with_article(type(value).__name__)} in a column", "text or a number", "choose another column"
-        )
+        problem = f"{with_article(type(value).__name__)} in a column"
+        raise DataError(place, problem, "text or a number", "choose another column")
     return str(value)
 
 

@@ -54,9 +54,8 @@ class SentencePiece(Choice):
     def __post_init__(self) -> None:
         names = (*self.special_tokens(), *self.special, *self.own)
         if (twice := [name for name in names if names.count(name) > 1 or not name]) and not self.file:
-            raise ValueError(
-                f"special, own: found {twice[0]!r}; wanted each once, without {' '.join(self.special_tokens())}"
-            )
+            problem = f"special, own: found {twice[0]!r}; wanted each once, without {' '.join(self.special_tokens())}"
+            raise ValueError(problem)
         at_least(self, size=len(names) + 256 * self.byte_fallback + 1)
         if not 0.98 <= self.coverage <= 1.0:
             raise ValueError(f"coverage: found {self.coverage}; wanted 0.98 to 1.0, as SentencePiece does")
