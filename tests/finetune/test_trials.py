@@ -27,10 +27,11 @@ from ordsmed.base.run import Run
 from ordsmed.nn.model import own_tensors
 from ordsmed.tell.show.picture import Pictures
 from ordsmed.train import several
-from ordsmed.train.finetune import compared, trials
+from ordsmed.train.finetune.compared import ended
 from ordsmed.train.finetune.finetune import finetune
-from ordsmed.train.finetune.grid import Trial
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.trials import FinetuningTrials
+from ordsmed.train.grid import Trial
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.weights.trained import open_model
@@ -163,7 +164,7 @@ def test_the_folder_stands_for_the_best_trial(grid: Path) -> None:
     predicted = "predictions/predictions.tsv"
     assert (grid / predicted).read_bytes() == (grid / "trials" / best / predicted).read_bytes()
     assert [name for name in NAMES if (grid / "trials" / name / "checkpoints").exists()] == [best]
-    assert f"the folder stands for the best trial, {best}" in compared.ended(grid)
+    assert f"the folder stands for the best trial, {best}" in ended(grid)
 
 
 def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> None:
@@ -221,9 +222,9 @@ def test_a_disk_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(Run, "set", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "status")))
         raise RunError("trials", "cannot write: No space left on device")
 
-    monkeypatch.setattr(trials.Trials, "make", full)
+    monkeypatch.setattr(FinetuningTrials, "make", full)
     with pytest.raises(RunError, match=r"^trials: cannot write: No space left on device$"):
-        trials.perform(tmp_path / "run", recipe, "recipe")
+        FinetuningTrials.of(tmp_path / "run", recipe, "recipe").perform()
 
 
 def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:

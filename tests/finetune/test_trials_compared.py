@@ -9,7 +9,6 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +21,11 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
-from ordsmed.train import request, several
-from ordsmed.train.finetune import compared, finish, grid, trials
-from ordsmed.train.finetune.grid import Trial
+from ordsmed.train import compared, grid, request, scores, several, trials
+from ordsmed.train.finetune.compared import ended
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.trials import FinetuningTrials
+from ordsmed.train.grid import Trial
 from ordsmed.train.mesh.layout import Layout
 
 
@@ -36,8 +36,12 @@ def recipe(folder: Path, **how: Any) -> Finetuning:
     return Finetuning(**{**said, **how})
 
 
+def perform(folder: Path, recipe: Finetuning, name: str, **how: Any) -> Path:
+    return FinetuningTrials.of(folder, recipe, name).perform(**how)
+
+
 def planned(folder: Path, **how: Any) -> list[Trial]:
-    return grid.plan(recipe(folder, **how), folder, "the recipe")
+    return list(FinetuningTrials.of(folder, recipe(folder, **how), "the recipe").runs)
 
 
 def done(trial: Trial, accuracy: float | None, f1: float = 50.0, guessing: float = 40.0) -> Trial:
@@ -132,23 +136,26 @@ def test_the_table(tmp_path: Path) -> None:
     assert len(wide) == 1, "columns stand one below the other"
 
 
-def test_only_the_best_so_far_keeps_its_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_best_so_far_keeps_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = planned(tmp_path, seeds=(1, 2, 3))
     done(made[0], 70.0)
     done(made[1], 80.0)
-    group: Any = SimpleNamespace(runs=made, score="accuracy")
-    trials._note(made[1], group, "5 s")
+    monkeypatch.setattr(FinetuningTrials, "score", "accuracy")
+    group = FinetuningTrials.of(tmp_path, recipe(tmp_path, seeds=(1, 2, 3)), "the recipe")
+    group.note(made[1], "5 s")
     assert [(trial.folder / "checkpoints").exists() for trial in made[:2]] == [False, True]
     assert (
         f"seed-2: accuracy 80.00; 2 of 3 done, 5 s left; best: accuracy 80.00, {made[1].name}"
         in capsys.readouterr().err
     )
     done(made[2], 75.0)
-    trials._note(made[2], group, "")
+    group.note(made[2], "")
     assert "seed-3: accuracy 75.00; 3 of 3 done; best: accuracy 80.00, seed-2" in capsys.readouterr().err
     assert [(trial.folder / "checkpoints").exists() for trial in made] == [False, True, False]
-    assert [trials.is_put_away(trial.folder) for trial in made] == [True, False, True]
-    assert not trials.is_put_away(tmp_path)
+    assert [trials.put_away(str(trial.folder)) for trial in made] == [True, False, True]
+    assert not trials.put_away(str(tmp_path))
 
 
 def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,12 +193,15 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         'train = "a.tsv"\ndev = "b.tsv"\nlength = 16\n'
     )
     monkeypatch.setattr(trials.os, "environ", {})
-    return lambda *words, **how: trials.asked(str(tmp_path / "tiny.toml"), [f'out="{tmp_path}/out"', *words], **how)
+    return lambda *words, **how: FinetuningTrials.asked(
+        str(tmp_path / "tiny.toml"), [f'out="{tmp_path}/out"', *words], **how
+    )
 
 
 def test_trials_are_asked_for_by_seeds_and_grids(asked: Callable[..., Any], tmp_path: Path) -> None:
     assert asked() is None
-    folder, found = asked("seeds=[1,2]", layout="1x1x1")
+    group = asked("seeds=[1,2]", layout="1x1x1")
+    folder, found = group.folder, group.recipe
     assert (folder, found.seeds, found.layout.replicate) == (tmp_path / "out", (1, 2), 1)
     for how, said in (({"deadline": 60.0}, "--deadline"), ({"layout": "auto"}, "--layout: found auto")):
         with pytest.raises(RecipeError, match=said):
@@ -247,14 +257,14 @@ def test_all_trials_have_one_precision(tmp_path: Path, at_once: list[str], monke
     monkeypatch.setattr(
         several, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
     )
-    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
-    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3), jobs=1), "r")
-    trials.perform_part(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3, 4), jobs=1), "r", (3, 4))
+    perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
+    perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3), jobs=1), "r")
+    perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3, 4), jobs=1), "r", part=(3, 4))
     assert precisions(folder) == {f"seed-{seed}": "bf16" for seed in (1, 2, 3, 4)}
     assert (folder / "log.txt").read_text().splitlines().count("it was chosen") == 1
     assert settings.read(folder / TRIALS)["layout"]["precision"] == "bf16"
     answers.append("fp32")
-    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1,), jobs=1), "r", anew=True)
+    perform(folder, recipe(folder, layout=Layout(), seeds=(1,), jobs=1), "r", anew=True)
     assert precisions(folder) == {"seed-1": "fp32"}
 
 
@@ -265,7 +275,7 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
     told: list[int] = []
     monkeypatch.setattr(several, "cores", lambda: 12)
     monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
-    trials.perform(tmp_path / "out", recipe(tmp_path / "out", layout=Layout(), seeds=(1, 2, 3), jobs=jobs), "r")
+    perform(tmp_path / "out", recipe(tmp_path / "out", layout=Layout(), seeds=(1, 2, 3), jobs=jobs), "r")
     assert told == [trials_beside]
 
 
@@ -273,22 +283,23 @@ def test_a_grid_may_name_precisions(tmp_path: Path, at_once: list[str], monkeypa
     """Nothing is chosen, as none is left open; one that comes later and leaves it open is settled too."""
     folder, grids = tmp_path / "out", [["fp32", "bf16"], ["fp16", "auto"]]
     monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
-    trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[0]}, jobs=1), "r")
+    perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[0]}, jobs=1), "r")
     assert sorted(precisions(folder).values()) == ["bf16", "fp32"]
     monkeypatch.setattr(several, "fastest_precision", lambda *_: "bf16")
-    trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[1]}, jobs=1), "r")
+    perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[1]}, jobs=1), "r")
     assert precisions(folder)["precision-auto,seed-0"] == "bf16"
 
 
 def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "out"
-    trials.perform(folder, recipe(folder, seeds=(1,), jobs=1), "r")
+    perform(folder, recipe(folder, seeds=(1,), jobs=1), "r")
     path = folder / TRIALS
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
     monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
-    (_, again) = trials.asked(str(folder), ["seeds=[1,2]"]) or pytest.fail("no trials")
-    assert again.layout.precision == "fp32"
-    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
+    again = FinetuningTrials.asked(str(folder), ["seeds=[1,2]"])
+    assert again
+    assert again.recipe.layout.precision == "fp32"
+    perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
     assert precisions(folder) == {"seed-1": "fp32", "seed-2": "fp32"}
 
 
@@ -298,7 +309,7 @@ def test_trials_are_made_compared_and_stood_for(
     """What stands is not made again, and what is better takes the folder's place."""
     folder = tmp_path / "out"
     asked = recipe(folder, seeds=(2, 1), jobs=1)
-    assert trials.perform(folder, asked, "r") == folder
+    assert perform(folder, asked, "r") == folder
     assert at_once == ["seed-2", "seed-1"]
     told = f"0 of 2 trials stand; 1 at a time; each tells its course in {folder}/trials/*/log.txt"
     assert told in capsys.readouterr().err
@@ -306,7 +317,7 @@ def test_trials_are_made_compared_and_stood_for(
     status = Run(folder).status
     assert (status["state"], status["best"], status["accuracy"]) == ("done", "seed-2", 62.0)
     began = status["began"]
-    trials.perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
+    perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
     assert at_once == ["seed-2", "seed-1", "seed-3"]
     assert "1 of 2 trials stand; " in capsys.readouterr().err
     for name in trials.LEFT:
@@ -321,25 +332,25 @@ def test_trials_are_made_compared_and_stood_for(
     assert not list(folder.glob("trials/*.said"))
     assert "best: accuracy 63.00, seed-3" in (folder / "log.txt").read_text()
     capsys.readouterr()
-    trials.perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
+    perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
     assert len(at_once) == 3
     assert "trials stand" not in capsys.readouterr().err, "nothing is to be made"
 
 
 def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
-    trials.perform(folder, recipe(folder, seeds=(1,), grid={"rate": [1e-5, 2e-5]}), "r")
+    perform(folder, recipe(folder, seeds=(1,), grid={"rate": [1e-5, 2e-5]}), "r")
     other = recipe(folder, seeds=(1,), batch=4)
     with pytest.raises(RecipeError, match="only `seeds` and `grid` may change"):
-        trials.perform(folder, other, "r")
+        perform(folder, other, "r")
     assert len(list((folder / "trials").iterdir())) == 4
-    trials.perform(folder, other, "r", anew=True)
+    perform(folder, other, "r", anew=True)
     assert sorted(path.name for path in (folder / "trials").iterdir()) == ["seed-1", "seed-1.toml"]
-    trials.perform(folder, other, "r", anew=True)
+    perform(folder, other, "r", anew=True)
     assert len(at_once) == 4
     early = tmp_path / "early"
-    trials.Trials.of(early, recipe(early, seeds=(1,)), "r").begin(anew=False)
-    trials.Trials.of(early, recipe(early, seeds=(1,), batch=4), "r").begin(
+    FinetuningTrials.of(early, recipe(early, seeds=(1,)), "r").begin(anew=False)
+    FinetuningTrials.of(early, recipe(early, seeds=(1,), batch=4), "r").begin(
         anew=False
     )  # nothing was trained: nothing is lost
     assert settings.read(early / TRIALS)["batch"] == 4
@@ -347,15 +358,15 @@ def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_o
 
 def test_a_trial_that_stands_has_the_settings_of_its_name(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
-    trials.perform(folder, recipe(folder, seeds=(1, 2)), "r")
+    perform(folder, recipe(folder, seeds=(1, 2)), "r")
     stands = folder / "trials" / "seed-2.toml"
     stands.write_text(stands.read_text().replace("batch = ", "batch = 1"))
     with pytest.raises(RecipeError, match="seed-2: is a trial of other settings"):
-        trials.perform(folder, recipe(folder, seeds=(1, 2)), "r")
+        perform(folder, recipe(folder, seeds=(1, 2)), "r")
     assert Run(folder).status["state"] == "failed"
     assert "is a trial of other settings" in Run(folder).status["why"]
     shutil.rmtree(folder / "trials" / "seed-2")  # its recipe alone is nothing that stands
-    trials.perform(folder, recipe(folder, seeds=(1, 2)), "r")
+    perform(folder, recipe(folder, seeds=(1, 2)), "r")
     assert at_once == ["seed-1", "seed-2", "seed-2"]
     assert "why" not in Run(folder).status
 
@@ -365,7 +376,7 @@ def test_trials_that_fail_alike_are_told_once(
 ) -> None:
     folder = tmp_path / "out"
     with pytest.raises(RunError, match="2 of 2 trials failed: rate-1e-05,seed-9, rate-2e-05,seed-9") as error:
-        trials.perform(folder, recipe(folder, seeds=(9,), grid={"rate": [1e-5, 2e-5]}, jobs=1), "r")
+        perform(folder, recipe(folder, seeds=(9,), grid={"rate": [1e-5, 2e-5]}, jobs=1), "r")
     assert error.value.remedy == "the same command makes those again"
     said = capsys.readouterr().err
     assert "rate-1e-05,seed-9 failed: here: it burns" in said
@@ -386,20 +397,20 @@ def test_asked_to_stop_what_is_done_is_told(
     monkeypatch.setattr(several, "asked_to_stop", asked)
     monkeypatch.setattr(several, "end", lambda running: None)
     with pytest.raises(Stopped) as stopped:
-        trials.perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
+        perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
     assert len(at_once) == stop_after
     assert Run(folder).status["state"] == "stopped"
     told = f"{stop_after} of 3 trials are done; go on with: ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
     monkeypatch.setattr(several, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
-    trials.perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
+    perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert at_once == ["seed-1", "seed-2", "seed-3"]
 
 
 def test_a_site_s_settings_are_every_trial_s(asked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 4, "workers": 3})
-    _, found = asked("seeds=[1,2]", "layout.workers=5", site="big")
+    found = asked("seeds=[1,2]", "layout.workers=5", site="big").recipe
     assert (found.layout.threads, found.layout.workers) == (4, 5)
 
 
@@ -416,20 +427,20 @@ def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
 
 def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
-    trials.perform(folder, recipe(folder, seeds=(1, 2), grid={"rate": [1e-5, 2e-5]}), "r")
+    perform(folder, recipe(folder, seeds=(1, 2), grid={"rate": [1e-5, 2e-5]}), "r")
     nexts = [f"next: ordsmed {verb} {folder}{more}" for verb, more in
              (("show", ""), ("evaluate", ""), ("predict", " FILE OUT"))]  # fmt: skip
-    assert compared.ended(folder) == [
+    assert ended(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
         "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "the folder stands for the best trial, rate-1e-05,seed-2", "guessing: accuracy 40.00", *nexts,
     ]  # fmt: skip
     alone = folder / "trials" / "rate-1e-05,seed-2"
-    assert compared.ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
+    assert ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
     nexts = [f"next: ordsmed show {alone}", f"next: ordsmed predict {alone} FILE OUT"]
-    assert compared.ended(alone) == [f"{alone}: done", *nexts]
+    assert ended(alone) == [f"{alone}: done", *nexts]
     files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
     with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
-        finish.found_in(alone)
+        scores.found_in(alone)

@@ -34,8 +34,8 @@ FREE = """
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | tell/show/stats: BLOCK TOP
     text/markup/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
     train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
-    train/finetune/trials: NAMED | tell/show/state: LAST
-    train/several: LOOK | train/finetune/compared: SHOWN | train/watch: BEAT ANSWER
+    train/trials: NAMED | tell/show/state: LAST
+    train/several: LOOK | train/compared: SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
 MAKES_NUMBERS = ("np.uint64", "range", "timedelta")
 

@@ -15,7 +15,7 @@ from ordsmed.nn.models import bert
 from ordsmed.train import several
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.trials import Trials
+from ordsmed.train.finetune.trials import FinetuningTrials as Trials
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.several import PlannedRun
 

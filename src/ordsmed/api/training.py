@@ -31,21 +31,23 @@ from ordsmed.train.session import SessionOptions
 def pretrain(
     recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
     layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, yes: bool = False,
-    **settings: object,
+    part: str = "", **settings: object,
 ) -> TrainingRun:  # fmt: skip
-    """Train a network: a new run from a recipe (a built-in one by name, or a TOML file), or go on with a run's folder.
+    """Train a network: a new run from a recipe (a built-in one by name, or a TOML file), or trials (`seeds`, `grid`),
+    or go on with a run's folder.
 
     Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
     `steps` is how many all phases have together, warm-ups in proportion; `deadline`: "3h" or seconds; `anew`: delete
     what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts` times begun
-    again after a failure; `yes`: although passes over the text, or the time, make no sense. Ctrl-C saves the run and
-    raises Stopped; the same call goes on.
+    again after a failure; `yes`: although passes over the text, or the time, make no sense; `part`: of trials, "2/8"
+    for the second eighth of them. Ctrl-C saves the run and raises Stopped; the same call goes on.
 
         run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
     """
     how = SessionOptions(deadline=_until(deadline), anew=anew, site=site, yes=yes)
-    return _trained(PretrainingPlan, pretraining.pretrain, recipe, overrides, layout, settings, devices, restarts, how)
+    perform = _part_of(pretraining.pretrain, part, devices)
+    return _trained(PretrainingPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
 
 
 @in_a_line()
@@ -65,10 +67,15 @@ def finetune(
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
     how = SessionOptions(deadline=deadline, anew=anew, site=site)
+    perform = _part_of(finetuning.finetune, part, devices)
+    return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
+
+
+def _part_of(perform: Callable[..., Path], part: str, devices: int) -> Callable[..., Path]:
+    """Of trials."""
     if part and devices:
         raise RecipeError("--devices", f"found {devices} beside --part", "one of them", "each trial has one device")
-    perform = functools.partial(finetuning.finetune, part=part) if part else finetuning.finetune
-    return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
+    return functools.partial(perform, part=part) if part else perform
 
 
 def _trained(

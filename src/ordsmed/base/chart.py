@@ -123,6 +123,7 @@ class Mean:
     values: Sequence[float] = ()
     x: float = 0.0
     best: bool = False
+    digits: int = 2
 
     @property
     def ends(self) -> Point:
@@ -131,7 +132,8 @@ class Mean:
         return self.mean - reach, self.mean + reach
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" + (f" ± {self.deviation:.2f}" if math.isfinite(self.deviation) else "")
+        more = f" ± {self.deviation:.{self.digits}f}" if math.isfinite(self.deviation) else ""
+        return f"{self.mean:.{self.digits}f}{more}"
 
 
 def _reach(means: Sequence[Mean], *more: float) -> Point:

@@ -11,7 +11,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
 STATUS, RECIPE = "status.json", "recipe.toml"  # of what a verb made
-TRIALS = "trials.toml"  # of several fine-tunings side by side
+TRIALS = "trials.toml"  # of several trainings of one recipe side by side
 STATED: dict[str, type] = {"verb": str, "stood_in": str, "folder": str, "layouts": list}  # what every verb may read
 SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an import, a run's `weights/`
 CONFIG = "config.json"  # Hugging Face's
@@ -27,7 +27,7 @@ class FolderKind(enum.Enum):
     STORE = "encode"
     PRETRAINING = "pretrain"
     FINETUNING = "finetune"
-    TRIALS = "trials of finetune"
+    TRIALS = "trials of a training"
     BENCH = "bench"
     STABILITY = "stability"
     OTHER_VERB = "made by a verb that is not known here"
@@ -63,7 +63,8 @@ def kind_of_folder(path: str | Path) -> FolderKind:
         return FolderKind.FILE if path.exists() else FolderKind.ABSENT
     if status := read_status(path):
         kind = VERBS.get(str(status.get("verb")), FolderKind.OTHER_VERB)
-        return FolderKind.TRIALS if kind is FolderKind.FINETUNING and (path / TRIALS).exists() else kind
+        trained = kind in (FolderKind.PRETRAINING, FolderKind.FINETUNING)
+        return FolderKind.TRIALS if trained and (path / TRIALS).exists() else kind
     if (path / SETTINGS).exists() and (path / WEIGHTS).exists():
         return FolderKind.IMPORT
     return FolderKind.HUGGING_FACE if (path / CONFIG).exists() else FolderKind.FOREIGN

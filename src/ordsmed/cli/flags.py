@@ -123,6 +123,8 @@ def training(parser: Parser) -> None:
     parser.add_argument("--layout", default="", metavar="auto|RxSxT", help=meaning)
     devices(parser)
     threads(parser)
+    meaning = "make one of N parts of the trials, as a job of an array does"
+    parser.add_argument("--part", default="", metavar="I/N", help=meaning)
 
 
 def any_model(parser: Parser) -> None:

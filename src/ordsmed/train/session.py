@@ -121,6 +121,11 @@ def check(kind: type[P], request: Request) -> P:
     return dataclasses.replace(plan, changed=request.changed)
 
 
+def check_effort(kind: type[Plan], request: Request) -> None:
+    """What a run that begins refuses besides, where its data stand; making is switched off."""
+    _weighed(check(kind, request), request, here=False)
+
+
 def _run_processes(kind: type[Plan], request: Request) -> Path:
     request.tell()
     with named(request.words[0], kind.recipes):

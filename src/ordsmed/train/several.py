@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -46,6 +46,8 @@ class PlannedRun:
 
     name: str
     recipe: Training
+    yes: bool = field(default=False, kw_only=True)
+    """although passes over the text, or the time, make no sense"""
 
     @property
     def folder(self) -> Path:
@@ -290,7 +292,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """A process that makes this run; should this one be killed, that one saves and stops."""
     words = [sys.executable, "-m", "ordsmed", member.recipe.verb, str(member.path)]
-    words += ["--yes"] if member.recipe.verb == "pretrain" else []  # that it makes sense was asked of all at once
+    words += ["--yes"] if member.yes else []
     if not member.recipe.layout.threads:
         words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # it keeps its bits
     if devices:

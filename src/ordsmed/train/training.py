@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
+from ordsmed.base.settings import as_toml
 from ordsmed.data.unknown import MOST, check_share
 from ordsmed.learn.groups import Rule
 from ordsmed.learn.phases import Phase
@@ -19,6 +20,8 @@ from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
 MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "most_unknown=")  # of a run that goes on: it learns the same
+UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
+ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # of one trial
 
 
 def check_seed(recipe: Training, place: object) -> None:
@@ -26,6 +29,28 @@ def check_seed(recipe: Training, place: object) -> None:
     for key, seed in (("seed", recipe.seed), *(("seeds", seed) for seed in getattr(recipe, "seeds", ()))):
         if seed < 0:
             raise RecipeError(f"{place}: {key}", f"found {seed}", "0 or more")
+
+
+def check_axes(seeds: Sequence[int], grid: Mapping[str, Any]) -> dict[str, Any]:
+    """What `seeds` and `grid` say of several runs, refused where that cannot be; the grid by the paths of settings."""
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds: found {as_toml(seeds)}; wanted different ones")
+    by_path = dict(_by_path(grid))
+    for path, values in by_path.items():
+        if path in UNGRIDDED:
+            raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
+        if not isinstance(values, list | tuple) or not values:
+            raise ValueError(f"grid.{path}: found {as_toml(values)}; wanted a list of one or more values")
+    return by_path
+
+
+def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """{"task": {"length": [128, 256]}} -> task.length and its values."""
+    for key, values in table.items():
+        if isinstance(values, Mapping):
+            yield from _by_path(values, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", values
 
 
 @contextlib.contextmanager
@@ -99,6 +124,24 @@ class Training:
         for name in ("keep", "log"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+
+    @property
+    def several(self) -> bool:
+        """Are trials asked for, not one run?"""
+        return bool(getattr(self, "seeds", ()) or getattr(self, "grid", {}))
+
+    @property
+    def axes(self) -> dict[str, Sequence[Any]]:
+        """In which settings trials differ, and their values, beside the seed."""
+        return dict(getattr(self, "grid", {}))
+
+    def alone(self) -> Self:
+        """The recipe of one of the trials, but for what it differs in."""
+        return dataclasses.replace(self, **ALONE)
+
+    def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
+        """Of what a finished run found the numbers that trials are compared by."""
+        raise NotImplementedError
 
     def stamp(self) -> list[Any]:
         """What the result depends on beside the recipe."""

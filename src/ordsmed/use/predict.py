@@ -27,7 +27,7 @@ from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import Arrays, Task, no_better, packing, reader
-from ordsmed.train.finetune.finish import found_in
+from ordsmed.train.scores import found_in
 from ordsmed.weights.trained import Trained, opened
 
 

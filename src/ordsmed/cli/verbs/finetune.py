@@ -17,9 +17,6 @@ STOPPED = GOES_ON
 
 def arguments(parser: Parser) -> None:
     flags.training(parser)
-    parser.add_argument(
-        "--part", default="", metavar="I/N", help="make one of N parts of the trials, as a job of an array does"
-    )
 
 
 def run(args: argparse.Namespace) -> None:

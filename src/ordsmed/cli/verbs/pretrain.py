@@ -23,9 +23,15 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.training import pretrain
+    from ordsmed.base.folder import FolderKind, kind_of_folder
+    from ordsmed.base.run import Run
+    from ordsmed.train.compared import summary
     from ordsmed.train.pretrain.pretrain import rehearse
 
     folder = train(args, pretrain, rehearse)
-    if folder and speaks():
+    if folder and speaks() and kind_of_folder(folder) is FolderKind.TRIALS:
+        if Run(folder).status.get("state") == "done":
+            print_lines([*summary(folder), f"next: {command('show', folder)}"])
+    elif folder and speaks():
         done = f"{folder}: done; {folder}/loss.svg shows its course"
         print_lines([done, f"next: {command('show', folder)}"])

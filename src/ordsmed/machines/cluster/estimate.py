@@ -32,16 +32,13 @@ from ordsmed.base.ranks import prepare
 from ordsmed.base.say import duration, many, operations, size
 from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
-from ordsmed.tell.show.show import PLANS, read
+from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.fastest import expected, with_fastest_precision
-from ordsmed.train.finetune import grid
-from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.precision import likely
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
-from ordsmed.train.request import folder_of
 from ordsmed.train.training import Training, named
 
 WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
@@ -182,8 +179,8 @@ def estimate(
     if not isinstance(recipe, Training):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
     trials = 1
-    if isinstance(recipe, Finetuning) and recipe.several:
-        trials = len(grid.plan(recipe, folder_of(recipe, name), name))
+    if recipe.several:
+        trials = len(trials_of(recipe, name).runs)
     plan, place = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
     steps, work, checking, tokens = _work(plan, name)
     start = time.monotonic() - began if place.here else START

@@ -22,9 +22,7 @@ from ordsmed.base.launch.site import Destination, absolute, find
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import table
 from ordsmed.corpus.pipeline import Corpus
-from ordsmed.tell.show.show import PLANS, read
-from ordsmed.train.finetune import grid
-from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import folder_of
 from ordsmed.train.training import Training
@@ -71,8 +69,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training | Corpus):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    recipe, verb = recipe, verb
-    several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
+    several = recipe if isinstance(recipe, Training) and recipe.several else None
     if wish.parts and not several and not isinstance(recipe, Corpus):
         problem = f"found {wish.parts}, of a {verb} that is one run"
         raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
@@ -100,12 +97,12 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     return Written(job, path, tuple(lines))
 
 
-def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
+def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
     """What is asked for trials: each has one device, so one process, and no more GPUs than trials at a time."""
-    if recipe.step == "all":  # as many as the run it starts from has checkpoints
+    if getattr(recipe, "step", None) == "all":  # as many as the run it starts from has checkpoints
         count, lines = 0, []
     else:
-        count = len(grid.plan(recipe, folder_of(recipe, name), name))
+        count = len(trials_of(recipe, name).runs)
         lines = [f"trials: {count}" + (f", in {wish.parts} jobs" if wish.parts else "")]
     if count and wish.parts > count:
         raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")

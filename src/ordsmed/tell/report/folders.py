@@ -132,7 +132,7 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
     log = _log(path / LOG)
     known = Known(_flops(status) or log.get("flops", {}), _processes(status))
     verb = str(status.get("verb", "run"))
-    kind = "trials" if verb == "finetune" and values.exists(path / TRIALS) else verb
+    kind = "trials" if verb in TRAININGS and values.exists(path / TRIALS) else verb
     facts = {
         "folder": values.written(str(path)), "kind": kind,
         "state": str(status.get("state") or "not known"), "why": str(status.get("why") or ""),

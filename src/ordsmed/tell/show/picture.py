@@ -13,7 +13,7 @@ from ordsmed.base import chart, files
 from ordsmed.base.chart import BOTTOM, COLORS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Mean
 from ordsmed.learn.score.bands import BandPoint, Course
 from ordsmed.train.callbacks import Callback
-from ordsmed.train.finetune.compared import setting_of
+from ordsmed.train.compared import digits_of, setting_of
 
 TRIALS = "trials.json"
 BARS = "dots: seeds; bars: mean ± sample deviation"
@@ -142,7 +142,7 @@ def draw_trials(folder: Path, title: str, results: Mapping[str, Any]) -> Path | 
             lines.setdefault(setting_of(rest), []).append(_mean(row, results))
         text = chart.over_log(f"{title}: {score}", lines, f"step of pretraining; {BARS}", guessing)
     else:
-        note = "" if guessing is None else f" (guessing {guessing:.1f})"
+        note = "" if guessing is None else f" (guessing {guessing:.{digits_of(results) - 1}f})"
         means = [(setting_of(row["setting"]), _mean(row, results)) for row in rows]
         text = chart.side_by_side(f"{title}: {score}{note}", means, BARS)
     path = folder / "trials.svg"
@@ -156,7 +156,8 @@ def _mean(row: Mapping[str, Any], results: Mapping[str, Any]) -> Mean:
     trials = [trial.get("scores", {}) for trial in results["trials"] if trial["setting"] == setting]
     values = [scores[score] for scores in trials if math.isfinite(scores.get(score, math.nan))]
     result = row["scores"][score]
-    return Mean(result["mean"], result.get("deviation", math.nan), values, setting.get("step", 0), row["best"])
+    deviation, digits = result.get("deviation", math.nan), digits_of(results)
+    return Mean(result["mean"], deviation, values, setting.get("step", 0), row["best"], digits)
 
 
 def _thin(lines: Sequence[dict[str, Any]], most: int = 1500) -> Sequence[dict[str, Any]]:

@@ -26,13 +26,15 @@ from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
 from ordsmed.tell.show import others, state
 from ordsmed.train import request
-from ordsmed.train.finetune import grid, trials
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.trials import PretrainingTrials
 from ordsmed.train.training import Training
+from ordsmed.train.trials import Trials, describe
 from ordsmed.weights import weights
 from ordsmed.weights.origin import Origin
 
@@ -40,6 +42,9 @@ RECIPES: dict[str, Any] = {
     each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation)
 }
 PLANS: dict[str, type[Plan]] = {plan.recipes.verb: plan for plan in (PretrainingPlan, FinetuningPlan)}
+TRIALS: dict[str, type[Trials]] = {
+    trials.plans.recipes.verb: trials for trials in (PretrainingTrials, FinetuningTrials)
+}
 
 
 def show(
@@ -72,7 +77,7 @@ def show(
         folder = Path(folder_name) if kind_of_folder(folder_name).made else None
         stands, lines = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
-            several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
+            several = recipe if recipe.several else None
             try:
                 lines = _trials(several, folder_name) if several and folder is None else []
                 plan = PLANS[kind].read(folder_name, overrides, layout=layout, site=site, devices=devices)
@@ -219,11 +224,16 @@ def _verb(table: dict[str, Any], name: str) -> str:
     raise RecipeError(name, f"keys {', '.join(table)}", "those of a " + ", ".join(RECIPES))
 
 
-def _trials(recipe: Finetuning, name: str) -> list[str]:
+def _trials(recipe: Training, name: str) -> list[str]:
     """Which trials would be made."""
-    if recipe.step == "all" and Origin.find(recipe.init) is None:
+    if getattr(recipe, "step", None) == "all" and Origin.find(recipe.init) is None:
         return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
-    return trials.describe(grid.plan(recipe, request.folder_of(recipe, name), name))
+    return describe(trials_of(recipe, name).runs)
+
+
+def trials_of(recipe: Training, name: str) -> Trials:
+    """Those that a recipe of this name means."""
+    return TRIALS[recipe.verb].of(request.folder_of(recipe, name), recipe, name)
 
 
 def _origin(encoded: Encoded, document: int) -> str:

@@ -19,9 +19,9 @@ from ordsmed.learn.phases import total
 from ordsmed.learn.score.seeds import ENDLESS, is_number
 from ordsmed.learn.score.squad import written
 from ordsmed.train import checkpoint, guard, meters
-from ordsmed.train.finetune.finish import found_in, numbers
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.finish import beside, where
+from ordsmed.train.scores import found_in, numbers
 from ordsmed.weights import probed
 
 LAST = 10  # steps whose mean loss is told
@@ -77,7 +77,9 @@ def lines(folder: Path) -> list[str]:
     if reason := status.get("why"):
         lines.append(f"why: {reason}")
     kind = kind_of_folder(folder)
-    if kind in (FolderKind.FINETUNING, FolderKind.TRIALS):
+    if kind is FolderKind.TRIALS:
+        lines += _trials(folder, status)
+    elif kind is FolderKind.FINETUNING:
         lines += _fine_tuning(folder, status)
     elif kind is FolderKind.PRETRAINING:
         lines += _pretraining(folder, status)
@@ -154,18 +156,27 @@ def _beside(line: Mapping[str, Any]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
+def _trials(folder: Path, status: Mapping[str, Any]) -> list[str]:
+    """How far the trials of a training came, and what they found."""
+    statuses = sorted((folder / "trials").glob("*/status.json"))
+    done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
+    lines = [f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}"]
+    lines += files.lines_of(folder / "trials.md")[2:] if (folder / "trials.md").exists() else []
+    return [*_best_scores(folder, status), *lines]
+
+
+def _best_scores(folder: Path, status: Mapping[str, Any]) -> list[str]:
+    if not (folder / "scores.json").exists() or status.get("state") != "done":
+        return []
+    if status.get("verb") == "pretrain":
+        return _guessed(status)
+    return [f"scores: {_scores(folder)}"]
+
+
 def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
-    """How far a fine-tuning or its trials came, and what they found."""
-    recipe, lines = run.read_recipe(Finetuning, folder), []
-    if (folder / "scores.json").exists() and status.get("state") == "done":
-        lines.append(f"scores: {_scores(folder)}")
-    if kind_of_folder(folder) is FolderKind.TRIALS:
-        statuses = sorted((folder / "trials").glob("*/status.json"))
-        done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
-        lines.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
-        if (table := folder / "trials.md").exists():
-            lines += files.lines_of(table)[2:]
-    elif recipe.examples:
+    """How far a fine-tuning came, and what it found."""
+    recipe, lines = run.read_recipe(Finetuning, folder), _best_scores(folder, status)
+    if recipe.examples:
         validations = [line for line in _metrics(folder) if "validation" in line]
         reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in validations)])
         lines.append(f"step {reached:,} of {total(recipe.phases):,}")

@@ -93,13 +93,11 @@ def requested(
     folder = Path(out) if out else (home or HOME) / run.title(name)
     run.place(replace(recipe, out=str(folder)), "")  # refuses what can be no folder
     seeds = seeds or getattr(recipe, "seeds", ()) or SEEDS
-    if isinstance(recipe, Finetuning):
-        if recipe.grid or recipe.step == "all":
-            key = "grid" if recipe.grid else "step"
-            remedy = "`ordsmed finetune` compares trials; here each setting is a recipe"
-            raise RecipeError(f"{name}: {key}", "found several settings", "one", remedy)
-        recipe = replace(recipe, seeds=(), jobs=0)
-    return Study.of(folder, replace(recipe, seed=0, out=None), seeds, workers, devices)
+    if recipe.axes or getattr(recipe, "step", None) == "all":
+        key = "grid" if recipe.axes else "step"
+        remedy = f"`ordsmed {verb}` compares trials; here each setting is a recipe"
+        raise RecipeError(f"{name}: {key}", "found several settings", "one", remedy)
+    return Study.of(folder, replace(recipe.alone(), seed=0, out=None), seeds, workers, devices)
 
 
 def _resumed(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None, workers: int, devices: int) -> Study:

@@ -100,6 +100,7 @@ def _complain(result: Mapping[str, Any], outcome: str) -> None:
 
 
 def _perform(study: Study, how: StudyOptions, name: str) -> dict[str, Any]:
+    study = replace(study, runs=tuple(replace(member, yes=how.yes) for member in study.runs))
     _check_runs(study, how, name)
     with study.work(anew=how.anew) as group:
         if group is None:
@@ -119,8 +120,9 @@ def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
     member = next((member for member in study.runs if how.anew or not member.done), None)
     if member and kind_of_folder(member.folder) is FolderKind.ABSENT:
         with run.nothing_made():
-            plan = session.check(study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices))
-            plan.weighed(here=False, yes=how.yes)
+            session.check_effort(
+                study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices, yes=how.yes)
+            )
 
 
 def _make(study: Study) -> dict[str, Any]:

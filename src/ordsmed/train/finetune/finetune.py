@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.run import at_home, nothing_made, read_recipe
-from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.train import session
-from ordsmed.train.finetune import trials
 from ordsmed.train.finetune.plan import FinetuningPlan, no_deadline
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.session import SessionOptions
+from ordsmed.train.trials import check_part, meant, put_away
 
 
 def finetune(
@@ -32,13 +31,10 @@ def finetune(
     """
     _check(name, how, part)
     with at_home(name) as place:
-        several, share = _meant(place, overrides, how, part)
-        callbacks = how.get("callbacks", ())
-        if several and share:
-            return trials.perform_part(*several, place, callbacks, share)
-        if several:
-            return trials.perform(*several, place, callbacks, anew=bool(how.get("anew")))
-        if _is_put_away(place, how):
+        group, share = meant(FinetuningTrials, place, overrides, part, **how)
+        if group:
+            return group.perform(how.get("callbacks", ()), anew=bool(how.get("anew")), part=share)
+        if put_away(place, **how):
             return Path(place)
         return session.run_session(FinetuningPlan, place, overrides, **how)
 
@@ -50,10 +46,9 @@ def rehearse(
     """The recipe that `finetune` would train by, and its plan in lines; what that refuses is refused, nothing made."""
     _check(name, how, part)
     with nothing_made(), at_home(name) as place:
-        several = _meant(place, overrides, how, part, devices)[0]
-        if several:
-            return several[1], trials.rehearse(*several, place, anew=bool(how.get("anew")))
-        if _is_put_away(place, how):
+        if group := meant(FinetuningTrials, place, overrides, part, devices, **how)[0]:
+            return group.recipe, group.rehearse(anew=bool(how.get("anew")))
+        if put_away(place, **how):
             return read_recipe(Finetuning, Path(place)), []
         plan = session.rehearse(FinetuningPlan, place, overrides, devices=devices, **how)
         return plan.recipe, plan.lines()
@@ -66,28 +61,7 @@ def _check(name: str, how: SessionOptions, part: str | None) -> None:
         problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"
         remedy = f"`{command('finetune', 'TASK', f'init={name}')}` teaches it a task"
         raise RecipeError(name, problem, "that of a `finetune`, or the recipe of a task", remedy)
-    if part and how.get("anew"):
-        raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
+    check_part(part, **how)
     if how.get("deadline"):
         raise no_deadline()
     how["site"] = absolute(how.get("site", ""))
-
-
-def _meant(
-    name: str, overrides: Sequence[str], how: SessionOptions, part: str | None, devices: int = 0
-) -> tuple[tuple[Path, Finetuning] | None, tuple[int, int] | None]:
-    """The trials that are meant, if it is not one run; and which part of them."""
-    flags = {key: value for key, value in how.items() if key != "callbacks"}
-    several = trials.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
-    share = run.part(part) if part else None
-    if part and not several:
-        raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
-    return several, share
-
-
-def _is_put_away(name: str, how: SessionOptions) -> bool:
-    """Is it a trial that is done, of which only its weights are left?"""
-    away = not how.get("anew") and trials.is_put_away(Path(name))
-    if away:
-        say(f"{name}: all is done; its weights stand")
-    return away

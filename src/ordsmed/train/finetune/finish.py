@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +81,3 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
         if line := no_better(fitted.record, scores, scores["guessing"]):
             say(f"{', '.join(fitted.paths('dev'))}: {line}")
     return scores
-
-
-def found_in(folder: Path) -> dict[str, Any]:
-    """What a finished fine-tuning found: its scores, and under `guessing` those of who only knows what is frequent."""
-    facts = files.read_table(folder / "scores.json")
-    if not isinstance(facts.get("guessing", {}), dict):
-        problem = f"`guessing` is {facts['guessing']!r}, no table of scores"
-        raise DataError(
-            folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` computes them again"
-        )
-    return facts
-
-
-def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The scores among what a fine-tuning found."""
-    return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base.menu import Menu, load
-from ordsmed.base.settings import as_toml
 from ordsmed.learn.phases import EpochSteps, Phase, epoch_length, steps_of_epochs
 from ordsmed.learn.schedules import Schedule
 from ordsmed.learn.task import TaskSettings
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
-from ordsmed.train.training import Training
+from ordsmed.train.scores import numbers
+from ordsmed.train.training import Training, check_axes
 
 MOST = 10**9  # steps, examples a step, or epochs
-
-UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +114,7 @@ class Finetuning(Training):
             raise ValueError(f"step: found {self.step} without init; wanted a run as `init`, which saved it")
         if self.patience and not self.task.paths("dev"):
             raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to validate on")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: found {as_toml(self.seeds)}; wanted different ones")
-        object.__setattr__(self, "grid", dict(_by_path(self.grid)))
-        for path, values in self.grid.items():
-            if path in UNGRIDDED:
-                raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
-            if not isinstance(values, list | tuple) or not values:
-                raise ValueError(f"grid.{path}: found {as_toml(values)}; wanted a list of one or more values")
+        object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
         if self.complete:
             super().__post_init__()
         else:  # the rest is refused now, not when the family has filled this in
@@ -133,8 +124,7 @@ class Finetuning(Training):
 
     @property
     def several(self) -> bool:
-        """Are trials asked for, not one run?"""
-        return bool(self.seeds or self.grid or self.step == "all")
+        return super().several or self.step == "all"
 
     @property
     def complete(self) -> bool:
@@ -215,6 +205,12 @@ class Finetuning(Training):
         scored = [line for line in judged if self.score in line and not math.isnan(line[self.score])]
         return int(max(scored, key=lambda line: (line[self.score], -line["step"]))["step"]) if scored else 0
 
+    def alone(self) -> Finetuning:
+        return replace(super().alone(), step=None if self.step == "all" else self.step)
+
+    def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
+        return numbers(facts)
+
     def learned(self) -> dict[str, Any]:
         return {"task": self.task}
 
@@ -222,12 +218,3 @@ class Finetuning(Training):
         """Paths, sizes and times of the task's files."""
         paths = [path for split in ("train", "dev") for path in self.task.paths(split)]
         return read.stamp(read.files(paths))
-
-
-def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """{"task": {"length": [128, 256]}} -> task.length and its values."""
-    for key, values in table.items():
-        if isinstance(values, Mapping):
-            yield from _by_path(values, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", values

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ordsmed.base.menu import Menu
@@ -13,7 +13,7 @@ from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.phases import Phase
-from ordsmed.train.training import Training
+from ordsmed.train.training import Training, check_axes
 from ordsmed.weights.transplant import Vocabulary
 
 
@@ -42,8 +42,15 @@ class Pretraining(Training):
     eval_interval"""
     validation_rows: int = 512
     """held-out rows a validation takes"""
+    seeds: tuple[int, ...] = ()
+    """a run with each, and their mean and deviation; left out: one run with `seed`"""
+    grid: dict[str, Any] = field(default_factory=dict)
+    """a run with each combination: { phase.rate = [5e-4, 1e-3], objective.hide = [0.15, 0.3] }"""
+    jobs: int = 0
+    """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary", "seeds", "grid", "jobs")
+    HOW: ClassVar[tuple[str, ...]] = ("callbacks", "jobs")
     verb: ClassVar[str] = "pretrain"
 
     def __post_init__(self) -> None:
@@ -67,6 +74,9 @@ class Pretraining(Training):
             raise ValueError(
                 f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 needs no keeping)"
             )
+        object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
+        if self.jobs < 0:
+            raise ValueError(f"jobs: found {self.jobs}; wanted 0 or more")
         if self.validation_rows < 1:
             raise ValueError(f"validation_rows: found {self.validation_rows}; wanted 1 or more")
 
@@ -89,6 +99,10 @@ class Pretraining(Training):
         """Of what may be a share of all, which are known once epochs are counted."""
         steps = sum(phase.steps for phase in self.phase)
         return max(1, math.ceil(every * steps - 1e-6)) if 0 < every < 1 else int(every)
+
+    def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
+        known = {name: value for name, value in facts.items() if isinstance(value, float)}
+        return {name: value for name, value in known.items() if name == "validation" or name.endswith("_right")}
 
     def learned(self) -> dict[str, Any]:
         return {"objective": self.objective}

@@ -1,0 +1,23 @@
+"""Trials of pretraining: settings and seeds, compared by the validation loss."""
+
+from __future__ import annotations
+
+from ordsmed.base import run
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.trials import Trials
+
+
+class PretrainingTrials(Trials):
+    """The trials of one pretraining."""
+
+    recipe: Pretraining
+    plans = PretrainingPlan
+    lower_is_better = True
+    score = "validation"
+
+    def prepare(self, *, anew: bool) -> None:
+        """Their data are made once, and what a run of them refuses is refused, before any begins."""
+        self.recipe.stamp()
+        with run.nothing_made():
+            self.rehearse(anew=anew)

@@ -1,0 +1,26 @@
+"""Scores: what a finished training found, as its folder keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """What a finished training found: its scores, and under `guessing` those of who only knows what is frequent."""
+    facts = files.read_table(folder / "scores.json")
+    if not isinstance(facts.get("guessing", {}), dict):
+        problem = f"`guessing` is {facts['guessing']!r}, no table of scores"
+        raise DataError(
+            folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` computes them again"
+        )
+    return facts
+
+
+def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The scores among what a fine-tuning found."""
+    return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}

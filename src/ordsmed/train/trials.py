@@ -1,0 +1,253 @@
+"""Trials: several trainings of one recipe, over settings and seeds, side by side in a table.
+
+    recipe -> grid x seeds -> a recipe each -> some `ordsmed pretrain|finetune` at a time -> table, picture, best
+
+FOLDER/  trials.toml   the recipe with its seeds and grid; recipe.toml in the end is that of the best trial, for which
+                       the folder then stands: weights/, predictions/, scores.json
+         trials.md  trials.json  trials.svg  log.txt
+         trials/rate-3e-05,seed-1.toml, rate-3e-05,seed-1/    a run like any other
+
+Of a trial that is done, weights, predictions and metrics stay; its checkpoints go, but for those of the best so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar, Unpack
+
+from ordsmed.base import files, run, settings
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.ranks import place_of
+from ordsmed.base.run import Run
+from ordsmed.base.say import logged, say
+from ordsmed.train import callbacks as hooks
+from ordsmed.train import session, several
+from ordsmed.train.callbacks import Callback
+from ordsmed.train.compared import best_of, compared, table
+from ordsmed.train.grid import Trial, plan
+from ordsmed.train.plan import Plan
+from ordsmed.train.request import Request, folder_of, read
+from ordsmed.train.session import SessionOptions
+from ordsmed.train.several import RunGroup
+from ordsmed.train.training import ALONE, Training
+
+NAMED = 3  # trials
+WHOLE = (0, 1)  # all of them
+LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
+
+
+class Trials(RunGroup[Trial]):
+    """The trials of one recipe; each training says by what they are compared."""
+
+    noun = "trial"
+    file = TRIALS
+    remains = f"**/{WEIGHTS}"
+    problem = "holds trials of another recipe or other data, or one run"
+    wanted = "only `seeds` and `grid` may change"
+    plans: ClassVar[type[Plan]]
+    lower_is_better: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, folder: Path, recipe: Training, name: str, *, yes: bool = False) -> Self:
+        """Those that the recipe of this name means."""
+        runs = tuple(replace(trial, yes=yes) for trial in plan(recipe, folder, name, cls.more_axes(recipe, name)))
+        return cls(folder=folder, recipe=recipe, runs=runs, plan=cls.plans, workers=getattr(recipe, "jobs", 0))
+
+    @classmethod
+    def asked(cls, name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
+              layout: str = "", site: str = "", devices: int = 0, yes: bool = False) -> Self | None:  # fmt: skip
+        """The trials that are meant; None where one run is. Options as in session.run_session; `devices`: the
+        processes that will be started."""
+        kind = kind_of_folder(name)
+        stand = kind is FolderKind.TRIALS
+        if kind.made and not stand:
+            return None
+        mesh = "" if layout == "auto" else layout
+        recipe = read(cls.plans.recipes, name, overrides, site=site, layout=mesh, file=TRIALS if stand else RECIPE)
+        folder = folder_of(recipe, name)
+        if not recipe.several:
+            if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
+                raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
+            return None
+        if (processes := max(place_of(os.environ).world, devices)) > 1:
+            problem = f"found {processes} processes, with several trials"
+            raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` are trials at a time")
+        if deadline:
+            raise RecipeError("--deadline", "found with several trials", "", "set `steps` or `epochs`")
+        if layout == "auto":
+            raise RecipeError("--layout", "found auto, with several trials", "1x1x1: each trial has one device")
+        return cls.of(folder, recipe, name, yes=yes)
+
+    @classmethod
+    def more_axes(cls, recipe: Training, name: str) -> dict[str, Sequence[Any]]:
+        """In what trials differ beside the grid and their seeds."""
+        return {}
+
+    @property
+    def mark(self) -> str:
+        return run.fingerprint(replace(self.recipe, seed=0, **ALONE))
+
+    @property
+    def score(self) -> str:
+        """By which trials are compared."""
+        raise NotImplementedError
+
+    def prepare(self, *, anew: bool) -> None:
+        """What is refused or made before any trial begins."""
+
+    def perform(self, callbacks: Sequence[Callback] = (), *, anew: bool = False, part: tuple[int, int] = WHOLE) -> Path:
+        """Make the trials that are not made yet, and the table of all; the folder is then that of the best of them."""
+        if not self.is_done_for_good():
+            self.prepare(anew=anew)
+        if part != WHOLE:
+            return self._perform_part(callbacks, part)
+        with self.work(anew=anew) as group:
+            if group:
+                failed = group.make(group.note)
+                result = compared(group.score, group.runs, failed, lower_is_better=group.lower_is_better)
+                files.write_json(group.folder / "trials.json", result)
+                lines = table(group.folder.name, result)
+                files.write_text(group.folder / "trials.md", "\n".join(lines) + "\n")
+                hooks.call(callbacks, "finished", group.folder)
+                group.refuse_failed(failed, group.runs)
+                best = next(trial for trial in group.runs if trial.name == result["best"])
+                facts = _fill_from_best(group.folder, best)
+                Run(group.folder).set(state="done", best=result["best"], **facts)
+        return self.folder
+
+    def rehearse(self, *, anew: bool = False) -> list[str]:
+        """What `perform` would do, in lines, and what it or any of its trials refuses; making is switched off."""
+        run.check_free(self.folder)
+        with contextlib.suppress(run.NotMade):  # data that are not made have no mark yet
+            self.check_folder(anew=anew)
+        left = self.runs if anew else [trial for trial in self.runs if not trial.done]
+        for trial in [] if anew else self.runs:
+            several.check(trial, self.noun)
+        return [*describe(self.runs), *(self.dry_run(left, anew=anew).lines() if left else [])]
+
+    def dry_run(self, trials: Sequence[Trial], *, anew: bool) -> Plan:
+        """The plan of the first. Of trials that differ in their seeds alone one is planned for all."""
+        plans: dict[str, Plan] = {}
+        for trial in trials:
+            key = self.alike(trial.recipe)
+            if key in plans:
+                self.check_alike(plans[key], trial.recipe)
+            else:
+                request = Request(trial.recipe, trial.folder, (str(trial.path),), anew=anew, yes=trial.yes)
+                plans[key] = session.dry_run(self.plans, request)
+        return next(iter(plans.values()))
+
+    def alike(self, recipe: Training) -> str:
+        """What is the same where one plan does for several trials."""
+        return repr(replace(recipe, seed=0, out=None))
+
+    def check_alike(self, plan: Plan, recipe: Training) -> None:
+        """Refuse what is wrong in another recipe that is alike in that."""
+
+    def _perform_part(self, callbacks: Sequence[Callback], part: tuple[int, int]) -> Path:
+        """Make every so-many-th trial, as a job of an array does; the one that finds all of them done compares all."""
+        run.check_free(self.folder)
+        with run.locked(self.folder):
+            if self.is_done_for_good():
+                return self.folder
+            group = self.begin(anew=False)
+            group.write_recipes()
+        mine = group.runs[part[0] :: part[1]]  # side by side with the other parts: each run has a lock of its own
+        with logged(self.folder / "log.txt"):
+            group.refuse_failed(group.make(group.note, mine), mine)
+        left = sum(not trial.done for trial in group.runs)
+        if not left:
+            return self.perform(callbacks)
+        say(f"{len(mine)} of {len(group.runs)} trials are done here; {left} are left to other parts")
+        return self.folder
+
+    def refuse_failed(self, failed: Mapping[str, str], trials: Sequence[Trial]) -> None:
+        if failed:
+            problem = f"{len(failed)} of {len(trials)} trials failed: {', '.join(failed)}"
+            raise RunError(self.folder, problem, "", "the same command makes those again")
+
+    def note(self, trial: Trial, left: str) -> None:
+        """Tell of a trial that is done; checkpoints of those that are not the best so far are not needed any more."""
+        score, done = self.score, [trial for trial in self.runs if trial.done]
+        best = best_of(done, score, lower_is_better=self.lower_is_better)
+        for finished in done:
+            if finished is not best:
+                shutil.rmtree(finished.folder / "checkpoints", ignore_errors=True)
+        progress = f"{len(done)} of {len(self.runs)} done" + (f", {left} left" if len(done) < len(self.runs) else "")
+        say(f"{trial.name}: {self._scored(trial)}; {progress}; best: {self._scored(best)}, {best.name}")
+
+    def _scored(self, trial: Trial) -> str:
+        if self.score not in trial.scores:
+            return "not scored"
+        return f"{self.score} {trial.scores[self.score]:.{4 if self.lower_is_better else 2}f}"
+
+
+T = TypeVar("T", bound=Trials)
+
+
+def check_part(part: str | None, **how: Unpack[SessionOptions]) -> None:
+    """Refuse a part of trials that begins anew, before anything is deleted."""
+    if part and how.get("anew"):
+        raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
+
+
+def meant(
+    kind: type[T],
+    name: str,
+    overrides: Sequence[str],
+    part: str | None,
+    devices: int = 0,
+    **how: Unpack[SessionOptions],
+) -> tuple[T | None, tuple[int, int]]:
+    """The trials that are meant, if it is not one run; and which part of them, of how many."""
+    flags = {key: value for key, value in how.items() if key != "callbacks"}
+    group = kind.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
+    if part and not group:
+        raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
+    return group, run.part(part) if part else WHOLE
+
+
+def put_away(name: str, **how: Unpack[SessionOptions]) -> bool:
+    """Is it a trial that is done, its checkpoints gone, of which only its weights are left?"""
+    folder = Path(name)
+    kinds = (FolderKind.PRETRAINING, FolderKind.FINETUNING)
+    done = kind_of_folder(folder) in kinds and Run(folder).status.get("state") == "done"
+    away = done and not how.get("anew") and not (folder / "checkpoints").exists()
+    if away:
+        say(f"{name}: all is done; its weights stand")
+    return away
+
+
+def describe(trials: Sequence[Trial]) -> list[str]:
+    """Which trials there are, in a line."""
+    titles = [trial.name for trial in trials]
+    more = f" ... and {len(titles) - NAMED} others" if len(titles) > NAMED else ""
+    return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:NAMED])}{more}"]
+
+
+def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
+    """Make the folder of all that of the best trial, as far as others open it; returns what that found."""
+    for name in LEFT:
+        if (best.folder / name).is_dir():
+            with files.making(folder / name) as new:
+                shutil.copytree(best.folder / name, new, copy_function=_link, dirs_exist_ok=True)
+    table = settings.read(best.folder / "recipe.toml") | {"out": str(folder)}
+    files.write_text(
+        folder / "recipe.toml", settings.write(settings.decode(type(best.recipe), table, str(best.folder)))
+    )
+    files.write_json(folder / "scores.json", best.facts)
+    return best.facts
+
+
+def _link(source: str, target: str) -> None:
+    """The same file under a second name, where the disk allows it; else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
