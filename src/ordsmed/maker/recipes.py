@@ -11,8 +11,8 @@ from ordsmed.maker.networks import Table
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
-ABOVE = 1.3  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
-BATCH_TOKENS = 2048  # of a step of the least networks; larger ones read more
+ABOVE = 2.0  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
+BATCH_TOKENS, STEPS = (2**11, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
 WORDS_HELD_OUT = 20_000
 FEW_DOCUMENTS = 40  # with fewer, long ones are cut, so that what is held out comes from all over them
 PARTS, PART = 50, (500, 8_000)  # into so many, each of so many characters at least and at most
@@ -52,19 +52,21 @@ def _corpus(out: Path, inputs: InputTexts, survey: TextSurvey, portion: float) -
 
 
 def _model(out: Path, learning: Learning, scope: Scope) -> Table:
-    batch = _batch(learning.rung.table["width"], learning.length)
-    above = 1.0 if learning.passes_end_it(scope) else ABOVE
-    steps = max(10, math.ceil(learning.rung.tokens * above / (batch * learning.length)))
-    phase = {"steps": steps, "length": learning.length, "batch": batch, "rate": learning.rate, "warmup": 0.06}
+    tokens, length = learning.rung.tokens, learning.length
+    batch = _batch(tokens, length)
+    most = learning.family.passes * scope.unique  # tokens
+    steps = max(10, math.ceil(min(tokens * ABOVE, most) / (batch * length)))
+    phase = {"steps": steps, "length": length, "batch": batch, "rate": learning.rate, "warmup": 0.06}
     network = {} if "init" in learning.more else {"model": learning.rung.table}
     learned = {**network, "objective": learning.objective, "optimizer": learning.family.optimizer, "phase": [phase]}
     saved = {"save": 0.1, "validate": 0.1, "keep": 2, "validation_rows": 512}
     return {"data": str(out / "data.toml"), **learning.more, **saved, "out": str(out / "model"), **learned}
 
 
-def _batch(width: int, length: int) -> int:
-    """Rows of a step: few for small networks, so that they make many steps."""
-    return max(8, BATCH_TOKENS * max(1, width // 256) // length)
+def _batch(tokens: float, length: int) -> int:
+    """Rows of a step: a power of two, small enough for many steps."""
+    tokens_of_step = min(BATCH_TOKENS[1], max(BATCH_TOKENS[0], tokens / STEPS))
+    return max(1, int(2 ** round(math.log2(tokens_of_step / length))))
 
 
 def write(recipes: dict[str, Table], folder: Path) -> list[Path]:
