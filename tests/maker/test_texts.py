@@ -160,3 +160,38 @@ def test_encodings_and_languages_are_told(tmp_path: Path) -> None:
     survey = texts.survey(found)
     assert survey.language in ("nb", "nn")
     assert list(survey.encodings) == ["cp1252"]
+
+
+def test_what_is_made_inside_the_texts_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(prose(5))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/b.txt").write_text(prose(5))
+    [source] = texts.input_texts([str(tmp_path)], str(tmp_path / "out")).sources
+    assert source["path"] == str(tmp_path / "a.txt")
+
+
+def test_many_files_are_named_by_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "LISTED", 3)
+    (tmp_path / "inner").mkdir()
+    for number in range(4):
+        (tmp_path / f"inner/{number}.txt").write_text(prose(5))
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": PROSE}) + "\n")
+    found = texts.input_texts([str(tmp_path)])
+    assert {str(source["path"]) for source in found.sources} == {
+        f"['{tmp_path}/**/*.{end}']" for end in ("txt", "jsonl")
+    }
+    recipe = settings.decode(Corpus, {"source": list(found.sources)}, "test")
+    assert sum(len(source.pieces()) for source in recipe.sources) == 8  # type: ignore[attr-defined]
+
+
+def test_of_very_many_files_the_names_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "LOOKED_AT", 2)
+    opened = []
+    source_of = texts._source_of
+    monkeypatch.setattr(texts, "_source_of", lambda path, suffix: opened.append(path.name) or source_of(path, suffix))
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(prose(5))
+    (tmp_path / "z.jsonl").write_text(json.dumps({"text": PROSE}) + "\n")
+    found = texts.input_texts([str(tmp_path)])
+    assert found.files == 7
+    assert opened == ["0.txt", "1.txt", "z.jsonl"]

@@ -79,7 +79,7 @@ def vocabulary_size(words: float) -> int:
 
 def plan(request: MakeRequest) -> MakePlan:
     """What would be done; texts are looked at, the device is measured, nothing is written."""
-    inputs = texts.input_texts(request.texts)
+    inputs = texts.input_texts(request.texts, request.out)
     survey = texts.survey(inputs)
     seconds, device = request.hours * 3600, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     speed = _speed(device, request.devices)

@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, median
@@ -33,13 +34,16 @@ from ordsmed.text.markup import wrapped
 SAMPLE = 4_000_000  # characters that are looked at, over all files
 OF_A_FILE = 200_000  # of each of them, at most
 SECONDS = 6.0  # that this may take
-LOOKED_AT = 200_000  # files that are opened to see what they are; of more the names decide
+LOOKED_AT = 2_000  # files that are opened to see what they are; of more their names decide, where these are known
+LISTED = 50  # files that a recipe names one by one; more by patterns, where there are such
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
-PROSE = {"txt", "text", "md", "markdown", "rst", "utf8", "utf-8", ""}
 BY_SUFFIX = {
     "epub": "books", "html": "web", "htm": "web", "xhtml": "web", "warc": "web", "wet": "web", "jsonl": "jsonl",
     "ndjson": "jsonl", "json": "jsonl", "csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "parquet",
     "conllu": "conllu", "tar": "tar", "tgz": "tar", "zip": "tar", "xml": "wikipedia",
+}  # fmt: skip
+WHOLE = {  # sources that tell by themselves what they can read
+    "books": {"broken": "skip", "errors": "replace"}, "web": {}, "tar": {"errors": "replace"}, "conllu": {},
 }  # fmt: skip
 REMEDIES = {"pdf": "pdftotext", "doc": "catdoc", "docx": "pandoc", "odt": "pandoc", "rtf": "pandoc", "mobi": "Calibre"}
 TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
@@ -95,40 +99,69 @@ class TextSurvey:
         return next((code for code in self.languages if code != language.UNKNOWN), "")
 
 
-def input_texts(names: Sequence[str]) -> InputTexts:
-    """The files behind names: files, folders, patterns, or the folder of a corpus."""
+def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
+    """The files behind names: files, folders, patterns, or the folder of a corpus; but what is in the folder `out`."""
     if len(names) == 1 and names[0] == "stdlib":
         return InputTexts(({"kind": "stdlib"},), 0, menu.load("corpora", "stdlib")().size())
     if any(kind_of_folder(name) is FolderKind.CORPUS for name in names):
-        if len(names) > 1:
-            raise RecipeError(names[0], "is a corpus, beside other texts", "one corpus, or texts alone")
-        if Run(Path(names[0])).status.get("state") != "done":
-            raise RecipeError(
-                names[0], "is a corpus that is not finished", "a finished one", "the command that made it goes on"
-            )
-        return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
-    groups: dict[str, list[str]] = defaultdict(list)
-    left_out: Counter[str] = Counter()
-    paths = read.files(names)
-    for number, path in enumerate(paths):
-        table = _source_of(path, looked_at=number < LOOKED_AT)
-        if isinstance(table, str):
-            left_out[table] += 1
-        else:
-            groups[json.dumps(table)].append(str(path))
+        return _corpus(names)
+    target = Path(out).resolve() if out else None
+    inside = target is not None and any(target.is_relative_to(Path(name).resolve()) for name in names)
+    paths = [path for path in read.files(names) if not (inside and path.resolve().is_relative_to(target or ""))]
+    groups, left_out = _grouped(paths)
     if not groups:
         problem = f"holds no text that can be read ({_counted(left_out)})"
         raise DataError(", ".join(names), problem, "text files, books, pages, tables or a dump", _remedy(left_out))
+    whole = len(groups) == 1 and not left_out and not inside
     sources = tuple(
-        {**json.loads(key), "path": _short(files, names, len(paths))} for key, files in sorted(groups.items())
+        {**json.loads(key), "path": _paths(names, files, paths, whole)} for key, files in sorted(groups.items())
     )
-    used = [Path(path) for files in groups.values() for path in files]
+    used = [path for files in groups.values() for path in files]
     return InputTexts(sources, len(used), read.size(used), dict(left_out.most_common()))
 
 
-def _short(files: list[str], names: Sequence[str], count: int) -> str | list[str]:
-    """The names themselves where they mean just these files, else each file."""
-    every = list(names) if len(files) == count else files
+def _corpus(names: Sequence[str]) -> InputTexts:
+    if len(names) > 1:
+        raise RecipeError(names[0], "is a corpus, beside other texts", "one corpus, or texts alone")
+    if Run(Path(names[0])).status.get("state") != "done":
+        remedy = "the command that made it goes on"
+        raise RecipeError(names[0], "is a corpus that is not finished", "a finished one", remedy)
+    return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
+
+
+def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str]]:
+    """Files by the source that reads them, as JSON; and why others are left out."""
+    groups, left_out = defaultdict[str, list[Path]](list), Counter[str]()
+    usual = defaultdict[str, Counter[str]](Counter)  # of a suffix: what its files were
+    for number, path in enumerate(paths):
+        suffix = suffix_of(path)
+        if number >= LOOKED_AT and usual[suffix]:
+            key = usual[suffix].most_common(1)[0][0]
+        else:
+            key = json.dumps(_source_of(path, suffix))
+            usual[suffix][key] += 1
+        table = json.loads(key)
+        if isinstance(table, str):
+            left_out[table] += 1
+        else:
+            groups[key].append(path)
+    return groups, left_out
+
+
+def suffix_of(path: Path) -> str:
+    """What a file's name ends in before that of its packing, in lower case."""
+    name = PACKED.sub("", path.name).lstrip(".")
+    return name.rpartition(".")[2].lower() if "." in name else ""
+
+
+def _paths(names: Sequence[str], files: Sequence[Path], paths: Sequence[Path], whole: bool) -> str | list[str]:
+    """The names themselves where they mean just these files, patterns where these do, else each file."""
+    if not whole and len(files) > LISTED:
+        endings = {"".join(path.suffixes) for path in files}
+        if all(endings) and sum("".join(path.suffixes) in endings for path in paths) == len(files):
+            folders = [name for name in names if Path(name).is_dir()]
+            return [f"{folder}/**/*{ending}" for folder in folders for ending in sorted(endings)]
+    every = list(names) if whole else list(map(str, files))
     return every[0] if len(every) == 1 else every
 
 
@@ -144,18 +177,15 @@ def _remedy(left_out: Counter[str]) -> str:
     return "name other files"
 
 
-def _source_of(path: Path, *, looked_at: bool) -> dict[str, Any] | str:
+def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
     """The table of a source that reads this file, without its path; or why it is left out."""
-    suffix = (
-        PACKED.sub("", path.name).rpartition(".")[2].lower() if "." in PACKED.sub("", path.name).lstrip(".") else ""
-    )
     kind = BY_SUFFIX.get(suffix, "text")
-    if kind == "web" and not _has("trafilatura"):
+    if kind == "web" and not find_spec("trafilatura"):
         return "pages of HTML (pip install 'ordsmed[corpora]' reads them)"
-    if kind == "parquet" and not _has("pyarrow"):
+    if kind == "parquet" and not find_spec("pyarrow"):
         return "Parquet files (pip install 'ordsmed[parquet]' reads them)"
-    if kind in ("books", "web", "tar", "conllu") or (not looked_at and suffix in PROSE):
-        return _readable(path) or {"kind": kind, **({"broken": "skip"} if kind == "books" else {}), **_forgiving(kind)}
+    if kind in WHOLE:
+        return _readable(path) or {"kind": kind, **WHOLE[kind]}
     try:
         sample = next(read.blocks(path), b"")[: encodings.SAMPLE]
     except (DataError, OSError):
@@ -174,12 +204,6 @@ def _source_of(path: Path, *, looked_at: bool) -> dict[str, Any] | str:
     return _prose(text)
 
 
-def _has(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module) is not None
-
-
 def _readable(path: Path) -> str:
     """Why it cannot be read; empty where its first byte can."""
     try:
@@ -187,12 +211,6 @@ def _readable(path: Path) -> str:
             return "" if file.read(1) else "empty files"
     except OSError:
         return "files that cannot be read"
-
-
-def _forgiving(kind: str) -> dict[str, str]:
-    """Settings of a source by which odd bytes stop nothing."""
-    known = {line.name for line in menu.lines(menu.load("corpora", kind).__module__)}
-    return {"errors": "replace"} if "errors" in known else {}
 
 
 def _is_text(sample: bytes) -> bool:
