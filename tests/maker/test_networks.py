@@ -30,10 +30,10 @@ def test_little_text_gives_a_small_network() -> None:
 
 
 def test_repeated_tokens_are_worth_less() -> None:
-    assert networks.worth(50, 100) == 50
-    assert networks.worth(100, 100) == 100
-    assert 100 < networks.worth(200, 100) < 200
-    assert networks.worth(1e9, 100) == pytest.approx(100 * (1 + networks.FADES))
+    assert networks.worth(50, 100, 60) == 50
+    assert networks.worth(100, 100, 60) == 100
+    assert 190 < networks.worth(200, 100, 60) < 200
+    assert networks.worth(1e9, 100, 60) == pytest.approx(100 * (1 + 15))
 
 
 def test_operations_are_those_of_a_step() -> None:

@@ -19,6 +19,7 @@ from ordsmed.api import training
 from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
 from ordsmed.base import files, run
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
@@ -173,20 +174,32 @@ def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
         if (folder / f"{name}.toml").exists():
-            say(f"== {name} (after {duration(clock.used)})")
+            _stage(place, clock, name)
             run.obtain(recipe, str(folder / f"{name}.toml"))
-    closing = max(planning.CLOSING_SECONDS, planning.CLOSING * seconds)
-    left = seconds - clock.used - closing
-    if left < planning.LEAST * seconds:
-        say(f"preparing took longer than planned: training gets {duration(planning.LEAST * seconds)} all the same")
-        left = planning.LEAST * seconds
-    say(f"== model (after {duration(clock.used)})")
-    trained = training.pretrain(
-        str(folder / "model.toml"),
-        deadline=None if Run(folder / "model").status else left,
-        devices=request.devices,
-        site=request.site,
-    )
-    say(f"== what came of it (after {duration(clock.used)})")
+    _stage(place, clock, "model")
+    deadline = None if Run(folder / "model").status else _left(seconds, clock)  # a run keeps the one it began with
+    try:
+        trained = training.pretrain(
+            str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
+        )
+    except Stopped:
+        say(f"{folder}: the same `ordsmed make` goes on with all of it")
+        raise
+    _stage(place, clock, "what came of it")
     results = close(request.purpose, folder, trained.folder, clock)
     place.set(state="done", **results)
+
+
+def _left(seconds: float, clock: _Clock) -> float:
+    """Seconds that training may take."""
+    least = planning.LEAST * seconds
+    left = seconds - clock.used - max(planning.CLOSING_SECONDS, planning.CLOSING * seconds)
+    if left < least:
+        say(f"preparing took longer than planned: training gets {duration(least)} all the same")
+    return max(left, least)
+
+
+def _stage(place: Run, clock: _Clock, name: str) -> None:
+    """Say what is next, and keep the time that was used: a kill leaves no other."""
+    place.set(seconds=round(clock.used, 1))
+    say(f"== {name} (after {duration(clock.used)})")

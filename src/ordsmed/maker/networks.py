@@ -20,9 +20,9 @@ from ordsmed.nn.model import ModelSettings
 
 Table = dict[str, Any]
 LADDER = ((64, 1), (128, 2), (192, 3), (256, 4), (384, 6), (512, 8), (640, 10), (768, 12), (1024, 24))
-A, ALPHA, B, BETA = 406.4, 0.34, 410.7, 0.28
+A, ALPHA, B, BETA = 40.6, 0.34, 1700.0, 0.5
 MOST_WEIGHTS = 10.0  # without embeddings, for each token of the text
-FADES = 15.0  # passes after which one more is worth a third of the first
+FADING = 0.25  # of a family's most passes: after so many one more is worth a third of the first
 BACKWARD = 3.0  # a step's operations beside those forward
 MANY = 8_192  # pieces of a vocabulary that is large for `of_many`
 
@@ -109,10 +109,10 @@ def best(ladder: list[Rung], operations: float, unique: float, passes: float) ->
 def foreseen(rung: Rung, operations: float, unique: float, passes: float) -> Rung:
     """What it reads with so many operations, and the loss that comes of it."""
     tokens = min(operations / rung.operations, passes * unique)
-    return replace(rung, tokens=tokens, loss=A / rung.weights**ALPHA + B / worth(tokens, unique) ** BETA)
+    return replace(rung, tokens=tokens, loss=A / rung.weights**ALPHA + B / worth(tokens, unique, passes) ** BETA)
 
 
-def worth(tokens: float, unique: float) -> float:
-    """How many different tokens so many are worth, where the same ones come again."""
-    repeated = max(tokens / unique - 1, 0.0)
-    return min(tokens, unique) + unique * FADES * (1 - math.exp(-repeated / FADES))
+def worth(tokens: float, unique: float, passes: float) -> float:
+    """How many different tokens so many are worth, where the same ones come again; `passes`: the most that pay."""
+    repeated, fades = max(tokens / unique - 1, 0.0), FADING * passes
+    return min(tokens, unique) + unique * fades * (1 - math.exp(-repeated / fades))

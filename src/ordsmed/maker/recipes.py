@@ -11,7 +11,7 @@ from ordsmed.maker.networks import Table
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
-ABOVE = 2.0  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
+ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
 BATCH_TOKENS, STEPS = (2**11, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
 WORDS_HELD_OUT = 20_000
 FEW_DOCUMENTS = 40  # with fewer, long ones are cut, so that what is held out comes from all over them
