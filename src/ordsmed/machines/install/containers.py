@@ -57,26 +57,20 @@ def _definition(work: Installation) -> Iterator[str]:
     local = work.image.startswith(("/", "./")) or work.image.endswith(".sif")
     yield f"Bootstrap: {'localimage' if local else 'docker'}"
     yield f"From: {work.image.removeprefix('docker://')}"
-    yield ""
-    yield "%labels"
+    yield "\n%labels"
     yield "    org.opencontainers.image.title ordsmed"
     yield f"    org.opencontainers.image.version {work.version}"
-    yield ""
-    yield "%files"
+    yield "\n%files"
     yield f"    ordsmed-*.whl {AT}/"
     if work.bundle:
         yield f"    bundle {AT}/bundle"
-    yield ""
-    yield "%post"
+    yield "\n%post"
     yield from (f"    {line}" for line in steps(work))
-    yield ""
-    yield "%environment"
+    yield "\n%environment"
     yield "    export PYTHONNOUSERSITE=1"
-    yield ""
-    yield "%test"
+    yield "\n%test"
     yield "    ordsmed version"
-    yield ""
-    yield "%runscript"
+    yield "\n%runscript"
     yield '    exec ordsmed "$@"'
 
 
@@ -87,8 +81,7 @@ def _apptainer(work: Installation) -> Iterator[str]:
     yield '    stop "apptainer: is not here; load its module (--module), or build the image on a machine that has it"'
     yield from shell.python(work)
     yield from shell.wheel(work)
-    yield ""
-    yield 'new="$prefix/.ordsmed-$version.$$.sif"'
+    yield '\nnew="$prefix/.ordsmed-$version.$$.sif"'
     yield 'step "apptainer build" "$build" build "$new" ordsmed.def'
     yield 'mv -f "$new" "$prefix/ordsmed-$version.sif" && whole=yes'
     yield 'echo "installed: $prefix/ordsmed-$version.sif"'
@@ -123,8 +116,7 @@ def _docker(work: Installation) -> Iterator[str]:
     yield '    stop "docker: is not here, nor podman; build the image on a machine that has one"'
     yield from shell.python(work)
     yield from shell.wheel(work)
-    yield ""
-    yield 'step "$(basename "$engine") build" "$engine" build --tag "ordsmed:$version" .'
+    yield '\nstep "$(basename "$engine") build" "$engine" build --tag "ordsmed:$version" .'
     yield "# Enroot's file, which Pyxis reads on the nodes"
     yield "if command -v enroot >/dev/null; then"
     yield "    case $engine in *podman) from=podman ;; *) from=dockerd ;; esac"

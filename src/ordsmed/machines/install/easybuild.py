@@ -90,20 +90,15 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     torch = torch_module(work)
     has = GENERATIONS[torch.year]
     yield "easyblock = 'PythonBundle'"
-    yield ""
-    yield "name = 'nlpl-ordsmed'"
+    yield "\nname = 'nlpl-ordsmed'"
     yield f"version = '{work.version}'"
     yield f"versionsuffix = '{torch.suffix}-Python-%(pyver)s'"
-    yield ""
-    yield "homepage = 'https://github.com/ltgoslo'"
+    yield "\nhomepage = 'https://github.com/ltgoslo'"
     yield 'description = """Ordsmed: pretraining of contextual language models, from raw text to a folder that Hugging'
     yield 'Face loads; on one device or on many nodes."""'
-    yield ""
-    yield f"toolchain = {{'name': 'foss', 'version': '{torch.year}'}}"
-    yield ""
-    yield f"builddependencies = [('binutils', '{has.binutils}')]"
-    yield ""
-    yield "dependencies = ["
+    yield f"\ntoolchain = {{'name': 'foss', 'version': '{torch.year}'}}"
+    yield f"\nbuilddependencies = [('binutils', '{has.binutils}')]"
+    yield "\ndependencies = ["
     yield f"    ('Python', '{has.python}'),"
     yield f"    ('Python-bundle-PyPI', '{has.packages}'),"
     yield f"    ('SciPy-bundle', '{has.scipy}'),"
@@ -111,8 +106,7 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     yield f"    ('PyTorch', '{torch.version}'{cuda}),"
     yield f"    ('tokenizers', '{has.tokenizers}'),"
     yield "]"
-    yield ""
-    yield "exts_list = ["
+    yield "\nexts_list = ["
     for package in PINNED:
         yield f"    ('{package.replace('-', '_')}', '{metadata.version(package)}'),"
     yield f"    ('safetensors', '{SAFETENSORS}', {{"
@@ -122,15 +116,12 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     yield "        'source_tmpl': 'ordsmed-%(version)s-py3-none-any.whl',"
     yield "    }),"
     yield "]"
-    yield ""
-    yield "sanity_check_paths = {"
+    yield "\nsanity_check_paths = {"
     yield "    'files': ['bin/ordsmed'],"
     yield "    'dirs': ['lib/python%(pyshortver)s/site-packages/ordsmed'],"
     yield "}"
-    yield ""
-    yield "sanity_check_commands = ['ordsmed version']"
-    yield ""
-    yield "moduleclass = 'ai'"
+    yield "\nsanity_check_commands = ['ordsmed version']"
+    yield "\nmoduleclass = 'ai'"
 
 
 def _lines(work: Installation, easyconfig: str) -> Iterator[str]:
@@ -141,8 +132,7 @@ def _lines(work: Installation, easyconfig: str) -> Iterator[str]:
     yield 'command -v eb >/dev/null || step "module load EasyBuild" module load EasyBuild'
     yield from shell.python(work)
     yield from shell.wheel(work)
-    yield ""
-    yield "# EasyBuild writes the module last of all: what failed has none"
+    yield "\n# EasyBuild writes the module last of all: what failed has none"
     yield 'step "eb" eb --robot --modules-tool=Lmod --module-syntax=Lua --installpath "$prefix" \\'
     yield f'    --sourcepath "$PWD:$prefix/sources" {shlex.quote(easyconfig)}'
     yield "whole=yes"

@@ -105,8 +105,7 @@ def python(work: Installation) -> Iterator[str]:
     least = ".".join(map(str, LEAST_PYTHON))
     name = f"python{work.python}" if work.python else "python3"
     remedy = "load a module that holds one (--module), or name another (--python 3.12)"
-    yield ""
-    yield f'python=$(command -v {name}) || stop "{name}: is not here; wanted Python {least} or newer; {remedy}"'
+    yield f'\npython=$(command -v {name}) || stop "{name}: is not here; wanted Python {least} or newer; {remedy}"'
     yield f"\"$python\" -c 'import sys; sys.exit(sys.version_info < {LEAST_PYTHON})' ||"
     yield f'    stop "$python: found $("$python" -V); wanted Python {least} or newer; {remedy}"'
     yield '"$python" -c \'import venv, ensurepip\' 2>"$log" ||'
@@ -114,15 +113,13 @@ def python(work: Installation) -> Iterator[str]:
 
 
 def new_folder() -> Iterator[str]:
-    yield ""
-    yield 'new=$(mktemp -d "$prefix/.ordsmed-$version.XXXXXX" 2>"$log") || stop "$prefix: $(tail -n 1 "$log")"'
+    yield '\nnew=$(mktemp -d "$prefix/.ordsmed-$version.XXXXXX" 2>"$log") || stop "$prefix: $(tail -n 1 "$log")"'
     yield 'chmod 755 "$new"'
 
 
 def wheel(work: Installation) -> Iterator[str]:
     """Ordsmed as one file beside the script."""
-    yield ""
-    yield 'cd "$(dirname "$0")"'
+    yield '\ncd "$(dirname "$0")"'
     yield "rm -f ordsmed-*.whl"
     if work.bundle:
         yield f"rm -rf bundle && cp -r {shlex.quote(str(work.bundle))} bundle"
