@@ -312,7 +312,9 @@ def training(values: Values, call: Call) -> None:
         raise UsageError("--arch", problem, ", ".join(SIZES), "`--arch roberta_base`")
     folders = values.data.split(":")
     for folder in folders:
-        _check_folder(folder)
+        if kind_of_folder(folder) not in (FolderKind.STORE, FolderKind.ABSENT):
+            remedy = "`ordsmed as fairseq fairseq-preprocess --only-source ...` makes them of the texts"
+            raise UsageError(folder, "holds no tokens of ours", "what `fairseq-preprocess` writes here", remedy)
     call.put("data", values.data if len(folders) == 1 else dict.fromkeys(folders, 1.0))
     call.recipes["pretrain"]["model"] |= {"kind": "roberta", "size": SIZES[values.arch]}
     _rows(values, call)
@@ -321,13 +323,6 @@ def training(values: Values, call: Call) -> None:
     _start(values, call)
     _machine(values, call)
     call.after.append(lambda: _left(Path(values.save_dir)))
-
-
-def _check_folder(name: str) -> None:
-    """The data must be a store of ours, if they stand."""
-    if kind_of_folder(name) not in (FolderKind.STORE, FolderKind.ABSENT):
-        remedy = "`ordsmed as fairseq fairseq-preprocess --only-source ...` makes them of the texts"
-        raise UsageError(name, "holds no tokens of ours", "what `fairseq-preprocess` writes here", remedy)
 
 
 def _world(values: Values) -> int:
