@@ -24,7 +24,7 @@ MOST = {
     "tell": 5,
     "text": 0,
     "train": 2,
-    "use": 21,
+    "use": 20,
     "weights": 42,
 }
 
