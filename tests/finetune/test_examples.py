@@ -65,7 +65,7 @@ def test_readers_of_another_kind_have_features_of_their_own(
     def split(**how: Any) -> None:
         read = examples.reader(words, NETWORK)
         monkeypatch.setattr(examples, "reader", lambda *_: dataclasses.replace(read, **how))
-        examples._split(task, NETWORK, words, str(tmp_path / "cache"), 0.1, "train", records)
+        examples._split(task, NETWORK, words, str(tmp_path / "cache"), "train", records)
         monkeypatch.undo()
 
     counts = []

@@ -60,7 +60,7 @@ class TaskData:
     ) -> TaskData:
         """Read the files of a task; its labels are those of the training data where the recipe names none."""
         task, learning, judging = records_of(task)
-        make = functools.partial(_split, task, network, tokenizer, cache, most_unknown)
+        make = functools.partial(_split, task, network, tokenizer, cache, most_unknown=most_unknown)
         train = make("train", learning)
         dev = None if judging is None else make("dev", judging)
         if not len(train.features):
@@ -141,9 +141,9 @@ def _split(
     network: ModelSettings,
     tokenizer: Tokenizer,
     cache: str,
-    most_unknown: float,
     name: str,
     records: Sized,
+    most_unknown: float = MOST,
 ) -> TaskSplit:
     """Features from the cache, or made and put there; texts that the tokenizer does not know are refused before."""
     place, features = ", ".join(task.paths(name)), reader(tokenizer, network)
