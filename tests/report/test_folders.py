@@ -164,7 +164,7 @@ def test_scores_of_a_run_in_a_folder_called_trials_stand_among_the_others(tmp_pa
     plant(tmp_path / "mine/trials/one", [3.0], verb="finetune", scores={"f1": 70.0})
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0}, recipe={"data": "other"})
     (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
-    assert [[cell.text for cell in row[:4]] for row in table.rows] == [["one", "f1", "1", "70.00"]]
+    assert [[cell.text for cell in row[:3]] for row in table.rows] == [["one", "f1", "70.00"]]
 
 
 def test_a_grid_with_several_seeds_keeps_its_row_of_scores(tmp_path: Path) -> None:

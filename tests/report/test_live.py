@@ -65,9 +65,9 @@ def test_a_run_that_is_killed_is_shown_so(tmp_path: Path) -> None:
     with serving(run) as server:
         with locked(run):
             state = ask(server, "/state")
-            assert "1 running" in ask(server, "/")[1]
+            assert ">running</dd>" in ask(server, "/")[1]
         assert ask(server, "/state") != state
-        assert "1 killed" in ask(server, "/")[1]
+        assert ">killed</dd>" in ask(server, "/")[1]
 
 
 def test_a_run_that_falls_silent_is_shown_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def evaluate(
     With a probe (`ordsmed menus probes`) models may be several: each is compared with the first. A recipe of probes
     (`ordsmed recipes evaluate`) may stand in the place of a model. Keywords and `overrides` change settings of the
     task, the probe or the recipe; `step`: of this checkpoint ("all": with a probe, each that is kept); `out`: where
-    results of probes are put, not into the model's `scores/`; `anew`: they are computed again; `most_unknown`: per cent
-    of a text that may be unknown to the tokenizer.
+    results of probes are put, not into the model's `scores/`; `anew`: they are computed again; `most_unknown`: share
+    of tokens that may be unknown to the tokenizer.
 
         ordsmed.evaluate("work/finetune/tiny-words", "dev.conll").scores["f1"]
         ordsmed.evaluate([run, "work/pretrain/tiny-bert"], "texts.txt", probe="perplexity", window=16).lines

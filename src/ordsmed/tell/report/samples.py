@@ -11,7 +11,9 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
@@ -30,13 +32,29 @@ WORDS = range(6, 21)  # of a sentence
 LARGEST = 60_000_000  # parameters of networks that are asked: it takes seconds
 
 
+class SampleAnswer(msgspec.Struct):
+    """What a step says of it."""
+
+    step: int
+    text: str
+
+
+class Sample(msgspec.Struct):
+    """A line of the file."""
+
+    text: str
+    right: str
+    says: Annotated[list[SampleAnswer], msgspec.Meta(min_length=1)]
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
     """Those that are kept; a file that is damaged is left alone."""
     try:
-        rows = [values.table(values.clean(line)) for line in files.read_lines(folder / NAME)]
-    except (OrdsmedError, OSError):
+        rows = [values.clean(line) for line in files.read_lines(folder / NAME)]
+        msgspec.convert(rows, list[Sample])
+    except (OrdsmedError, OSError, msgspec.ValidationError):
         return []
-    return [row for row in rows if values.text(row.get("text")) and values.tables(row.get("says"))]
+    return rows
 
 
 def ask(folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
