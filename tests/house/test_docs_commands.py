@@ -28,6 +28,7 @@ TINY = ["steps=1", "rounds=1", "model.size=tiny", "length=16", "batch=2", "vocab
 LESS = {
     "make ": ["--hours", "0.004"],
     "pretrain tiny/": SHORT,
+    "pretrain continue/": ["phase.epochs=0", "phase.most_steps=0", "phase.steps=4", "validation_rows=8", "--yes"],
     "pretrain bert-mini": [*SHORT, "model.size=tiny"],
     "finetune tiny/": ["epochs=1"],
     "bench bert-mini": TINY,
@@ -41,6 +42,10 @@ PROCESSES = "starts processes, as tests/launch and tests/layouts do"
 NOT_RUN = {
     "README.md": {
         "git clone": CLONE, "cd ordsmed": CLONE, "make quickstart": CLONE, "export PATH": CLONE,
+    },
+    "docs/continued-pretraining.md": {
+        "ordsmed pretrain continue/domain init=google": SIZE, "ordsmed pretrain continue/language init=google": SIZE,
+        "ordsmed estimate continue/domain": SIZE,
     },
     "docs/daily-use.md": {
         "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,

@@ -12,6 +12,7 @@ from ordsmed.base import run, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
+from ordsmed.cli.verbs import as_
 from ordsmed.learn.phases import Phase
 from ordsmed.machines.cluster import submit
 from ordsmed.tell.stability import stability
@@ -117,6 +118,14 @@ def test_yes_a_deadline_and_a_run_that_goes_on_are_not_refused(
     assert Run(tmp_path / "run").status["state"] == "done"
 
 
+def test_the_command_line_of_another_code_goes_on(
+    recipe: Recipe, absurd: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_._perform(["pretrain", str(recipe(steps=2))])
+    assert Run(tmp_path / "run").status["state"] == "done"
+    assert "about 61 d on this machine" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_job_and_a_study_are_refused_by_the_same_words(recipe: Recipe, tmp_path: Path) -> None:
     path = str(recipe(steps=1_000_000))
     wish = submit.Wish(site="ex3", gpus=1, account="a", time="1h")
@@ -134,7 +143,7 @@ def test_of_a_corpus_of_one_document_nothing_is_held_out(
     from ordsmed.data.encode import Encoding
 
     monkeypatch.chdir(tmp_path)
-    Path("text").write_text("a single document that goes on for a while. " * 100)
+    Path("text").write_text("w1 w2 w3 w4 w5 w6 w7 w8\n" * 100)  # a single document
     tokenizer = f"{settings.read(recipe())['data']}/tokenizer"
     for name, share in (("wanted", 0.01), ("unwanted", 0.0)):
         Path(f"{name}.toml").write_text(f'validation = {share}\n[source]\nkind = "text"\npath = "text"\n')
