@@ -74,7 +74,7 @@ def test_nvidias_benchmark_has_its_arithmetic() -> None:
     (["table={devices=[0]}"], r"table\.devices: found 0; wanted 1 or more"),
     (["table={layouts=['2x2']}"], r"table\.layouts: found 2x2; wanted replicate x shard x tensor"),
     (["table={layouts=['0x1x1']}"], r"table\.layouts: found 0x1x1; wanted replicate x shard x tensor"),
-    (["table={layouts=['1x2x1'], devices=[1, 4]}"], r"layouts: found 1x2x1 with devices \(1, 4\); wanted 2 among them"),
+    (["table={layouts=['1x2x1'], devices=[1, 4]}"], r"layouts: found 1x2x1 with devices \[1, 4\]; wanted 2 among them"),
     (["table={train=[[128, -5]]}"], r"table\.train: found \[\[128, -5\]\]; wanted pairs of a length and rows"),
     (["table={cells=[]}"], r"table\.cells: found none; wanted one or more"),
     (["table={published='ours'}"], r"table\.published: found ours; wanted one of nvidia-electra"),
