@@ -2,6 +2,8 @@
 # The whole way once: a folder of text -> corpus -> tokenizer -> token ids -> a pretrained BERT -> scores -> a folder
 # that Hugging Face's transformers loads. One dial, --hours: how long pretraining may take on this machine.
 #
+# `ordsmed make TEXTS OUT --hours H` does the same in one command; this is its long form, to read and to copy from.
+#
 #     ./speedrun.sh                                   # 3 minutes of pretraining on the documentation of this Python
 #     ./speedrun.sh --hours 8 --text my-texts         # files of yours: plain or packed text, blank lines between documents
 #     ./speedrun.sh --hours 24 --text my-texts --out work/large -- --devices 8       # behind `--`: words for pretrain
@@ -17,7 +19,7 @@ while [ $# -gt 0 ]; do
         --text) text=$2; shift 2 ;;
         --out) out=$2; shift 2 ;;
         --) shift; break ;;
-        *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+        *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
 done
 here=$(cd "$(dirname "$0")" && pwd)

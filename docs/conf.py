@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,21 @@ def llms(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+TEXTS: dict[str, str] = {}  # page -> its sections without other marks, for what search results say of it
+
+
+def collect(app: Any, page: str, template: str, context: dict[str, Any], document: Any) -> None:
+    """Keep the text of a page."""
+    if "body" in context and document is not None:
+        TEXTS[page] = '<div role="main">' + re.sub(r"<(?!/?section)[^>]*>", "", context["body"]) + "</div>"
+
+
 def finish(app: Any, error: Exception | None) -> None:
-    """A browser that opens the folder begins at the first page; a language model at llms.txt."""
+    """A browser that opens the folder begins at the first page, a language model at llms.txt; texts for the search."""
     if error is None:
         (Path(app.outdir) / "llms.txt").write_text(llms((ROOT / f"{MAP}.md").read_text("utf-8")), encoding="utf-8")
+        script = f"var TEXTS = {json.dumps(TEXTS, ensure_ascii=False)};\n"
+        (Path(app.outdir) / "_static/texts.js").write_text(script, encoding="utf-8")
         refresh = f'<meta http-equiv="refresh" content="0; url={START}">'
         text = f'<!doctype html><title>{project}</title>{refresh}<a href="{START}">{project}</a>\n'
         (Path(app.outdir) / "index.html").write_text(text, encoding="utf-8")
@@ -104,4 +116,5 @@ def setup(app: Any) -> None:
     """What Sphinx asks for."""
     languages["en"] = FlagSearch
     app.connect("source-read", navigate)
+    app.connect("html-page-context", collect)
     app.connect("build-finished", finish)

@@ -117,11 +117,11 @@ def kinds_of_lines(picture: str) -> set[str]:
 
 
 def test_the_picture_of_the_readme_is_one_as_runs_draw_it() -> None:
-    """Made again by `ordsmed quickstart` (work/pretrain/quickstart/loss.svg) where runs are drawn otherwise."""
+    """Made again by `ordsmed quickstart` (work/quickstart/model/loss.svg) where runs are drawn otherwise."""
     shown = (ROOT / "docs/pictures/quickstart.svg").read_text(encoding="utf-8")
-    training = [{"step": step, "phase": 1, "loss": 8 - step / 400} for step in range(1, 1601)]
-    judged = [{"step": step, "validation": 5.0} for step in (400, 800)]
-    assert kinds_of_lines(shown) == kinds_of_lines(picture.svg(training, judged, "quickstart"))
+    training = [{"step": step, "phase": 1, "loss": 8 - step / 400} for step in range(1, 337)]
+    judged = [{"step": step, "validation": 5.0} for step in (100, 200)]
+    assert kinds_of_lines(shown) == kinds_of_lines(picture.svg(training, judged, "model"))
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -1,6 +1,6 @@
 """OpenModel: what `ordsmed.open` gives, a trained model that is asked from Python; the verbs ask by the same methods.
 
-model = ordsmed.open("work/pretrain/quickstart")
+model = ordsmed.open("work/quickstart/model")
 model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value', probability=0.31)
 """
 
