@@ -113,3 +113,16 @@ def test_few_documents_are_cut_so_that_some_is_held_out(tmp_path: Path, monkeypa
 def test_what_cannot_be_is_refused(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         MakeRequest(("a",), "out", **changes)
+
+
+def test_a_script_of_many_characters_gets_a_piece_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
+    (tmp_path / "out").mkdir()
+    draw = random.Random(0)
+    lines = ["".join(chr(0x4E00 + draw.randrange(3_000)) for _ in range(30)) + "。" for _ in range(3_000)]
+    (tmp_path / "a.txt").write_text("\n\n".join(map("\n".join, zip(lines[::3], lines[1::3], lines[2::3], strict=True))))
+    plan = planning.plan(MakeRequest((str(tmp_path / "a.txt"),), str(tmp_path / "out"), 0.1))
+    assert plan.recipes["tokenizer"]["tokenizer"]["alphabet"] > 3_000
+    written.write(plan.recipes, tmp_path / "out")
+    folder = run.obtain(Encoding, str(tmp_path / "out/data.toml"))
+    assert run.Run(folder).status["train"]["unknown"] < 0.001

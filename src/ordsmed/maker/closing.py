@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
-from ordsmed.base import files
+from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration
@@ -39,7 +39,7 @@ class Clock(Protocol):
 def close(purpose: str, folder: Path, trained: Path, clock: Clock) -> dict[str, Any]:
     """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
     model = open_model(trained, device="cpu")
-    corpus = Path(Run(folder / "data").status.get("corpus") or _corpus_of(folder))
+    corpus = _corpus_of(folder)
     facts: dict[str, Any] = {
         "validation": (status := Run(trained).status).get("validation"),
         "unigram": status.get("unigram"),
@@ -59,12 +59,9 @@ def close(purpose: str, folder: Path, trained: Path, clock: Clock) -> dict[str, 
     return {**facts, "lines": lines}
 
 
-def _corpus_of(folder: Path) -> str:
+def _corpus_of(folder: Path) -> Path:
     """The corpus that the ids were made of."""
-    from ordsmed.base import settings
-
-    recipe = settings.read(folder / "data.toml")["corpus"]
-    return str(settings.read(Path(recipe))["out"]) if str(recipe).endswith(".toml") else str(recipe)
+    return folder / "corpus" if (folder / "corpus").is_dir() else Path(settings.read(folder / "data.toml")["corpus"])
 
 
 def _against_guessing(facts: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ordsmed.base import menu, settings
@@ -37,6 +38,7 @@ class Scope:
     seconds: float  # of training
     unique: float  # tokens of the text
     vocabulary: int
+    alphabet: int  # characters
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     rung = networks.best(ladder, scope.speed * scope.seconds, scope.unique, family.passes)
     width = rung.table["width"]
     size = f"{rung.table['layers']} layers of width {width}" if "layers" in rung.table else f"width {width}"
-    rate, tokenizer = family.rate * _rate(width), {**family.tokenizer, "size": vocabulary}
+    rate, tokenizer = family.rate * _rate(width), _tokenizer(family, scope)
     return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, f"{request.family}, {size}")
 
 
@@ -95,9 +97,17 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learnin
             f"its vocabulary does not fit the text ({measured}): a {kind} is learned, its vectors begin as the model's"
         )
     more = {"init": request.start, **({} if fits else {"vocabulary": "transplant"})}
-    tokenizer: Table | str = request.start if fits else {**family.tokenizer, "size": vocabulary}
+    tokenizer: Table | str = request.start if fits else _tokenizer(family, scope)
     described, rate = f"{model.kind} of {request.start}", CONTINUED_RATE * _rate(width)
     return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, more, (note,))
+
+
+def _tokenizer(family: FamilyPlan, scope: Scope) -> Table:
+    """What is learned from the text; a vocabulary that says how many characters it takes gets them all."""
+    alphabet = (
+        {"alphabet": 2 * scope.alphabet} if 2 * scope.alphabet > family.tokenizer.get("alphabet", math.inf) else {}
+    )
+    return {**family.tokenizer, "size": scope.vocabulary, **alphabet}
 
 
 def _rate(width: int) -> float:

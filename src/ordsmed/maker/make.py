@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
 from ordsmed.base import files, run
 from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.corpus.pipeline import Corpus
@@ -143,8 +143,9 @@ def _timed(place: Run) -> Iterator[_Clock]:
     try:
         yield clock
     finally:
-        if place.status:
-            place.set(seconds=round(clock.used, 1))
+        with suppress(OrdsmedError):  # a full disk, which what failed has told of
+            if place.status:
+                place.set(seconds=round(clock.used, 1))
 
 
 def _check_same(place: Run, request: MakeRequest) -> None:

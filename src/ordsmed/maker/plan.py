@@ -72,9 +72,9 @@ class MakePlan:
         return asdict(self)
 
 
-def vocabulary_size(words: float) -> int:
-    """How many pieces pay for so many words."""
-    return int(min(32_000, max(1_000, 250 * round(11.5 * math.sqrt(words) / 250))))
+def vocabulary_size(words: float, alphabet: int) -> int:
+    """How many pieces pay for so many words, in so many characters."""
+    return int(min(32_000, max(1_000, 4 * alphabet, 250 * round(11.5 * math.sqrt(words) / 250))))
 
 
 def plan(request: MakeRequest) -> MakePlan:
@@ -86,7 +86,7 @@ def plan(request: MakeRequest) -> MakePlan:
     portion, preparing = _portion(survey, seconds)
     training = max(seconds - preparing - max(CLOSING_SECONDS, CLOSING * seconds), LEAST * seconds)
     words = survey.words * portion
-    scope = Scope(speed, training, words * PIECES_A_WORD, vocabulary_size(words))
+    scope = Scope(speed, training, words * PIECES_A_WORD, vocabulary_size(words, survey.alphabet), survey.alphabet)
     learning = continued(request, inputs, scope) if request.start else fresh(request, scope)
     tokens = learning.rung.tokens
     expected = min(tokens * learning.rung.operations / speed, training)

@@ -12,7 +12,7 @@ from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
 ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
-BATCH_TOKENS, STEPS = (2**11, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
+BATCH_TOKENS, STEPS = (2**10, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
 WORDS_HELD_OUT = 20_000
 FEW_DOCUMENTS = 40  # with fewer, long ones are cut, so that what is held out comes from all over them
 PARTS, PART = 50, (500, 8_000)  # into so many, each of so many characters at least and at most

@@ -48,6 +48,7 @@ WHOLE = {  # sources that tell by themselves what they can read
 REMEDIES = {"pdf": "pdftotext", "doc": "catdoc", "docx": "pandoc", "odt": "pandoc", "rtf": "pandoc", "mobi": "Calibre"}
 TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
 LONG_LINE = 250  # characters: lines without a blank one between them that are so long are documents
+RARE = 1e-4  # share of a text's characters that need no pieces of their own
 FEWEST_WORDS = 2_000  # from which anything is learned
 CLEAN: tuple[dict[str, Any], ...] = ({"kind": "unicode"}, {"kind": "ratios"})
 CLEAN_WEB: tuple[dict[str, Any], ...] = ({"kind": "boilerplate"},)
@@ -90,6 +91,7 @@ class TextSurvey:
     languages: dict[str, float]  # share of the sample's characters, the largest first
     encodings: dict[str, int]  # files of the sample that are not in UTF-8
     dropped: dict[str, float]  # share of the sample's characters that cleaning drops, by rule
+    alphabet: int  # different characters that make up all but one in ten thousand
     sampled: int  # characters
     seconds: float  # that reading and cleaning a million characters takes one core
 
@@ -282,7 +284,7 @@ def survey(texts: InputTexts) -> TextSurvey:
     if texts.corpus:
         return _of_corpus(texts.corpus)
     began, kept, words, documents = time.process_time(), 0, 0, 0
-    dropped, languages = Counter[str](), Counter[str]()
+    dropped, languages, characters = Counter[str](), Counter[str](), Counter[str]()
     sample = _Sample(texts)
     with read.tallied() as tally:
         for text in sample:
@@ -290,6 +292,7 @@ def survey(texts: InputTexts) -> TextSurvey:
             cleaned = _cleaned(text, sample.recipe.clean, tally, dropped)
             kept, words = kept + len(cleaned), words + count_words(cleaned)
             languages[_language(cleaned) if cleaned else ""] += len(cleaned)
+            characters.update(cleaned)
     if not kept:
         problem = "holds no prose" + (f": cleaning drops all of it ({_counted(dropped)})" if dropped else "")
         raise DataError(_names(texts), problem, "running text")
@@ -302,8 +305,18 @@ def survey(texts: InputTexts) -> TextSurvey:
         kept / share, words / share, documents / share,
         {code: count / kept for code, count in languages.most_common() if count},
         dict(tally.encodings), {reason: count / sample.characters for reason, count in dropped.most_common()},
-        sample.characters, seconds,
+        _alphabet(characters), sample.characters, seconds,
     )  # fmt: skip
+
+
+def _alphabet(characters: Counter[str]) -> int:
+    """How many of the most frequent there are before the rest is next to nothing."""
+    wanted, seen = (1 - RARE) * characters.total(), 0
+    for number, (_, count) in enumerate(characters.most_common(), 1):
+        seen += count
+        if seen >= wanted:
+            return number
+    return len(characters)
 
 
 def _names(texts: InputTexts) -> str:
@@ -399,7 +412,7 @@ def _of_corpus(folder: str) -> TextSurvey:
     counts = status["train"]
     code = status.get("language") or ""
     return TextSurvey(counts.get("characters", 6.0 * counts["words"]), counts["words"], counts["documents"],
-                      {code: 1.0} if code else {}, {}, {}, 0, 0.0)  # fmt: skip
+                      {code: 1.0} if code else {}, {}, {}, 0, 0, 0.0)  # fmt: skip
 
 
 def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
