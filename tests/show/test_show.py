@@ -26,8 +26,7 @@ def phase(steps: int, length: int = 8, batch: int = 2, **more: Any) -> Phase:
 @pytest.mark.parametrize(("count", "said"), [(3, "t0 t1 t2"), (5, "t0 t1 t2 ... and 2 others")])
 def test_the_first_trials_are_named(monkeypatch: pytest.MonkeyPatch, count: int, said: str) -> None:
     made = [SimpleNamespace(name=f"t{n}") for n in range(count)]
-    monkeypatch.setattr(show.grid, "plan", lambda *_: made)
-    monkeypatch.setattr(show.run, "place", lambda *_: Path("out"))
+    monkeypatch.setattr(show, "trials_of", lambda *_: SimpleNamespace(runs=made))
     recipe: Any = SimpleNamespace(step=None)
     assert show._trials(recipe, "r") == [f"trials: {count}, each a run on a device of its own: {said}"]
 
