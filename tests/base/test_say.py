@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import io
+import fcntl
 import itertools
+import os
 import re
+import struct
+import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -75,10 +79,10 @@ def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     with Progress("encode", 1000, "MB", every=10) as shown:
         for _ in range(8):
-            shown.add(50, "note")
+            shown.add(50, "loss 6.1", notes=["rate 2e-3"])
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("encode: 150/1,000 MB, ")
-    assert all(line.endswith(" left note") for line in lines)
+    assert lines[0].startswith("encode: 100/1,000 MB, ")
+    assert all(re.search(r" MB, loss 6\.1, .*\d s left, rate 2e-3$", line) for line in lines)
     assert 2 <= len(lines) <= 4
 
 
@@ -200,22 +204,86 @@ def test_whole_numbers_have_no_decimals() -> None:
     assert amounts == ["5/9 MB", "5.0/9.0 MB", "5.0/99.9 MB", "5/100 MB", "5/1,000 MB"]
 
 
-@pytest.mark.parametrize("wide", [40, 60, 80, 120])
-def test_a_bar_fits_the_screen(monkeypatch: pytest.MonkeyPatch, wide: int) -> None:
-    """Numbers are whole on every width; what has no room is left out, the bar first."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setenv("COLUMNS", str(wide))
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with Progress("pretrain", 520, "steps") as shown:
-        shown.add(100, "loss 6.1234, 12,345 tokens/s")
+LOOP = """
+from ordsmed.base.say import Progress
+with Progress("pretrain", 1_600, "steps", done=120) as shown:
+    shown.add(10, "loss 5.9910", "9,337 tokens/s", notes=["rate 1.96e-03", "72% of peak"])
+    while input() != "end":
         shown.bar.refresh()
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
-    assert max(map(len, lines)) <= wide
-    last = next(line for line in reversed(lines) if "steps" in line)
-    assert "…" not in last
-    assert re.match(r"pretrain .*19% 100/520 steps .*loss 6\.1234", last)
-    assert ("━" in last, "left" in last, "12,345 tokens/s" in last) == (wide >= 80, wide >= 60, wide >= 100)
+"""
+NUMBERS = ["130/1,600", "loss 5.9910", "9,337 tokens/s", " left"]
+
+
+class Terminal:
+    """A process with a terminal of some width on its standard error."""
+
+    def __init__(self, wide: int) -> None:
+        self.end, inner = os.openpty()
+        self.resize(wide)
+        variables = {**os.environ, "TERM": "xterm"}
+        variables.pop("COLUMNS", None)
+        command = [sys.executable, "-c", LOOP]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=inner, env=variables, text=True)
+        os.close(inner)
+
+    def resize(self, wide: int) -> None:
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, wide, 0, 0))
+
+    def redrawn(self) -> str:
+        """The line as it is drawn next, but for one that is on its way."""
+        assert self.process.stdin
+        for _ in range(2):
+            self.process.stdin.write("on\n")
+            self.process.stdin.flush()
+            text = ""
+            while NUMBERS[0] not in text or NUMBERS[-1] not in text:
+                text += os.read(self.end, 10_000).decode()
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", text).replace("\r", "\n").splitlines()
+        return next(line.rstrip() for line in reversed(lines) if NUMBERS[0] in line)
+
+    def close(self) -> None:
+        self.process.communicate("end\n")
+        os.close(self.end)
+
+
+def test_a_terminal_of_any_width_shows_loss_speed_and_time_left() -> None:
+    """What else is told goes first; the width is taken anew whenever the line is drawn."""
+    terminal, lines = Terminal(60), dict[int, str]()
+    try:
+        for wide in (60, 80, 100, 120, 80, 60):
+            terminal.resize(wide)
+            lines[wide] = terminal.redrawn()
+            assert len(lines[wide]) <= wide
+            assert [number for number in NUMBERS if number not in lines[wide]] == []
+    finally:
+        terminal.close()
+    assert lines[60].startswith("130/1,600 ")
+    assert lines[80].startswith("pretrain ")
+    assert lines[100].endswith(" left  rate 1.96e-03  72% of peak")
+    assert "━" in lines[120]
+    assert "━" not in lines[100]
+
+
+@pytest.mark.parametrize("wide", [12, 26, 40, 56, 60, 63, 80, 200])
+def test_numbers_are_whole_on_every_width(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long run as well; the last ones go, never half of one."""
+    monkeypatch.setattr(module.time, "monotonic", itertools.count(0.0, 1e4).__next__)
+    shown = Progress("pretrain", 1_000_000, "steps")
+    shown.add(12_345, "loss 11.1234", "1,234k tokens/s", notes=["rate 1.96e-03"])
+    line = shown.line(wide)
+    assert len(line) <= wide
+    numbers = ["12,345/1,000,000", "loss 11.1234", "1,234k tokens/s", " left"]
+    there = [number in line for number in numbers]
+    assert there == sorted(there, reverse=True)
+    assert all(there) or wide < 60
+    assert (wide < 16) or there[0]
+
+
+def test_a_terminal_that_cannot_redraw_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("pretrain", 10, "steps", every=-1) as shown:
+        shown.add(1, "loss 6.1")
+    assert "pretrain: 1/10 steps, loss 6.1, " in capsys.readouterr().err

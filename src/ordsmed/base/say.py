@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
@@ -16,12 +16,11 @@ from ordsmed.base.screen import columns, fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as RichProgress
-    from rich.progress import ProgressColumn
+    from rich.live import Live
+    from rich.text import Text
 
 _logs: list[TextIO] = []  # the innermost run's log is the last
-_bar: RichProgress | None = None  # the rich progress on screen, if one is: lines are printed above it
-WIDE, NARROW = 100, 72  # columns of a screen: from where on a bar is long, and below which there is none
+_bar: Live | None = None  # the bar on the screen, if there is one: lines are printed above it
 _unread: Callable[[], object] | None = None  # what is done where nobody reads the lines any more; None: the end
 _silent = False  # of several processes that do the same, one speaks
 
@@ -100,19 +99,21 @@ class Progress:
     def __init__(self, title: str, total: float, unit: str, *, done: float = 0.0, every: float = 10.0) -> None:
         self.title, self.total, self.unit, self.done, self.every = title, total, unit, done, every
         self.began, self.start, self.said = time.monotonic(), done, time.monotonic()
-        self.bar: RichProgress | None = None
+        self.bar: Live | None = None
+        self.numbers: Sequence[str] = ()
+        self.notes: Sequence[str] = ()
+        self.end = 0.0  # when all will be done, as the clock of `began` goes; 0: not known yet
 
     def __enter__(self) -> Progress:
         global _bar
         if sys.stderr.isatty() and _bar is None and not _silent:
             from rich.console import Console
+            from rich.live import Live
 
             console = Console(stderr=True)
-            self.bar = _bar = self._on(console)
-            self.wide = console.width
-            self.bar.start()
-            self.task = self.bar.add_task(self.title, total=self.total, amount="", note="")
-            self.bar.update(self.task, completed=self.done)
+            if not console.is_dumb_terminal:  # it can redraw a line
+                self.bar = _bar = Live(get_renderable=lambda: self._redrawn(console), console=console, transient=True)
+                self.bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -121,45 +122,59 @@ class Progress:
             self.bar.stop()
             _bar = None
 
-    def _on(self, console: Console) -> RichProgress:
-        """A bar as wide as there is room for: on a narrow screen numbers matter more than it does."""
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Rich
-
-        wide = console.width
-        bar = [BarColumn(30 if wide >= WIDE else 10)] if wide >= NARROW else []
-        times: list[str | ProgressColumn] = [TimeElapsedColumn()] if wide >= WIDE else []
-        times += ["left", TimeRemainingColumn()] if wide > 45 else []
-        numbers = ("{task.percentage:>3.0f}%", "{task.fields[amount]}")
-        texts: list[str | ProgressColumn] = ["{task.description}", *bar, *numbers, *times, "{task.fields[note]}"]
-        columns = [TextColumn(text, markup=False) if isinstance(text, str) else text for text in texts]
-        return Rich(*columns, console=console, transient=True)
-
-    def _fitting(self, note: str) -> str:
-        """As much of a note as there is room for, whole parts of it."""
-        bar = 31 + 8 if self.wide >= WIDE else 11 if self.wide >= NARROW else 0
-        room = self.wide - len(self.title) - len(self._amount()) - bar - (14 if self.wide > 45 else 0) - 7
-        while len(note) > room and note:
-            note = note.rpartition(", ")[0]
-        return note
-
-    def add(self, amount: float, note: str = "") -> None:
-        """So much more is done."""
+    def add(self, amount: float, *numbers: str, notes: Sequence[str] = ()) -> None:
+        """So much more is done. What is told with it: numbers on a terminal of any width, notes where there is room."""
         self.done += amount
-        if self.bar:
-            self.bar.update(self.task, completed=self.done, amount=self._amount(), note=self._fitting(note))
-        elif time.monotonic() - self.said > self.every:
-            self.said = time.monotonic()
-            say(f"{self.title}: {self._amount()}, {self.left()} left {note}".rstrip())
+        self.numbers, self.notes = numbers, notes
+        left, now = self._seconds_left(), time.monotonic()
+        self.end = 0.0 if left is None else now + left
+        if not self.bar and now - self.said > self.every:
+            self.said = now
+            say(f"{self.title}: {', '.join([self._amount(), *numbers, f'{self.left()} left', *notes])}")
 
     def left(self) -> str:
         """The time still to go, at the speed so far."""
+        left = self._seconds_left()
+        return "?" if left is None else duration(left)
+
+    def line(self, wide: int) -> str:
+        """As much as there is room for: how far it is and its numbers at the very least, the bar last."""
+        left = [f"{duration(self.end - time.monotonic())} left"] if self.end else []
+        vital = [self._amount(), *self.numbers, *left]
+        if len("  ".join(vital)) > wide:
+            vital[0] = vital[0].removesuffix(f" {self.unit}")
+            while len(vital) > 1 and len(" ".join(vital)) > wide:
+                vital.pop()
+            return (" " if len("  ".join(vital)) > wide else "  ").join(vital)[:wide]
+        share = self.done / self.total if self.total else 0.0
+        before, behind = [self.title, f"{share:4.0%}"], list(self.notes)
+        room = wide - len("  ".join(vital))
+        while len("".join([*before, *behind])) + 2 * len([*before, *behind]) > room:
+            (behind or before).pop()
+        room -= len("".join([*before, *behind])) + 2 * len([*before, *behind]) + 2
+        if before[1:] and room >= 10:
+            before.insert(1, _drawn(share, min(room, 30)))
+        return "  ".join([*before, *vital, *behind])
+
+    def _redrawn(self, console: Console) -> Text:
+        """For a terminal, which may be of another width than before."""
+        from rich.text import Text
+
+        return Text(self.line(console.width), no_wrap=True)
+
+    def _seconds_left(self) -> float | None:
         passed, gained = time.monotonic() - self.began, self.done - self.start
-        return duration((self.total - self.done) * passed / gained) if gained > 0 else "?"
+        return (self.total - self.done) * passed / gained if gained > 0 else None
 
     def _amount(self) -> str:
         number = "{:,.0f}" if self.total >= 100 or isinstance(self.total, int) else "{:,.1f}"
         return f"{number.format(self.done)}/{number.format(self.total)} {self.unit}"
+
+
+def _drawn(share: float, wide: int) -> str:
+    """A bar of so many signs."""
+    full = round(min(share, 1.0) * wide)
+    return "━" * full + "·" * (wide - full)
 
 
 def duration(seconds: float) -> str:

@@ -98,7 +98,7 @@ class Reading:
         total = sum(source.settings.size() for source in self.sources)
         with Progress("read", total / 1e6, "MB") as shown:
             for bytes in map_in_order(_work, ((task,) for task in self._tasks(total, workers, part, shown))):
-                shown.add(bytes / 1e6, f"(kept every {cleaning.KEPT:.0f} s)")
+                shown.add(bytes / 1e6, notes=[f"(kept every {cleaning.KEPT:.0f} s)"])
 
     def chunks(self) -> list[Chunk]:
         """The finished ones, in the order of the sources."""

@@ -106,7 +106,7 @@ def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> 
                 again |= pairs_so_far.dropped
                 for pairs, _, _ in new:
                     again[split(pairs)[0]] = True
-                shown.add(1, "(kept as it goes)")
+                shown.add(1, notes=["(kept as it goes)"])
         fresh = again & alone & ~pairs_so_far.dropped
     return pairs_so_far
 

@@ -176,7 +176,7 @@ class Encoding:
                     if store.token_count > EARLY and share > self.most_unknown:
                         self._check_unknown(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
                     kept.now_and_then(store, encoded.end, total)
-                    shown.add(encoded.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
+                    shown.add(encoded.bytes / 1e6, notes=[f"(kept every {EVERY:.0f} s)"])
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
         tokens = max(store.token_count, 1)
         per_token = {"bytes_a_token": round(total / tokens, 4), "stored_a_token": round(stored / tokens, 4)}

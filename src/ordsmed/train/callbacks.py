@@ -192,11 +192,13 @@ def write_metrics(state: LoopState) -> None:
     if not (step % state.job.recipe.log == 0 or state.last or state.ends):
         return
     if line := state.meters.flush(state.job.objective.weights, final=state.last or state.ends):
-        note = (
-            f"loss {line['mean']:.4f}  rate {line['rate']:.2e}  {line['tokens_per_second']:,.0f} tokens/s"
-            f"  {line['share_of_peak']:.0%} of peak"
+        speed = line["tokens_per_second"]
+        numbers = (
+            f"loss {line['mean']:.4f}",
+            f"{speed / 1e3:,.0f}k tokens/s" if speed >= 1e6 else f"{speed:,.0f} tokens/s",
         )
-        state.progress.add(step - state.progress.done, note)
+        notes = f"rate {line['rate']:.2e}", f"{line['share_of_peak']:.0%} of peak"
+        state.progress.add(step - state.progress.done, *numbers, notes=notes)
 
 
 def look_at_deadline(state: LoopState) -> None:
