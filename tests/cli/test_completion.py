@@ -44,6 +44,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("work/pretrain/mine").mkdir(parents=True)
     Path("a folder").mkdir()
     Path("mine.toml").write_text("")
+    for name in (".mine.lock", ".mine.holder", "mine.lock"):
+        Path("work/pretrain", name).write_text("")
     return tmp_path
 
 
@@ -95,12 +97,15 @@ TYPED = [
     ("ordsmed embed --anew run in.txt out.npz --of s", ["sentences"]),
     ("ordsmed menus objectives mlm_", ["mlm_nsp"]),
     ("ordsmed completion z", ["zsh"]),
+    ("ordsmed export run out --to google_e", ["google_electra"]),
+    ("ordsmed evaluate run --way ma", ["masked"]),
     ("ordsmed nonsense a", []),
 ]
 IN_FILES = [
     ("ordsmed pretrain min", "mine.toml"),
     ("ordsmed corpus stats wo", "work/"),
     ("ordsmed show work/pretrain/mi", "work/pretrain/mine/"),
+    ("ordsmed show work/pretrain/", "work/pretrain/mine/"),
     ("ordsmed corpus stats work --tokenizer mine.t", "mine.toml"),
 ]
 

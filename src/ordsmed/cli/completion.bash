@@ -65,6 +65,7 @@ _ordsmed_files() { # what begins as $current; folders with a slash
         return
     fi
     while IFS= read -r word; do
+        [[ $word == *.lock || $word == *.holder ]] && continue # beside a folder that is worked in
         [[ -d $word ]] && word+=/
         printf -v word %q "$word"
         COMPREPLY+=("$before$word")

@@ -58,6 +58,7 @@ function __ordsmed_complete
     for line in (__ordsmed_offers "$key")
         if test "$line" = '<files>'\t
             __fish_complete_path (string sub -s (math (string length -- "$before") + 1) -- "$current") | while read -l path
+                string match -qr '\.(lock|holder)\b' -- $path; and continue # beside a folder that is worked in
                 echo "$before$path"
             end
         else

@@ -52,7 +52,7 @@ _ordsmed() {
     done
     (( ${#plain} )) && _describe -t words word plain
     (( ${#open} )) && _describe -t settings setting open -S ''
-    (( files )) && _files
+    (( files )) && _files -F '(*.lock *.holder)' # those are beside a folder that is worked in
     return 0
 }
 

@@ -17,6 +17,7 @@ from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_or_json
 
+WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for a shell
 PLACE = ("evaluate", 1)
 RECIPE = "ordsmed.measure.evaluation.recipe:Evaluation"
 STOPPED = GOES_ON
@@ -34,7 +35,8 @@ def arguments(parser: Parser) -> None:
     meaning = "a probe, its files, and settings of it as key=value; again for another probe"
     words = ("NAME", "FILE|key=value")
     parser.add_argument("--probe", nargs="+", action="append", metavar=words, default=[], help=meaning)
-    parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
+    meaning = "of all probes: how models are read (causal, masked, word...)"
+    parser.add_argument("--way", metavar="WAY", help=meaning, offers=lambda: WAYS)
     parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
     parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
     meaning = "of a probe: the scores of every example, a line each, of several models with their names"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ordsmed.base import menu
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import BEGINS_AGAIN
 from ordsmed.cli import flags
@@ -18,7 +19,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("out", metavar="FOLDER", help="where to write")
     meaning = "of this step, 0 included; all: a folder each"
     parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
-    parser.add_argument("--to", metavar="FORMAT", help="one of `ordsmed menus formats`; else Hugging Face's, or ELMo's")
+    meaning = "one of `ordsmed menus formats`; else Hugging Face's, or ELMo's"
+    parser.add_argument("--to", metavar="FORMAT", help=meaning, offers=lambda: menu.entries("formats"))
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of that format")
     parser.add_argument("--licence", help="of the model, for its card")
     flags.anew(parser)
