@@ -1,4 +1,4 @@
-"""the built-in recipes; with a name: its text, to begin your own with
+"""the built-in recipes; with a name: its text, to begin your own with; with another word: those that have it
 
 `ordsmed recipes electra-small > mine.toml`, then `ordsmed pretrain mine.toml`: it works from any folder.
 """
@@ -6,28 +6,77 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 from ordsmed.base.arguments import Parser
+from ordsmed.base.say import many
+from ordsmed.base.screen import table
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
 PLACE = ("inspect", 3)
+OF_A_MACHINE = "-dgx"  # in the name of a recipe that is another one on a machine of the papers
+GROUPS = {
+    "tiny": "to try, on Python's documentation",
+    "corpus": "`ordsmed corpus NAME`",
+    "tokenizer": "`ordsmed tokenizer NAME`",
+    "encode": "`ordsmed encode NAME`",
+    "pretrain": "`ordsmed pretrain NAME`",
+    "finetune": "`ordsmed finetune NAME init=RUN`",
+    "evaluate": "`ordsmed evaluate RUN NAME`",
+    "bench": "`ordsmed bench NAME`",
+}
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one", offers=flags.recipes_and_files)
+    meaning = "print this one; or list those whose names have this word"
+    parser.add_argument("name", nargs="?", metavar="NAME|WORD", help=meaning, offers=flags.recipes_and_files)
+    parser.add_argument("--all", action="store_true", help="list those of single machines, too")
 
 
 def run(args: argparse.Namespace) -> None:
+    from ordsmed.base.run import recipe_text
+
+    names = [name for name in flags.recipes_of() if (args.name or "").lower() in name.lower()]
+    if args.name and (_is_name(args.name) or len(names) < 2):
+        print(recipe_text(_find(args.name)), end="")
+    else:
+        print_lines(_listed(names, args.name or "", everything=args.all))
+
+
+def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
+    """By their folders, each with what it is."""
     from ordsmed.base.run import find_recipe, recipe_text
 
-    if args.name:
-        print(recipe_text(_find(args.name)), end="")
-        return
-    for name in flags.recipes_of():
-        first = recipe_text(find_recipe(name, "")).splitlines()[0]
-        print_lines([f"  {name:<28}  {first.lstrip('# ')}"])
+    hidden = [name for name in names if OF_A_MACHINE in name and not everything]
+    hidden = [] if hidden == names else hidden  # the word means them
+    for folder, members in itertools.groupby(
+        sorted(set(names) - set(hidden), key=_place), lambda name: _place(name)[1]
+    ):
+        yield f"{folder}: {GROUPS.get(folder, '')}".rstrip(": ")
+        heads = {name: recipe_text(find_recipe(name, "")).partition("\n")[0].lstrip("# ") for name in members}
+        yield from table((name if folder == "tiny" else name.partition("/")[2], head) for name, head in heads.items())
+        yield ""
+    if hidden:
+        words = f" {word}" if word else ""
+        yield f"{many(len(hidden), 'recipe')} of single machines (DGX) hidden; `ordsmed recipes{words} --all` lists all"
+    yield "`ordsmed recipes NAME` prints one, to begin your own with"
+
+
+def _place(name: str) -> tuple[int, str, str]:
+    """In the order of the work."""
+    folder = name.split("/")[0]
+    return (list(GROUPS).index(folder) if folder in GROUPS else len(GROUPS)), folder, name
+
+
+def _is_name(name: str) -> bool:
+    """Is a recipe called so, by its folder and name or as a verb takes it; or is it a file?"""
+    from ordsmed.cli.verb import names
+
+    verbs = [verb for verb in names() if f"{verb}/{name}" in flags.recipes_of()]
+    return bool(verbs) or name in flags.recipes_of() or Path(name).is_file()
 
 
 def _find(name: str) -> Path:
