@@ -24,6 +24,7 @@ import pytest
 from kit.absent import wanted
 from kit.machine import no_gain_by_16_bits
 from kit.makers import invented_text, make_store
+from ordsmed.base.say import show_details
 
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
 no_gain_by_16_bits()  # recipes that name no precision are fp32's, on every machine and in every process
@@ -41,6 +42,14 @@ if importlib.util.find_spec("hypothesis"):  # tests/gpu runs where it is not
     settings.register_profile("daily", deadline=None, max_examples=25)  # a busy machine is no wrong result
     settings.register_profile("full", deadline=None, max_examples=200)
     settings.load_profile("full" if os.environ.get("ORDSMED_GRID") == "full" else "daily")
+
+
+@pytest.fixture
+def details() -> Iterator[None]:
+    """As with -v: what is else for the log alone is said aloud."""
+    show_details()
+    yield
+    show_details(False)
 
 
 def pytest_collection_finish() -> None:

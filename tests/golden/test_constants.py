@@ -19,7 +19,7 @@ FREE = """
     use/answer: AT_ONCE AROUND | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
     use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | text/web/http: BLOCK
     use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: ROOM FAR
-    base/machine/speed: PATIENCE SHORT LEAST LARGEST | base/machine/threads: LOOK | base/say: WIDE NARROW
+    base/machine/speed: PATIENCE SHORT LEAST LARGEST | base/machine/threads: LOOK
     corpus/corpora/parquet: PART BATCH
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
     data/windows: BLOCK | data/words: FULL LONG | base/launch/local: GRACE LOOK | learn/score/answers: BLOCK

@@ -201,6 +201,7 @@ def test_few_positions_are_told_before_the_first_step(recipe: Recipe, positions:
     assert bool(told) == said
 
 
+@pytest.mark.usefixtures("details")
 def test_epochs_are_so_many_steps_of_the_datas_rows(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     more = "[[phase]]\nepochs = 2.5\nlength = 32\nbatch = 8\nrate = 1e-3\nwarmup = 2"
     asked, _ = run.load(Pretraining, str(recipe(steps=5, extra=more)), SMALL)

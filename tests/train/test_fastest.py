@@ -50,6 +50,9 @@ class Planned:
         return Planned(recipe)
 
 
+pytestmark = pytest.mark.usefixtures("details")
+
+
 @pytest.fixture
 def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """Speeds of products and steps in bf16, where fp32's are 1; networks that were timed, each with its layout."""

@@ -16,6 +16,7 @@ from kit.makers import change, job_of
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
+from ordsmed.base.say import logged
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
 from ordsmed.train import checkpoint, loop, request, session
@@ -92,7 +93,6 @@ def test_other_circumstances_are_told(
     session._restore(job("layout.micro=2"), path, {**state, "threads": 99})
     said = capsys.readouterr().err
     assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
-    assert f"goes on from {path}" in said
     session._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
     session._restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
@@ -412,6 +412,7 @@ def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
     """As much of a plan as a session has to do with."""
     plan = SimpleNamespace(
         recipe=recipe, ranks=ranks, recipes=Pretraining, callbacks=(), network=recipe.model, lines=lambda: ["planned"],
+        subject=lambda: "bert: 9 parameters",
         fitted=fit, finish=lambda job, folder: {"finished": True}, **{"verify": lambda: None, **more},
     )  # fmt: skip
     plan.by = lambda recipe: plan_of(recipe, ranks, fit, **more)
@@ -459,11 +460,28 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return go, noted
 
 
-def test_a_run_begins(going: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_start_is_told_in_three_lines(
+    going: Any, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What learns, on what, and where; with -v the plan and the machine as a whole, which the log always tells."""
+    go, _ = going
+    with logged(tmp_path / "log"):
+        go()
+    short = capsys.readouterr().err.splitlines()
+    assert len(short) == 3
+    assert (tmp_path / "log").read_text().splitlines() == [*short, "planned", "lent"]
+    request.getfixturevalue("details")
+    go(found=4)
+    assert capsys.readouterr().err.splitlines() == [*short[:2], f"goes on from {tmp_path}/step", "planned", "lent"]
+
+
+def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The peak is that of all ranks; who wants to rewind saves first, to have where to; its plan is told."""
     go, noted = going
     assert go() == {"finished": True}
-    assert capsys.readouterr().err == "planned\nlent\n"
+    told = capsys.readouterr().err.splitlines()
+    assert told[:2] == ["bert: 9 parameters", "on cpu, 1 thread, fp32"]
+    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run, `ordsmed pretrain {tmp_path}` goes on"]
     assert noted == ["verified", ("build", None), ("note", 0), ("train", 0, 2e9)]
     noted.clear()
     go("trouble.action=rewind")

@@ -28,7 +28,7 @@ from ordsmed.base.errors import DataError, RecipeError, RunError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.keys import value_key
 from ordsmed.base.ranks import place_of
-from ordsmed.base.say import logged, say
+from ordsmed.base.say import detail, logged, say
 from ordsmed.base.screen import command
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
                 shutil.rmtree(folder)
         if finished(folder, verb):
             if folder.resolve() not in _announced:
-                say(f"{folder}: exists, reused")
+                (detail if _under_way[1:] else say)(f"{folder}: exists, reused")  # of inputs the log tells
             _announced.add(folder.resolve())
             return folder
         run.begin(recipe, began=time.time())

@@ -23,12 +23,19 @@ _logs: list[TextIO] = []  # the innermost run's log is the last
 _bar: Live | None = None  # the bar on the screen, if there is one: lines are printed above it
 _unread: Callable[[], object] | None = None  # what is done where nobody reads the lines any more; None: the end
 _silent = False  # of several processes that do the same, one speaks
+_verbose = False  # are details shown, too?
 
 
 def speak(aloud: bool) -> None:
     """Whether this process shows its lines and bars."""
     global _silent
     _silent = not aloud
+
+
+def show_details(shown: bool = True) -> None:
+    """Whether `detail` is for the screen, too."""
+    global _verbose
+    _verbose = shown
 
 
 @contextlib.contextmanager
@@ -73,8 +80,20 @@ def remembered() -> Iterator[io.StringIO]:
 
 def say(line: str) -> None:
     """One line for a person, on standard error, and in the log."""
-    if _silent:
-        return
+    if not _silent:
+        _show(line)
+        _log(line)
+
+
+def detail(line: str) -> None:
+    """One line for the log, and for a person who wants to know more."""
+    if _verbose:
+        say(line)
+    elif not _silent:
+        _log(line)
+
+
+def _show(line: str) -> None:
     if _bar is not None:
         for part in fitted(line, columns(sys.stderr)):
             _bar.console.print(part, markup=False, highlight=False, soft_wrap=True)
@@ -87,6 +106,9 @@ def say(line: str) -> None:
             _unread()
         except OSError:  # a full disk, as for the log
             pass
+
+
+def _log(line: str) -> None:
     for log in _logs[-1:]:
         with contextlib.suppress(OSError):  # a full disk is told where it costs more than a line of the log
             log.write(line + "\n")
@@ -126,7 +148,8 @@ class Progress:
         """So much more is done. What is told with it: numbers on a terminal of any width, notes where there is room."""
         self.done += amount
         self.numbers, self.notes = numbers, notes
-        left, now = self._seconds_left(), time.monotonic()
+        now = time.monotonic()
+        left = self._seconds_left(now)
         self.end = 0.0 if left is None else now + left
         if not self.bar and now - self.said > self.every:
             self.said = now
@@ -134,8 +157,7 @@ class Progress:
 
     def left(self) -> str:
         """The time still to go, at the speed so far."""
-        left = self._seconds_left()
-        return "?" if left is None else duration(left)
+        return _or_unknown(self._seconds_left(time.monotonic()))
 
     def line(self, wide: int) -> str:
         """As much as there is room for: how far it is and its numbers at the very least, the bar last."""
@@ -162,13 +184,17 @@ class Progress:
 
         return Text(self.line(console.width), no_wrap=True)
 
-    def _seconds_left(self) -> float | None:
-        passed, gained = time.monotonic() - self.began, self.done - self.start
+    def _seconds_left(self, now: float) -> float | None:
+        passed, gained = now - self.began, self.done - self.start
         return (self.total - self.done) * passed / gained if gained > 0 else None
 
     def _amount(self) -> str:
         number = "{:,.0f}" if self.total >= 100 or isinstance(self.total, int) else "{:,.1f}"
         return f"{number.format(self.done)}/{number.format(self.total)} {self.unit}"
+
+
+def _or_unknown(seconds: float | None) -> str:
+    return "?" if seconds is None else duration(seconds)
 
 
 def _drawn(share: float, wide: int) -> str:

@@ -69,6 +69,12 @@ def yes(parser: Parser) -> None:
     parser.add_argument("--yes", action="store_true", help=meaning)
 
 
+def verbose(parser: Parser) -> None:
+    """What `cli.recipes` shows of a work as it begins."""
+    meaning = "show all that log.txt tells of the start"
+    parser.add_argument("-v", "--verbose", action="store_true", help=meaning)
+
+
 def cache(parser: Parser) -> None:
     """Where names of published models and vocabularies are kept; the command line hands it on (cli.py)."""
     meaning = "keep there what names of published models lead to; as ORDSMED_CACHE"
@@ -114,6 +120,7 @@ def training(parser: Parser) -> None:
     recipe(parser, run=True)
     anew(parser)
     cache(parser)
+    verbose(parser)
     parser.add_argument("--dry-run", action="store_true", help="do all up to the first step, make nothing")
     meaning = "fewer steps if needed to end in this time; fitted again as it goes"
     parser.add_argument("--deadline", metavar="3h", help=meaning)

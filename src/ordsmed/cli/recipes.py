@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import show_details
 from ordsmed.cli.output import print_lines
 
 
@@ -17,11 +18,13 @@ def make(kind: type[Any], args: argparse.Namespace) -> None:
     """What the recipe makes, and what was made."""
     from ordsmed.api import making
 
+    show_details(args.verbose)
     print_lines(making.make(kind, args.name, args.overrides, anew=args.anew).lines)
 
 
 def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
     """The folder of a training that is done; None where it was only rehearsed."""
+    show_details(args.verbose)
     if args.threads:
         args.overrides.append(f"layout.threads={args.threads}")
     if args.devices and not args.dry_run and "RANK" not in os.environ and not getattr(args, "part", ""):

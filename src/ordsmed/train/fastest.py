@@ -18,7 +18,7 @@ from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
 from ordsmed.base.machine.threads import threads_of, watch_alone
 from ordsmed.base.ranks import Ranks, first_alone
-from ordsmed.base.say import say
+from ordsmed.base.say import detail
 from ordsmed.train.auto import let_go, slowest, timed_steps
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.mesh.precision import best_on, likely
@@ -71,7 +71,7 @@ def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
         reason = "for which this GPU has units" if chosen != "fp32" else "this GPU has no units for 16 bits"
     else:
         chosen, reason = _measured(ranks, make)
-    say(f"layout.precision: auto took {chosen}: {reason}")
+    detail(f"layout.precision: auto took {chosen}: {reason}")
     return chosen
 
 

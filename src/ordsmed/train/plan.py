@@ -72,6 +72,14 @@ class Plan(abc.ABC):
         return False
 
     @abc.abstractmethod
+    def subject(self) -> str:
+        """What learns, from which weights, and how much of what it reads, in a line; all that it reads stands."""
+
+    def weights(self) -> str:
+        """Which it starts from, in words."""
+        return f"weights from {self.recipe.init}" if self.recipe.init else "random weights"
+
+    @abc.abstractmethod
     def sizes(self) -> list[str]:
         """Parameters, and what learning them costs, in lines."""
 

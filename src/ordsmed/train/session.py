@@ -25,7 +25,7 @@ from ordsmed.base.machine.speed import measured_peak, slower_in
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.ranks import Ranks, connect, disconnect, first_alone, init_mesh, prepare, rendezvous
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, many, operations, remembered, say, unread
+from ordsmed.base.say import detail, logged, many, operations, remembered, say, unread
 from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
 from ordsmed.train import callbacks as hooks
@@ -342,8 +342,10 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed at its last one
         return _finish(plan, job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
-    for line in [*plan.lines(), *_machine(job, peak)]:
+    for line in [plan.subject(), _device(job), _place(recipe.verb, folder, last)]:
         say(line)
+    for line in [*plan.lines(), *_machine(job, peak)]:
+        detail(line)
     if times := slower_in(recipe.layout.precision, ranks.device):
         say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
     saving = Saving(job, folder)
@@ -427,6 +429,7 @@ def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: floa
             last = _last_checkpoint(folder, job.ranks)
             assert last is not None, "a run that rewinds saves before its first step"
             start = _restore(job, *last)
+            say(f"goes on from {last[0]}")
             if job.state.deadline:
                 plans = job.state.deadline.plans
                 job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
@@ -503,12 +506,29 @@ def _note(folder: Path, job: Job, step: int) -> None:
     files.write_json(folder / "data.json", job.data.facts())
 
 
+def _device(job: Job) -> str:
+    """On what it learns, and what makes that faster, in a line."""
+    layout = job.recipe.layout
+    faster = [name for name in ("compile", "fp8") if getattr(layout, name)] + ["our own kernels"] * bool(job.kernels)
+    return f"on {', '.join([_processes(job), layout.precision, *faster])}"
+
+
+def _place(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) -> str:
+    """Where it stands and how one goes on with it, in a line."""
+    if last:
+        return f"goes on from {last[0]}"
+    return f"in {folder}; Ctrl-C saves the run, `{command(verb, folder, *side_by_side())}` goes on"
+
+
+def _processes(job: Job) -> str:
+    ranks = job.ranks
+    each = f"{ranks.world} processes, each " if ranks.world > 1 else ""
+    return f"{each}{ranks.device.type}, {many(ranks.threads, 'thread')}"
+
+
 def _machine(job: Job, peak: float) -> list[str]:
     """What the machine lends, in lines."""
-    ranks = job.ranks
-    processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
-    device = f"{ranks.device.type}, {many(ranks.threads, 'thread')}"
-    first = f"{processes}{device}; measured peak of all {operations(peak)}/s"
+    first = f"{_processes(job)}; measured peak of all {operations(peak)}/s"
     return [first, job.precision, *([job.kernels] if job.kernels else [])]
 
 
@@ -526,7 +546,6 @@ def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False)
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
     job.state.losses = LossHistory(job.recipe.trouble, state.get("course", []))
-    say(f"goes on from {path}")
     return int(state["step"])
 
 

@@ -23,6 +23,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--part", metavar="I/N", help="read and clean one of N parts, as a job of an array does")
     parser.add_argument("--until", metavar="read|match", help="stop after this step; the same command goes on")
     flags.anew(parser)
+    flags.verbose(parser)
 
 
 def run(args: argparse.Namespace) -> None:

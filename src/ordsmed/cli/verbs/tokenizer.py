@@ -17,6 +17,7 @@ STOPPED = GOES_ON
 def arguments(parser: Parser) -> None:
     flags.recipe(parser)
     flags.anew(parser)
+    flags.verbose(parser)
     flags.cache(parser)
 
 

@@ -13,7 +13,7 @@ from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import first_alone
-from ordsmed.base.say import say
+from ordsmed.base.say import detail
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.rows import Rows
 from ordsmed.data.unknown import MOST
@@ -157,7 +157,7 @@ def _split(
     key = value_key(described, 16)
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():
-        say(f"{folder}: features stand, reused")
+        detail(f"{folder}: features stand, reused")
         features.unknown.count(Features.open(folder).ids, tokenizer)
         features.unknown.check(place, most_unknown)
     else:

@@ -124,6 +124,13 @@ class FinetuningPlan(Plan):
         with torch.device("meta"):
             return prepared(built(self.recipe.task, self.network, self.tokenizer), self.recipe)
 
+    def subject(self) -> str:
+        recipe, count = self.recipe, self._counts()[0]
+        often = recipe.updates * recipe.batch / max(recipe.examples, 1)
+        weights = "random weights" if recipe.fresh else self.weights()
+        network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {weights}"
+        return f"{network}; learns {kind_of(recipe.task)} from {many(recipe.examples, 'example')}, {often:.3g} times"
+
     def sizes(self) -> list[str]:
         if self.begun is None:
             return []

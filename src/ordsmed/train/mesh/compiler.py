@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.base.errors import Trouble
-from ordsmed.base.say import say
+from ordsmed.base.say import detail
 from ordsmed.nn.dropout import Dropout
 
 BACKEND = "inductor"  # of torch.compile
@@ -33,7 +33,7 @@ class Compiler:
         from torch._dynamo.backends.registry import lookup_backend
 
         self.graphs += 1
-        say(f"compile: graph {self.graphs} by {self.backend}")
+        detail(f"compile: graph {self.graphs} by {self.backend}")
         ready: Callable[..., Sequence[Tensor]] = lookup_backend(self.backend)(graph, inputs)
         return ready
 

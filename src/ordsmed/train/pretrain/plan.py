@@ -15,8 +15,9 @@ import torch
 from ordsmed.base import run
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone
-from ordsmed.base.say import many, operations, say
+from ordsmed.base.say import detail, many, operations, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
@@ -126,6 +127,13 @@ class PretrainingPlan(Plan):
             networks: Objective = built(self.recipe.objective, self.network, self.tokenizer)
         return networks
 
+    def subject(self) -> str:
+        assert self.data is not None
+        assert self.effort is not None
+        count = sum(tensor.numel() for tensor in own_tensors(self.objective).values())
+        network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {self.weights()}"
+        return f"{network}; {' and '.join(str(store.folder) for store in self.data.encoded)}: {self.effort.line}"
+
     def sizes(self) -> list[str]:
         counts = {name: tensor.numel() for name, tensor in own_tensors(self.objective).items()}
         whole, body = sum(counts.values()), sum(n for name, n in counts.items() if name.startswith("model."))
@@ -233,7 +241,7 @@ def counted(data: TextData) -> Pretraining:
             line = f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}"
             if 0 < phase.most_steps < steps:
                 steps, line = phase.most_steps, f"{line}, of which most_steps leaves {phase.most_steps:,}"
-            say(line)
+            (say if steps == phase.most_steps else detail)(line)  # what is cut is told in any case
             if phase.warmup > (longest := phase.schedule.span(steps)):
                 raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {longest} steps")
             phase = dataclasses.replace(phase, steps=steps, epochs=0.0, most_steps=0)
@@ -276,11 +284,11 @@ def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objectiv
         say(left)
     start = begin(objective, origin, recipe.objective, network, tokenizer, recipe.vocabulary, recipe.seed)
     if start.checkpoint:
-        say(f"weights and moments from {start.checkpoint[0]}")
+        detail(f"weights and moments from {start.checkpoint[0]}")
     elif origin.is_run:
         say(f"weights from {recipe.init}; moments begin anew, for the vocabulary is another")
     else:
-        say(f"weights from {recipe.init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
+        detail(f"weights from {recipe.init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
     return start
 
 
