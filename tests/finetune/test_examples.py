@@ -190,6 +190,7 @@ def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
             read()._check({name: 1.0, "f1": 2.0}, name)
 
 
+@pytest.mark.usefixtures("details")
 def test_features_are_reused_unless_what_makes_them_changed(
     read_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
