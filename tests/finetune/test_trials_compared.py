@@ -428,19 +428,16 @@ def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
 def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
     perform(folder, recipe(folder, seeds=(1, 2), grid={"rate": [1e-5, 2e-5]}), "r")
-    nexts = [f"next: ordsmed {verb} {folder}{more}" for verb, more in
-             (("show", ""), ("evaluate", ""), ("predict", " FILE OUT"))]  # fmt: skip
     assert ended(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
         "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "the folder stands for the best trial, rate-1e-05,seed-2", "guessing: accuracy 40.00", *nexts,
+        "the folder stands for the best trial, rate-1e-05,seed-2", "guessing: accuracy 40.00",
     ]  # fmt: skip
     alone = folder / "trials" / "rate-1e-05,seed-2"
     assert ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
-    nexts = [f"next: ordsmed show {alone}", f"next: ordsmed predict {alone} FILE OUT"]
-    assert ended(alone) == [f"{alone}: done", *nexts]
+    assert ended(alone) == [f"{alone}: done"]
     files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
     with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
         scores.found_in(alone)

@@ -90,6 +90,7 @@ def test_corpora_tokenizers_and_stores_stand_and_hold_the_same(
     assert {name: pieces(Path(name)) for name in ("pieces", "words")} == old["pieces"]
 
 
+@pytest.mark.usefixtures("details")
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_stopped_training_goes_on_as_it_would_have(
     old: dict[str, Any], name: str, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,6 @@ from ordsmed.api.made import HIDDEN, Made
 from ordsmed.base import files, run, settings
 from ordsmed.base.run import Run
 from ordsmed.base.say import in_words
-from ordsmed.base.screen import command
 
 Place = str | os.PathLike[str]
 
@@ -74,8 +73,7 @@ def make(kind: type[Any], name: str, overrides: Sequence[str] = (), *, anew: boo
     folder = run.obtain(kind, name, overrides, anew=anew)
     facts = {key: value for key, value in Run(folder).status.items() if key not in HIDDEN}
     if (folder / "report.md").exists():
-        next_step = command("corpus", "stats", folder)
-        lines = [f"{folder}: done; {folder}/report.md tells what it is made of", f"next: {next_step}"]
+        lines = [f"{folder}: done; {folder}/report.md tells what it is made of"]
     else:
         lines = [f"{folder}: done", *(f"  {key}: {in_words(value)}" for key, value in facts.items())]
     return Made(folder, facts, lines)

@@ -54,7 +54,7 @@ def fitted(line: str, wide: int) -> list[str]:
 
     Commands (in back-ticks, or behind `next:`), paths and other long words stay whole, so that they can be copied.
     """
-    if not wide or len(line) <= wide or re.match(r"(next:)? +ordsmed ", line):
+    if not wide or len(line) <= wide or re.match(r"next: | +ordsmed ", line):
         return [line]
     lead = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})*", line)
     name, indent = lead[0] if lead else "", " " * (len(line) - len(line.lstrip()))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import show_details
+from ordsmed.cli.next_steps import tell_next
 from ordsmed.cli.output import print_lines
 
 
@@ -19,7 +20,9 @@ def make(kind: type[Any], args: argparse.Namespace) -> None:
     from ordsmed.api import making
 
     show_details(args.verbose)
-    print_lines(making.make(kind, args.name, args.overrides, anew=args.anew).lines)
+    done = making.make(kind, args.name, args.overrides, anew=args.anew)
+    print_lines(done.lines)
+    tell_next(done.path)
 
 
 def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:

@@ -254,7 +254,10 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
 
 
 class ObjectiveSettings(Protocol):
-    """What every file in objectives/ offers."""
+    """What every file in objectives/ offers.
+
+    VERBS, where it says so, are the commands that ask its models about a text: fill, generate.
+    """
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,

@@ -8,6 +8,7 @@ from ordsmed.base import menu
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import BEGINS_AGAIN
 from ordsmed.cli import flags
+from ordsmed.cli.next_steps import tell_next
 from ordsmed.cli.output import print_lines
 
 PLACE = ("use", 3)
@@ -31,3 +32,4 @@ def run(args: argparse.Namespace) -> None:
 
     how = {"anew": args.anew, "licence": args.licence, "to": args.to, "overrides": args.set}
     print_lines(export(args.run, args.out, step=args.step, **how).lines)
+    tell_next(args.out)

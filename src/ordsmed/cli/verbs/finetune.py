@@ -7,6 +7,7 @@ import argparse
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
+from ordsmed.cli.next_steps import tell_next
 from ordsmed.cli.output import print_lines, speaks
 from ordsmed.cli.recipes import train
 
@@ -29,3 +30,4 @@ def run(args: argparse.Namespace) -> None:
         from ordsmed.train.finetune.compared import ended
 
         print_lines(ended(folder))
+        tell_next(folder)

@@ -6,8 +6,8 @@ import argparse
 
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import GOES_ON
-from ordsmed.base.screen import command
 from ordsmed.cli import flags
+from ordsmed.cli.next_steps import tell_next
 from ordsmed.cli.output import print_lines, speaks
 from ordsmed.cli.recipes import train
 
@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> None:
         if Run(folder).status.get("state") == "done":
             print_lines([*summary(folder), f"next: {command('show', folder)}"])
     elif folder and speaks():
-        done = f"{folder}: done; {folder}/loss.svg shows its course"
-        print_lines([done, f"next: {command('show', folder)}"])
+        print_lines([f"{folder}: done; {folder}/loss.svg shows its course"])
+        tell_next(folder)

@@ -6,6 +6,7 @@ import argparse
 
 from ordsmed.base import menu
 from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.cli.next_steps import opened_in_browser
 from ordsmed.cli.output import print_lines
 
 PLACE = ("inspect", 2)
@@ -59,3 +60,5 @@ def run(args: argparse.Namespace) -> None:
     files = {"out": args.out, "markdown": args.markdown, "json": args.json}
     how = {"watts": args.watts, "title": args.title, "author": args.author}
     print_lines(report.write(args.folders, **files, **how).lines)
+    if args.out or not written:
+        print_lines([f"next: {opened_in_browser(args.out or report.USUAL)}"])

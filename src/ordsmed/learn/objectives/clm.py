@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -28,6 +29,8 @@ RIGHT = {"clm_right": "guesses the next word (or piece of a word)"}
 @dataclass(frozen=True)
 class Clm(Choice):
     """Causal language modeling: documents one after the other, an end sign between them."""
+
+    VERBS: ClassVar[tuple[str, ...]] = ("generate",)
 
     separate: bool = True
     """a document does not see the one before it in its row, and positions begin anew; false: one running text"""

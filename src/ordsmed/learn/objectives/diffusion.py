@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ from ordsmed.text.tokenizer import Tokenizer
 @dataclass(frozen=True)
 class Diffusion(Choice):
     """Masked diffusion: every share of masks, weighted so that the loss is a bound."""
+
+    VERBS: ClassVar[tuple[str, ...]] = ("generate", "fill")
 
     cut: Literal["anywhere", "sentence"] = "anywhere"
     """rows end anywhere and are full, or with a sentence"""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -44,6 +44,8 @@ RIGHT = {
 @dataclass(frozen=True)
 class Hybrid(Choice):
     """Masked and causal prediction in one model."""
+
+    VERBS: ClassVar[tuple[str, ...]] = ("generate", "fill")
 
     masked: float | Ramp = 0.5
     """share of rows that are read with masks; the others are read causally"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ RIGHT = {"mlm_right": "guesses hidden words (or pieces of words)"}
 class Mlm(Choice):
     """Masked language modeling, dynamic."""
 
+    VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     hide: float | Ramp = 0.15
     """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
     elsewhere mlm_probability, masked_lm_prob"""

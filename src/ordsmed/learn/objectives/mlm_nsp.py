@@ -41,6 +41,7 @@ RIGHT = {"mlm_right": "guesses hidden words (or pieces of words)"}
 class MlmNsp(Choice):
     """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
 
+    VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
     most: int | None = None

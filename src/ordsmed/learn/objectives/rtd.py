@@ -59,6 +59,7 @@ class Generator:
 class Rtd(Choice):
     """Replaced-token detection."""
 
+    VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that the generator fills; elsewhere mlm_probability, mask_prob"""
     generator: Generator = field(default_factory=Generator)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ordsmed.base.folder import FolderKind, kind_of_folder
-from ordsmed.base.screen import command
 from ordsmed.learn.score.squad import written
 from ordsmed.train import compared
 from ordsmed.train.scores import found_in, numbers
 
 
 def ended(folder: Path) -> list[str]:
-    """And what to do next."""
+    """What a person is told of a finished fine-tuning."""
     facts = found_in(folder)
     if kind_of_folder(folder) is FolderKind.TRIALS:
         lines = compared.summary(folder)
@@ -21,5 +20,4 @@ def ended(folder: Path) -> list[str]:
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {scores}" if scores else "")]
     if guessed := numbers(facts.get("guessing", {})):
         lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
-    judged = [f"next: {command('evaluate', folder)}"] if numbers(facts) else []
-    return [*lines, f"next: {command('show', folder)}", *judged, f"next: {command('predict', folder)} FILE OUT"]
+    return lines

@@ -1,0 +1,111 @@
+"""What one can do next with what now stands in a folder: commands that work as they are when they are pasted."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
+from ordsmed.base.screen import command
+from ordsmed.cli.output import print_lines, speaks
+
+MOST = 4  # lines
+TEXT = {"fill": "The [MASK] is here.", "generate": "The first"}  # for verbs that want one
+
+
+def tell_next(folder: str | Path) -> None:
+    """Print them; of several processes one does."""
+    if speaks():
+        print_lines(f"next: {step}" for step in next_steps(Path(folder)))
+
+
+def next_steps(folder: Path) -> list[str]:
+    """By what a folder is; none where nothing is known of it."""
+    with contextlib.suppress(OrdsmedError):  # of a folder that is damaged another command says what is wrong
+        steps = STEPS.get(kind_of_folder(folder))
+        return list(steps(folder))[:MOST] if steps else []
+    return []
+
+
+def opened_in_browser(page: str | Path) -> str:
+    """The command that shows a page."""
+    return shlex.join(["python3", "-m", "webbrowser", str(page)])
+
+
+def _of_corpus(folder: Path) -> Iterator[str]:
+    yield command("corpus", "stats", folder)
+    for verb in ("tokenizer", "encode"):
+        out = f"work/{verb}/{folder.resolve().name}-wordpiece"
+        yield command(verb, "folder-wordpiece", f"corpus={folder}", f"out={out}")
+
+
+def _of_tokenizer(folder: Path) -> Iterator[str]:
+    """It encodes the corpus that it learned from."""
+    corpus, kind = settings.read(folder / RECIPE).get("corpus"), read_status(folder).get("kind")
+    own = (name for name in run.recipe_names("encode") if name.startswith("folder-") and _kind_of_pieces(name) == kind)
+    if corpus and (recipe := next(own, None)):
+        out = f"out=work/encode/{folder.resolve().name}"
+        yield command("encode", recipe, f"corpus={corpus}", f"tokenizer={folder}", out)
+
+
+def _of_store(folder: Path) -> Iterator[str]:
+    """A small recipe that reads such pieces, to try; and all there are."""
+    kind, tiny = read_status(folder).get("kind"), run.SHIPPED / "tiny"
+    data = {name: settings.read(tiny / f"{name}.toml").get("data") for name in run.recipe_names("tiny")}
+    if name := next((name for name, read in data.items() if read and _kind_of_pieces(str(read)) == kind), None):
+        yield command("pretrain", f"tiny/{name}", f"data={folder}", f"out=work/pretrain/{folder.resolve().name}")
+    yield command("recipes", "pretrain")
+
+
+def _kind_of_pieces(encoding: str) -> str:
+    """Of a built-in recipe of `encode`."""
+    from ordsmed.data.encode import Encoding
+    from ordsmed.data.tokenizer_training import TokenizerTraining
+
+    tokenizer = run.load(TokenizerTraining, run.load(Encoding, encoding)[0].tokenizer)[0].tokenizer
+    return str(getattr(tokenizer, "learns", ""))
+
+
+def _of_pretraining(folder: Path) -> Iterator[str]:
+    from ordsmed.train.pretrain.recipe import Pretraining
+
+    verbs = getattr(run.read_recipe(Pretraining, folder).objective, "VERBS", ())
+    yield from (command(verb, folder, TEXT[verb]) for verb in verbs[:1])
+    yield command("show", folder)
+    yield command("recipes", "finetune")
+    yield _export(folder)
+
+
+def _of_finetuning(folder: Path) -> Iterator[str]:
+    from ordsmed.train.finetune.recipe import Finetuning
+
+    task = run.read_recipe(Finetuning, folder).task
+    if files := task.paths("dev")[:1]:
+        yield command("evaluate", folder)
+        yield command("predict", folder, *files, f"{folder.resolve().name}-predicted")
+    yield from (command(verb, folder) for verb in getattr(task, "VERBS", ()))
+    yield _export(folder)
+
+
+def _of_export(folder: Path) -> Iterator[str]:
+    opened = f"from transformers import AutoModel; print(AutoModel.from_pretrained({str(folder)!r}))"
+    yield shlex.join(["python3", "-c", opened])
+
+
+def _export(folder: Path) -> str:
+    return command("export", folder, f"{folder.resolve().name}-exported")
+
+
+STEPS = {
+    FolderKind.CORPUS: _of_corpus,
+    FolderKind.TOKENIZER: _of_tokenizer,
+    FolderKind.STORE: _of_store,
+    FolderKind.PRETRAINING: _of_pretraining,
+    FolderKind.FINETUNING: _of_finetuning,
+    FolderKind.TRIALS: _of_finetuning,
+    FolderKind.HUGGING_FACE: _of_export,
+}
