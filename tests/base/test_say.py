@@ -17,14 +17,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import say as module
-from ordsmed.base.say import Progress, duration, in_words, logged, operations, remembered, say, seconds, size, speak
+from ordsmed.base.say import (
+    Progress,
+    duration,
+    in_words,
+    logged,
+    many,
+    operations,
+    remembered,
+    say,
+    seconds,
+    size,
+    speak,
+)
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0 s"), (-3, "0 s"), (59.9, "59 s"), (60, "1 min"), (61, "1 min 1 s"), (250, "4 min 10 s"),
      (3599, "59 min 59 s"), (3600, "1 h"), (3659, "1 h"), (18_120, "5 h 2 min"),
-     (345_600, "4 d"), (349_199, "4 d"), (349_200, "4 d 1 h"), (86_399, "23 h 59 min"), (273_600, "3 d 4 h")],
+     (345_600, "4 d"), (349_199, "4 d"), (349_200, "4 d 1 h"), (86_399, "23 h 59 min"), (273_600, "3 d 4 h"),
+     (86_399_999, "999 d 23 h"), (86_400_000, "2.74 years"), (618_894_000, "19.6 years"), (3.2e11, "10,140 years")],
 )  # fmt: skip
 def test_duration(number: float, text: str) -> None:
     assert duration(number) == text
@@ -111,11 +124,23 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 kB"), (312_000, "312 kB"), (999_400, "999 kB"), (999_999, "1 MB"), (1e6, "1 MB"), (1.75e9, "1.75 GB"),
+    [(0, "0 bytes"), (1, "1 byte"), (282, "282 bytes"), (999.4, "999 bytes"), (999.6, "1 kB"),
+     (312_000, "312 kB"), (999_400, "999 kB"), (999_999, "1 MB"), (1e6, "1 MB"), (1.75e9, "1.75 GB"),
      (999e9, "999 GB"), (1e12, "1 TB"), (2e12, "2 TB"), (999.9e12, "1,000 TB"), (4_160_003e12, "4,160,003 TB")],
 )  # fmt: skip
 def test_sizes(count: float, text: str) -> None:
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(1, "document", "1 document"), (0, "document", "0 documents"), (7163, "process", "7,163 processes"),
+     (1.0, "epoch", "1 epoch"), (2.5, "epoch", "2.5 epochs"), (1.0004, "pass", "1 pass"),
+     (172_000.0, "hour", "172,000 hours"),
+     (2, "entry", "2 entries"), (2, "day", "2 days")],
+)  # fmt: skip
+def test_one_is_one(count: float, noun: str, text: str) -> None:
+    assert many(count, noun) == text
 
 
 @pytest.mark.parametrize(

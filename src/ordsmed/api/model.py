@@ -16,6 +16,7 @@ from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
+from ordsmed.base.say import many
 from ordsmed.base.screen import html_table
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.score.answers import Answered
@@ -333,5 +334,5 @@ def _text(method: str, value: object) -> str:
     """The one text of what is asked for one alone."""
     texts = _texts(method, value)
     if len(texts) != 1:
-        raise RecipeError(method, f"found {len(texts)} texts", "one text", "call it for each")
+        raise RecipeError(method, f"found {many(len(texts), 'text')}", "one text", "call it for each")
     return texts[0]

@@ -16,7 +16,7 @@ from ordsmed.base.files import in_a_line
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch.local import PASSED_ON, start
 from ordsmed.base.run import Run
-from ordsmed.base.say import seconds
+from ordsmed.base.say import many, seconds
 from ordsmed.tell.show.picture import Pictures
 from ordsmed.train.finetune import finetune as finetuning
 from ordsmed.train.finetune.plan import FinetuningPlan
@@ -105,7 +105,7 @@ def _by_processes(
     if status := start([kind.recipes.verb, name, *words, *flags], devices, restarts=restarts):
         if status - 128 in PASSED_ON:
             raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)
-        problem = f"its {devices} processes ended with status {status}"
+        problem = f"its {many(devices, 'process')} ended with status {status}"
         raise RunError(folder, problem, "", "they have said why, in the lines above")
     return folder
 

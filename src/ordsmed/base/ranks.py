@@ -25,7 +25,7 @@ from ordsmed.base import ending, errors
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import devices, memory
 from ordsmed.base.machine.threads import stay_on_socket, threads_of
-from ordsmed.base.say import speak
+from ordsmed.base.say import many, speak
 
 if TYPE_CHECKING:
     import torch
@@ -206,7 +206,7 @@ def rendezvous(ranks: Ranks, patience: float) -> Ranks:
             wanted, remedy = "a free one to meet at", "set MASTER_PORT to another, on all ranks the same"
             raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
         place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
-        raise RunError(place, f"did not meet the others: {_line(error)}", f"{ranks.world} processes") from None
+        raise RunError(place, f"did not meet the others: {_line(error)}", f"{many(ranks.world, 'process')}") from None
     return dataclasses.replace(ranks, store=store)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
+YEAR = 365.2425 * 86400
 _logs: list[TextIO] = []  # the innermost run's log is the last
 _bar: Live | None = None  # the bar on the screen, if there is one: lines are printed above it
 _unread: Callable[[], object] | None = None  # what is done where nobody reads the lines any more; None: the end
@@ -204,8 +205,10 @@ def _drawn(share: float, wide: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`, `4 d`: the largest unit and what the next one adds."""
+    """`3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`, `4 d`, `19.6 years`: the largest unit and what the next one adds."""
     s = int(max(seconds, 0))
+    if s >= 1000 * 86400:
+        return many(s / YEAR, "year")
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     largest = next((n for n, (_, long) in enumerate(units) if s >= long), 3)
     parts: list[str] = []
@@ -221,7 +224,9 @@ def with_article(noun: str) -> str:
 
 
 def size(count: float) -> str:
-    """`312 kB`, `1.75 GB`."""
+    """`1 byte`, `312 bytes`, `312 kB`, `1.75 GB`."""
+    if count < 999.5:
+        return many(round(count), "byte")
     sizes = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
     unit = next((unit for unit, bytes in sizes.items() if count >= 0.9995 * bytes), "kB")  # as it is rounded below
     number = count / sizes[unit]
@@ -254,11 +259,14 @@ def in_words(value: object) -> str:
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def many(count: int, noun: str, is_: str = "", are: str = "") -> str:
-    """`1 question`, `5,463 questions`, `2 processes`; with a verb: `1 file is`, `2 files are`."""
+def many(count: float, noun: str, is_: str = "", are: str = "") -> str:
+    """`1 question`, `5,463 questions`, `2.5 epochs`, `2 processes`; with a verb: `1 file is`, `2 files are`."""
+    if isinstance(count, float):  # in three digits
+        rounded = float(f"{count:.3g}") if abs(count) < 999.5 else round(count)
+        count = int(rounded) if rounded == int(rounded) else rounded
     if count == 1:
         return f"1 {noun} {is_}".rstrip()
-    if noun.endswith(("s", "x", "ch", "sh")):
+    if re.search("(s|x|sh|(?<!epo)ch)$", noun):
         plural = f"{noun}es"
     else:
         plural = f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"

@@ -46,8 +46,10 @@ def _of_corpus(folder: Path) -> Iterator[str]:
 def _of_tokenizer(folder: Path) -> Iterator[str]:
     """It encodes the corpus that it learned from."""
     corpus, kind = settings.read(folder / RECIPE).get("corpus"), read_status(folder).get("kind")
-    own = (name for name in run.recipe_names("encode") if name.startswith("folder-") and _kind_of_pieces(name) == kind)
-    if corpus and (recipe := next(own, None)):
+    fitting = (
+        name for name in run.recipe_names("encode") if name.startswith("folder-") and _kind_of_pieces(name) == kind
+    )
+    if corpus and (recipe := next(fitting, None)):
         out = f"out=work/encode/{folder.resolve().name}"
         yield command("encode", recipe, f"corpus={corpus}", f"tokenizer={folder}", out)
 

@@ -15,6 +15,7 @@ import numpy as np
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, sync
+from ordsmed.base.say import many
 from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus.signatures import EMPTY, ODD, Array, Near, signatures
 
@@ -61,7 +62,7 @@ class MatchingWork:
 def ranked(total: int, preference: Array | None, against: int, scratch: Path, keys: Array | None) -> Array:
     """The documents in order of preference; written down with each one's rank, and the keys."""
     if total > EMPTY:
-        raise DataError("near duplicates", f"{total:,} documents", f"at most {EMPTY:,}", "divide the corpus")
+        raise DataError("near duplicates", f"{many(total, 'document')}", f"at most {EMPTY:,}", "divide the corpus")
     order = np.arange(total, dtype="<u4")
     if preference is not None:
         order[against:] = against + np.argsort(-preference[against:], kind="stable")

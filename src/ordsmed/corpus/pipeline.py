@@ -171,7 +171,7 @@ class Corpus:
         writers = write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if not writers["train"].count.documents:
-            problem = f"none of {facts['read']:,} documents is left"
+            problem = f"none of {many(facts['read'], 'document')} is left"
             raise DataError(self._named(), problem, "documents that no step drops", report.gone(facts))
         report.tell(facts)
         if self.shares.validation and not writers["validation"].count.documents:

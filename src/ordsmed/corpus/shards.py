@@ -76,7 +76,7 @@ def shards(
 def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
     """Which splits the documents are of, and what the others hold."""
     counts = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
-    out = ", ".join(f"{split} ({count:,} documents)" for split, count in counts.items() if count)
+    out = ", ".join(f"{split} ({many(count, 'document')})" for split, count in counts.items() if count)
     return f"of the corpora's splits: {', '.join(chosen)}" + (
         f"; left out: {out}; --splits all takes them" if out else ""
     )
@@ -111,7 +111,9 @@ def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
     left, empty = sum(map(len, sizes)), sum(number for number, _ in sides)
     if left < empty:
         remedy = "ask for fewer shards, or make the corpus anew with shorter documents"
-        raise DataError(target, f"{many(left, 'document')} for {empty:,} shards", "a document a shard at least", remedy)
+        raise DataError(
+            target, f"{many(left, 'document')} for {many(empty, 'shard')}", "a document a shard at least", remedy
+        )
     heaps, first = list[tuple[list[tuple[int, int]], float]](), 0  # (sentences, shard), the emptiest first
     for number, share in sides:
         if number:
@@ -208,6 +210,6 @@ def _manifest(sources: list[Path], sizes: list[Sizes], shards: list[Shard]) -> d
 
 def _describe(target: Path, kind: str, shards: list[Shard]) -> str:
     documents, sentences = sum(s.documents for s in shards), [s.sentences for s in shards]
-    lengths = f"{min(sentences):,} to {max(sentences):,} sentences each"
+    lengths = f"{min(sentences):,} to {many(max(sentences), 'sentence')} each"
     contents = f"{many(documents, 'document')}, {many(sum(sentences), 'sentence')}"
     return f"{target}/{kind}-*.txt: {many(len(shards), 'file')}, {contents}, {lengths}"

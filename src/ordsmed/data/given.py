@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import many
 from ordsmed.data.pair_examples import Pairs, Style
 from ordsmed.data.pairs import LABELLED, PairRows, TokenRanges
 from ordsmed.data.rows import Blend
@@ -23,7 +24,9 @@ def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
     """What stands beside a store, as it is needed."""
     path = prefix.with_name(prefix.name + GIVEN)
     if not path.is_file() or path.stat().st_size != 4 * width * documents:
-        raise DataError(path, "cut off, or no such file", f"{documents:,} rows of {width} numbers", "encode again")
+        raise DataError(
+            path, "cut off, or no such file", f"{many(documents, 'row')} of {width} numbers", "encode again"
+        )
     return np.memmap(path, "<i4", "r", shape=(documents, width))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base.checks import or_more
+from ordsmed.base.say import many
 from ordsmed.learn.schedules import Schedule, factor
 
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
@@ -47,9 +48,9 @@ class Phase:
         or_more(self, length=1, batch=1)
         if self.epochs and self.steps:
             wanted = "wanted one of the two; `steps=0` as well takes a recipe's away"
-            raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; {wanted}")
+            raise ValueError(f"epochs: found {self.epochs:g} beside {many(self.steps, 'step')}; {wanted}")
         if self.most_steps < 0 or (self.most_steps and self.steps):
-            count = f"{self.most_steps}" + (f" beside {self.steps} steps" if self.steps else "")
+            count = f"{self.most_steps}" + (f" beside {many(self.steps, 'step')}" if self.steps else "")
             raise ValueError(f"most_steps: found {count}; wanted epochs, and 0 or more steps beside them")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
@@ -62,7 +63,7 @@ class Phase:
         longest = self.schedule.span(self.steps)
         if not 0 <= self.warmup <= (longest or float("inf")):
             whose = "course" if self.schedule.over else "phase"
-            wanted = f"at most the {longest:,} steps of its {whose}" if self.warmup > 0 else "0 or more steps"
+            wanted = f"at most the {many(longest, 'step')} of its {whose}" if self.warmup > 0 else "0 or more steps"
             raise ValueError(f"warmup: found {self.warmup:g}; wanted {wanted}, or a share of the phase, below 1")
 
     @property

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import many
 from ordsmed.data.batch import Batch
 from ordsmed.nn.capture import capture_layers
 from ordsmed.nn.characters import symbols
@@ -182,7 +183,9 @@ def _read_elmo(model: Any, family: Any, batch: Batch, every: bool) -> list[Tenso
     assert batch.words is not None
     assert batch.spans is not None
     rows, length = batch.tokens.shape
-    assert len(batch.spans) == rows, f"{len(batch.spans)} examples in {rows} rows: an ELMo reads one a row"
+    assert len(batch.spans) == rows, (
+        f"{many(len(batch.spans), 'example')} in {many(rows, 'row')}: an ELMo reads one a row"
+    )
     turn = turned(batch.spans[:, :1], batch.spans[:, 1:], length)
     backwards = batch.tokens.flatten()[turn]
     spelled = symbols(batch.characters, batch.words, family.longest_word)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
 LEAST = 0.5  # of a run's steps must have taught something
@@ -63,7 +64,7 @@ class LossHistory:
         if self.guard.spike and len(self.losses) == self.guard.window:
             mean = sum(self.losses) / len(self.losses)
             if loss > self.guard.spike * mean:
-                return f"loss {loss:.4g}, {loss / mean:.2f} times the mean of {self.guard.window} steps"
+                return f"loss {loss:.4g}, {loss / mean:.2f} times the mean of {many(self.guard.window, 'step')}"
         self.losses.append(loss)
         return ""
 

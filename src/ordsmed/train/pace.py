@@ -11,7 +11,7 @@ from typing import Any
 from ordsmed.base import settings
 from ordsmed.base.keys import value_key
 from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import duration, many, say
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.fastest import expected
 from ordsmed.train.plan import Plan
@@ -64,4 +64,4 @@ class Timed(Callback):
         keep_figure(_key(self.plan), speed)
         seconds = sum(self.plan.work()) / speed
         if before and not 1 / OFF < seconds / before < OFF:
-            say(f"by {self.steps:,} steps: about {duration(seconds)} in all, not {duration(before)}")
+            say(f"by {many(self.steps, 'step')}: about {duration(seconds)} in all, not {duration(before)}")

@@ -11,7 +11,7 @@ from torch import nn
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import memory
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.say import size
+from ordsmed.base.say import many, size
 from ordsmed.nn.model import ModelSettings
 from ordsmed.train.training import Training
 
@@ -42,12 +42,12 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
         rows_here = -(-phase.batch // ranks.data_world)
         if rows_here * length * ROW >= host:
             takes = f"whose rows take {size(rows_here * length * ROW)}"
-            problem = f"found {phase.batch:,} rows of {phase.length:,} tokens, {takes}"
+            problem = f"found {many(phase.batch, 'row')} of {phase.length:,} tokens, {takes}"
             raise RecipeError(f"phase[{number}].batch", problem, _there(host, here=here))
         micro = recipe.layout.share(phase, number, ranks.device.type, ranks.data_rank, ranks.data_world).micro
         if micro * length * width * NUMBER >= available:
             takes = f"between whose layers {size(micro * length * width * NUMBER)} stand"
-            problem = f"found {micro:,} rows of {phase.length:,} tokens at a time, {takes}"
+            problem = f"found {many(micro, 'row')} of {phase.length:,} tokens at a time, {takes}"
             raise RecipeError("layout.micro", problem, _there(available, here=here))
 
 

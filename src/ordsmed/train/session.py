@@ -522,8 +522,8 @@ def _place(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) ->
 
 def _processes(job: Job) -> str:
     ranks = job.ranks
-    each = f"{ranks.world} processes, each " if ranks.world > 1 else ""
-    return f"{each}{ranks.device.type}, {many(ranks.threads, 'thread')}"
+    processes = f"{many(ranks.world, 'process')}, each " if ranks.world > 1 else ""
+    return f"{processes}{ranks.device.type}, {many(ranks.threads, 'thread')}"
 
 
 def _machine(job: Job, peak: float) -> list[str]:

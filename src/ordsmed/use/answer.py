@@ -59,7 +59,7 @@ def answer_lines(
             else:
                 yield from tell(model, question.question, next(whole), best)
     if left:
-        problem = f"{left[0].wrong}; {len(left):,} of {total:,} questions left unanswered"
+        problem = f"{left[0].wrong}; {len(left):,} of {many(total, 'question')} left unanswered"
         raise DataError(left[0].place, problem, left[0].wanted)
 
 
@@ -212,7 +212,7 @@ def _given(
 ) -> list[AskedQuestion] | Iterator[AskedQuestion]:
     """The questions; a list where all of them are there before the first is answered."""
     if words and (file or len(words) > 2):
-        problem = "--file beside a text" if file else f"{len(words)} texts"
+        problem = "--file beside a text" if file else f"{many(len(words), 'text')}"
         raise RecipeError("answer", f"found {problem}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
     if words:
         context = _context_of(words, stream, errors)

@@ -130,13 +130,13 @@ def _training(trained: Trained) -> str:
     if not trained.recipe or trained.step is None:
         return ""
     steps, last = planned(trained.recipe), Run(trained.folder).status
-    text = f"## Training\n\n{trained.step:,} of {steps:,} steps"
+    text = f"## Training\n\n{trained.step:,} of {many(steps, 'step')}"
     if last.get("state") != "done" and trained.step < steps:
         text += " (the run is not finished)"
     seen = [line for line in metrics(trained) if "tokens" in line]
     if seen:
         hours = sum(line.get("seconds", 0) for line in seen) / 3600
-        text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {hours:.2f} hours"
+        text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {many(round(hours, 2), 'hour')}"
     init = _of_no_machine(trained.recipe.get("init"))
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
 

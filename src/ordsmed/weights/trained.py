@@ -21,7 +21,7 @@ from ordsmed.base.folder import TOKENIZER, WEIGHTS, FolderKind
 from ordsmed.base.machine.speed import slower_in
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.ranks import Ranks, prepare
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.nn import products
 from ordsmed.nn.adapters import Adapters, merged
@@ -138,7 +138,7 @@ def can_multiply(trained: Trained, precision: str, device: torch.device, tensor:
     if lacks := lacks_int8(device):
         problem, remedy = f"int8, which {lacks}", "use bf16" if device.type == "cuda" else remedy
     elif tensor > 1:
-        problem = f"int8 with layers split over {tensor} processes"
+        problem = f"int8 with layers split over {many(tensor, 'process')}"
     elif trained.settings.capabilities.state or not count:
         problem = f"int8, but {trained.folder} ({trained.kind}) is not made of blocks of linear layers"
     else:

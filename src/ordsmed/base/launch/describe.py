@@ -7,6 +7,7 @@ from typing import Any
 from ordsmed.base import screen, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.launch.site import Partition, Site, names, path_of, read
+from ordsmed.base.say import many
 
 UNKNOWN = "unknown"
 
@@ -86,7 +87,7 @@ def _row(partition: Partition, site: Site) -> list[str]:
 
 
 def _hours(hours: float | None, unknown: str = UNKNOWN) -> str:
-    return unknown if hours is None else f"{hours:g} hours"
+    return unknown if hours is None else many(hours, "hour")
 
 
 def _state(site: Site) -> str:

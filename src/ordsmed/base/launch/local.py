@@ -18,7 +18,7 @@ from types import FrameType
 from ordsmed.base.ending import DEVICES, TO_STOP
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 
 GRACE = 15.0  # seconds that the others have after one failed, to say what they know
 PASSED_ON = TO_STOP
@@ -29,14 +29,14 @@ UNREAD = 128 + signal.SIGPIPE  # how who has no reader any more ends
 def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
     """Run `ordsmed WORDS` as so many processes; returns the exit status. After a failure all begin again, so often."""
     if devices > (most := host.most_processes()):
-        raise RecipeError("--devices", f"found {devices:,} processes", f"at most {most:,} on this machine")
+        raise RecipeError("--devices", f"found {many(devices, 'process')}", f"at most {most:,} on this machine")
     for attempt in range(restarts + 1):
         if attempt:
             words = [word for word in words if word != "--anew"]
         status, stopped = _once(words, devices)
         if status == 0 or stopped or attempt == restarts:
             break
-        say(f"all {devices} processes begin again ({attempt + 1} of {restarts})")
+        say(f"all {many(devices, 'process')} begin again ({attempt + 1} of {restarts})")
     return status
 
 

@@ -84,7 +84,7 @@ def check(job: BatchJob) -> None:
         if known and known[job.quality].hours:
             most, of = known[job.quality].hours, f"qos {job.quality}"
     if most and job.hours > most:
-        raise RecipeError("--time", f"found {job.hours:g} hours", f"at most {most:g} on {of} of {name}")
+        raise RecipeError("--time", f"found {many(job.hours, 'hour')}", f"at most {most:g} on {of} of {name}")
     if job.save >= job.hours * 3600:
         raise RecipeError("--save", f"found {job.save} s before a limit of {job.hours * 3600:g} s", "less")
 

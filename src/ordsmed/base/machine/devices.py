@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 
 if TYPE_CHECKING:
     import torch
@@ -43,13 +43,15 @@ def device_of(
     if ":" in requested:
         number = int(requested.partition(":")[2])
         if world > 1:
-            raise RecipeError(place, f"found {requested} for {world} processes", "cuda: each takes a GPU of its own")
+            raise RecipeError(
+                place, f"found {requested} for {many(world, 'process')}", "cuda: each takes a GPU of its own"
+            )
         if number >= count:
             raise RecipeError(place, f"found {requested}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
         return _with_code(number, place)
     only_one = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
     if local_world > count and not only_one:
-        problem = f"found {local_world} processes on {socket.gethostname()}"
+        problem = f"found {many(local_world, 'process')} on {socket.gethostname()}"
         raise RecipeError("--devices", problem, f"at most its {count} GPU{'s' if count > 1 else ''}")
     return _with_code(0 if only_one else local, place)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.arguments import Parser, UsageError, whole
+from ordsmed.base.say import many
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
@@ -85,7 +86,7 @@ def _compare(args: argparse.Namespace) -> None:
         print(json.dumps({"regressions": lines, "differences": facts}))
     else:
         print_lines([*(f"differs  {line}" for line in facts), *(f"worse    {line}" for line in lines)])
-        print_lines([f"{len(lines)} worse, of {len(old['items'])} cases"])
+        print_lines([f"{len(lines)} worse, of {many(len(old['items']), 'case')}"])
     sys.exit(bool(lines))
 
 

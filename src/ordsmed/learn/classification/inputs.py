@@ -32,7 +32,7 @@ def features(settings: LabeledFiles, length: int, records: Records, reader: Text
     kept = longest_first(sizes[0], sizes[1] if len(sizes) == 2 else 0 * sizes[0], length - special)
     left = np.sum(kept, axis=0)
     if cut := int((left < np.sum(sizes, axis=0)).sum()):
-        say(f"{cut:,} of {len(records):,} examples are longer than {length} tokens, and cut (task.length)")
+        say(f"{cut:,} of {many(len(records), 'example')} are longer than {length} tokens, and cut (task.length)")
     parts = [Text(p.ids, p.starts[:-1], p.starts[:-1] + k) for p, k in zip(texts, kept[: len(texts)], strict=True)]
     if not special:
         parts[0] = _never_empty(parts[0], left == 0, reader.tokenizer)

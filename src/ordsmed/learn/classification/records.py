@@ -195,7 +195,7 @@ class LabeledFiles(Files):
             say(f"{path}: no column `{column}`: what is right is not known")
         if self.split:
             table = table.where("split", "train" if learning else _score_column(table))
-            say(f"{path}: the {len(table):,} rows of {table.columns['split'][0]}")
+            say(f"{path}: the {many(len(table), 'row')} of {table.columns['split'][0]}")
         if "label" not in table.columns:
             if learning:
                 raise DataError(path, "no labels", "the training data")
@@ -236,7 +236,7 @@ class LabeledFiles(Files):
             raise DataError(table.path, "no row has a label to learn", wanted)
         if len(rows) < len(table):
             first = min(set(range(len(table))).difference(rows))
-            left = f"left out {len(table) - len(rows):,} of {len(table):,} rows, without a label to learn"
+            left = f"left out {len(table) - len(rows):,} of {many(len(table), 'row')}, without a label to learn"
             say(f"{table.path}: {left}; the first: line {table.lines[first]} has `{gold[first]}`")
         return table.only(rows)
 

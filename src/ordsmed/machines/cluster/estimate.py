@@ -161,7 +161,8 @@ class Estimate:
 
 
 def _range(of: Margin) -> str:
-    return f"{of.likely:.3g} ({of.least:.3g} to {of.most:.3g})"
+    likely, *ends = (f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}" for value in (of.likely, of.least, of.most))
+    return f"{likely} ({' to '.join(ends)})"
 
 
 def estimate(
@@ -172,8 +173,8 @@ def estimate(
     began = time.monotonic() - host.age()
     if site and measure:
         raise RecipeError("--measure", f"found beside --site {site}", "no site", "run it there, or name measurements")
-    if measure and (a_node or 1) > 1:
-        problem = f"found beside {a_node} processes"
+    if measure and a_node and a_node > 1:
+        problem = f"found beside {many(a_node, 'process')}"
         raise RecipeError("--measure", problem, "one", "`ordsmed bench RECIPE --devices N` measures several")
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ordsmed.base.errors import nearest
 from ordsmed.base.ranks import place_of
+from ordsmed.base.say import many
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
@@ -48,7 +49,7 @@ def partition(host: Host) -> Iterator[Outcome]:
     else:
         out = sum(int(row[2]) for row in limits if row[3].rstrip("*~#!%$@+-").startswith(("down", "drain", "fail")))
         total = sum(int(row[2]) for row in limits)
-        yield ok(f"{name} is up, {total - out} of {total} nodes in use or idle")
+        yield ok(f"{name} is up, {total - out} of {many(total, 'node')} in use or idle")
 
 
 def account(host: Host) -> Iterator[Outcome]:

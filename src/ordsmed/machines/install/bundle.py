@@ -15,7 +15,7 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.machines.install.plan import MANIFEST, Installation, here
 from ordsmed.machines.install.venv import BUILT
 
@@ -45,7 +45,7 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
         if work.torch == "wheels":
             say(f"PyTorch from {work.index}")
             lacking += _download(part, [work.torch_wanted], arch, version, ["--index-url", work.index])
-        say(f"{len(work.others)} packages and what they want, for {arch} and Python {version}")
+        say(f"{many(len(work.others), 'package')} and what they want, for {arch} and Python {version}")
         lacking += _download(part, work.others, arch, version, [])
         wheels = sorted(path.name for path in part.glob("*.whl"))
         facts = {
@@ -92,7 +92,7 @@ def _last(problem: str) -> str:
 
 def lines(facts: dict[str, Any], folder: Path) -> list[str]:
     """What was collected, and what is built there."""
-    text = [f"{folder}: {len(facts['wheels'])} wheels for {facts['arch']}, Python {facts['python']}"]
+    text = [f"{folder}: {many(len(facts['wheels']), 'wheel')} for {facts['arch']}, Python {facts['python']}"]
     text += [
         f"  {name}: no wheel for {facts['arch']}; built there, with {compiler}"
         for name, compiler in facts["built_there"].items()

@@ -22,6 +22,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.machine import host
 from ordsmed.base.machine.speed import measured_peak
+from ordsmed.base.say import many
 from ordsmed.machines.doctor import speed
 from ordsmed.machines.doctor.outcome import Outcome, absent, error, ok
 from ordsmed.machines.suite import golden
@@ -89,7 +90,7 @@ def compared(
     far = [abs(a - b) / abs(b) if a == a else float("inf") for a, b in zip(losses, wanted, strict=False)]
     worst = max(range(len(far)), key=far.__getitem__)
     if far[worst] <= tolerance:
-        text = f"{len(losses)} losses agree within {tolerance:g} (furthest {far[worst]:.1g})"
+        text = f"{many(len(losses), 'loss')} agree within {tolerance:g} (furthest {far[worst]:.1g})"
         return Outcome("ok", text, figures=figures or {})
     text = f"loss {worst + 1} is {losses[worst]:.6f}, wanted {wanted[worst]:.6f} within {tolerance:g}"
     return error(text, AGAIN, **(figures or {}))
@@ -120,11 +121,11 @@ def _pair(work: Workplace) -> bool:
 
 def _same(whole: dict[int, float], again: dict[int, float], tolerance: float) -> Outcome:
     if set(whole) != set(again) or not whole:
-        return error(f"{len(again)} of {len(whole)} steps have a loss", AGAIN)
+        return error(f"{len(again)} of {many(len(whole), 'step')} have a loss", AGAIN)
     far = max(abs(again[step] - loss) / abs(loss) for step, loss in whole.items())
     how = "to the last bit" if not tolerance else f"within {tolerance:g}"
     if far <= tolerance:
-        return ok(f"{len(whole)} losses are the same {how}")
+        return ok(f"{many(len(whole), 'loss')} are the same {how}")
     return error(f"losses differ by {far:.2g} of their size, wanted {how}", AGAIN)
 
 

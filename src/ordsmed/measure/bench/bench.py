@@ -20,6 +20,7 @@ from ordsmed.base.launch.local import start
 from ordsmed.base.machine.memory import afford, is_out_of_memory
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.run import Run
+from ordsmed.base.say import many
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import synthetic as made_up
 from ordsmed.measure.bench import tasks as bench_tasks
@@ -48,7 +49,7 @@ def bench(
         return measured_table(name, overrides, recipe, json_line=json_line, left=left)
     if recipe.devices > 1 and "RANK" not in os.environ:
         if status := start(["bench", name, *overrides, *(["--json"] if json_line else [])], recipe.devices):
-            problem = f"its {recipe.devices} processes ended with status {status}"
+            problem = f"its {many(recipe.devices, 'process')} ended with status {status}"
             raise RunError(name, problem, "", "they have said why, in the lines above")
         return []
     facts = {"bench": name, "measure": recipe.measure, **_measured(name, recipe)}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import many
 from ordsmed.train.mesh.precision import DTYPES
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class TransformersStep:
         """Theirs to the same sizes."""
         device, layout = job.ranks.device, job.recipe.layout
         if job.ranks.world > 1:
-            raise RecipeError("beside", f"found {job.ranks.world} processes", "one: their step is measured on one")
+            raise RecipeError(
+                "beside", f"found {many(job.ranks.world, 'process')}", "one: their step is measured on one"
+            )
         if layout.precision == "fp16":
             raise RecipeError("beside", "found fp16, whose losses are scaled", "fp32, tf32 or bf16")
         networks = _networks(job)

@@ -20,6 +20,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.binary import bundle
 from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
+from ordsmed.base.say import many
 from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, joint, of_table
 from ordsmed.text import read
 from ordsmed.text.vocabulary import SIGNS
@@ -130,7 +131,9 @@ def _put_steps(values: Values, call: Call, options: Table, gpus: int) -> None:
     """Steps are counted from the number of words that is given, as theirs; else from the text."""
     batch, epochs, words = options["batch_size"] * gpus, options["n_epochs"], options["n_train_tokens"]
     call.put("phase.batch", batch)
-    call.notes.append(f"a step is {options['batch_size']} x {gpus} GPUs = {batch} rows; `--devices N` shares them")
+    call.notes.append(
+        f"a step is {options['batch_size']} x {gpus} GPUs = {many(batch, 'row')}; `--devices N` shares them"
+    )
     if words is None:
         call.put("phase.epochs", epochs)
         return

@@ -22,6 +22,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.say import many
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.lengths import check_length
 from ordsmed.others.translate.program import Call, Flag, Program, Values, idle, joint, refused
@@ -185,7 +186,9 @@ def _put_rates(values: Values, call: Call) -> None:
     steps, batch = (_quick(values, name) for name in ("num_train_steps", "train_batch_size"))
     rate, warmup = values.learning_rate, values.num_warmup_steps
     if warmup > steps:
-        call.notes.append(f"{warmup:,} steps of warm-up are not reached in {steps:,}: the rate rises to a share of it")
+        call.notes.append(
+            f"{many(warmup, 'step')} of warm-up are not reached in {steps:,}: the rate rises to a share of it"
+        )
         rate, warmup = rate * steps / warmup, steps
     power = values.lr_decay_power
     schedule = {"kind": "linear"} if power == 1 else {"kind": "polynomial", "power": power}
@@ -345,7 +348,7 @@ def _task_named(values: Values) -> str:
             raise UsageError("--hparams task_names", f"has no task `{name}`", "", wanted)
     if len(names) != 1:
         remedy = "a call for each: one network learns one task here"
-        raise UsageError("--hparams task_names", f"found {len(names)} tasks", "one", remedy)
+        raise UsageError("--hparams task_names", f"found {many(len(names), 'task')}", "one", remedy)
     return str(names[0])
 
 

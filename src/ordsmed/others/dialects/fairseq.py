@@ -15,7 +15,7 @@ from ordsmed.base import files
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import CPU, listed, positive, unless_empty
 from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values, idle, joint, key_of, refused
@@ -46,7 +46,9 @@ ENCODING = (
 def encoding(values: Values, call: Call) -> None:
     """The texts under the names of the outputs: `fairseq-preprocess` makes tokens of them."""
     if len(values.inputs) != len(values.outputs) or "-" in (*values.inputs, *values.outputs):
-        raise UsageError("--inputs", f"found {len(values.inputs)}", f"{len(values.outputs)} files, one an output")
+        raise UsageError(
+            "--inputs", f"found {len(values.inputs)}", f"{many(len(values.outputs), 'file')}, one an output"
+        )
     call.put("tokenizer", {"kind": "bytebpe", "file": [values.encoder_json, values.vocab_bpe]})
     call.notes.append("the outputs hold the texts: `fairseq-preprocess` makes tokens of them")
 
@@ -341,7 +343,7 @@ def _rows(values: Values, call: Call) -> None:
     passes, world = _whole("--update-freq", values.update_freq), _world(values)
     call.put("phase.batch", rows * passes * world)
     call.put("layout.micro", rows)
-    call.notes.append(f"a step is {rows} x {passes} x {world} = {rows * passes * world:,} rows")
+    call.notes.append(f"a step is {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
     if values.max_valid_steps:
         call.put("validation_rows", values.max_valid_steps * (values.batch_size_valid or rows) * world)
 

@@ -16,6 +16,7 @@ from typing import Any
 from ordsmed.base import files, hub, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.say import many
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import unless_empty
 from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, find, idle, joint
@@ -152,7 +153,9 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     world, split = values.place.world, values.model_parallel_size
     if world % split:
         wanted = f"processes that divide by it; found {world}"
-        raise UsageError("--model-parallel-size", f"found {split}", wanted, f"start {split} processes, or a multiple")
+        raise UsageError(
+            "--model-parallel-size", f"found {split}", wanted, f"start {many(split, 'process')}, or a multiple"
+        )
     copies = world // split
     call.put("optimizer.kind", "adamw")
     call.put("phase.batch", values.batch_size * copies)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
 from ordsmed.others.translate import dllogger, perform
@@ -200,7 +200,7 @@ def _model_of(path: str) -> tuple[str, list[str]]:
 def _steps(values: Values, call: Call) -> None:
     """Their batch is of one GPU and one pass; a step of ours is over all."""
     rows, passes, world = values.train_batch_size, values.gradient_accumulation_steps, values.place.world
-    call.notes.append(f"a step is {rows} x {passes} x {world} = {rows * passes * world:,} rows")
+    call.notes.append(f"a step is {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
     call.put("phase.batch", rows * passes * world)
     call.put("layout.micro", rows)
     if values.num_warmup_steps > values.num_train_steps:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ordsmed.base import files, menu
 from ordsmed.base.errors import DataError
+from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.others.translate.program import MENU, programs
 
@@ -55,4 +56,4 @@ def install(code: str, folder: str) -> list[str]:
         files.write_text(path, text)
         path.chmod(0o755)
     names = sorted(str(path.relative_to(place)) for path in written)
-    return [*(f"{folder}/{name}" for name in names), f"{len(names)} files; run them within {folder}"]
+    return [*(f"{folder}/{name}" for name in names), f"{many(len(names), 'file')}; run them within {folder}"]

@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ordsmed.base.say import many
 from ordsmed.tell.report import plot
 from ordsmed.tell.report.learning_curve import COLUMNS
 from ordsmed.tell.report.plot import PlotAxis, PlotCurve, PlotPoint
@@ -87,9 +88,9 @@ def legend(report: Mapping[str, Any], groups: Sequence[int]) -> str:
         count = len([number for number in group["runs"] if _has_curve(report["runs"][number])])
         seeds = {report["runs"][number]["seed"] for number in group["runs"]}
         notes[group["name"]] = (
-            f"{count} seeds: mean, lowest to highest"
+            f"{many(count, 'seed')}: mean, lowest to highest"
             if count > 1 and len(seeds) == count
-            else (f"{count} runs: mean, lowest to highest" if count > 1 else "")
+            else (f"{many(count, 'run')}: mean, lowest to highest" if count > 1 else "")
         )
     return plot.legend(curves, notes)
 

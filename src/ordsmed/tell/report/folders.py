@@ -18,7 +18,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.machine.host import cores
 from ordsmed.base.run import is_left
-from ordsmed.base.say import duration
+from ordsmed.base.say import duration, many
 from ordsmed.base.workers import worker_pool
 from ordsmed.tell.report import learning_curve, samples, summary, values
 from ordsmed.tell.report.learning_curve import Known
@@ -251,7 +251,7 @@ def _learning_curve(
         )
     if count := result["no_numbers"]:
         notes.append(
-            f"{METRICS}: the loss of {count:,} of {result['steps']:,} steps is no finite number, first at step "
+            f"{METRICS}: the loss of {count:,} of {many(result['steps'], 'step')} is no finite number, first at step "
             f"{result['first_no_number']:,.0f}; the curve has a gap there"
         )
     if not result["steps"]:

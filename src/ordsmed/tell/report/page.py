@@ -53,7 +53,7 @@ def _title(report: Mapping[str, Any]) -> str:
     if len(runs) == 1:
         return tables.cut(runs[0]["name"])
     groups = report["groups"]
-    return tables.cut(groups[0]["name"]) if len(groups) == 1 else f"{len(runs)} runs"
+    return tables.cut(groups[0]["name"]) if len(groups) == 1 else f"{many(len(runs), 'run')}"
 
 
 def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from ordsmed.base.say import duration, operations
+from ordsmed.base.say import duration, many, operations
 from ordsmed.weights import probed
 
 SPREAD = "over the seeds of a recipe; deviation: of the sample; interval: of the mean, by Student's t"
@@ -322,7 +322,7 @@ def _cost(report: Mapping[str, Any]) -> ReportTable:
     if len(paths) > 1:
         all_of = ("cost",)
         cells.add(
-            ReportCell(f"all {len(paths)} runs"),
+            ReportCell(f"all {many(len(paths), 'run')}"),
             ReportCell(""),
             cells.at((*all_of, "hours"), hours),
             cells.at((*all_of, "device_hours"), few),
@@ -332,7 +332,7 @@ def _cost(report: Mapping[str, Any]) -> ReportTable:
     watts, blank = report["made"]["watts"], report["cost"]["without_flops"]
     about = "time of the steps that stand, without validations, saving and what was done twice"
     about += f"; energy at {watts:g} W a device, as `--watts` says" if watts else "; energy: not measured"
-    about += f"; FLOPs of {blank} of {len(paths)} runs are not known" if blank else ""
+    about += f"; FLOPs of {blank} of {many(len(paths), 'run')} are not known" if blank else ""
     return cells.table("cost", "Cost", ("run", "machine", "time", "device hours", "FLOPs", "kWh"), about)
 
 

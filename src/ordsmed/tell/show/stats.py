@@ -162,7 +162,9 @@ def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
             return {}, [str(error)]
         for name, count in guessed.items():
             shares[name] += count * languages.others / len(languages.samples)  # type: ignore[assignment]
-        note = [f"guessed from {len(languages.samples):,} of {languages.others:,} documents that do not name theirs"]
+        note = [
+            f"guessed from {len(languages.samples):,} of {many(languages.others, 'document')} that do not name theirs"
+        ]
     total = sum(shares.values())
     return {name: round(count / total, 4) for name, count in shares.most_common()}, note
 

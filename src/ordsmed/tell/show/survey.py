@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ordsmed.base import menu, screen, settings
+from ordsmed.base.say import many
 
 UNKNOWN, INFERENCE = "unknown", "inference only"
 HEAD = ("code", "architecture", "developer", "requires", "multi-GPU", "multi-node", "training time", "maintained")
@@ -69,7 +70,7 @@ class Claim:
 
     @property
     def on(self) -> str:
-        nodes = f", {self.nodes} machines" if self.nodes > 1 else ""
+        nodes = f", {many(self.nodes, 'machine')}" if self.nodes > 1 else ""
         several = "s" if self.device == "TPU" else ""
         return f"{to(*self.devices)} {self.device}{several}{nodes}"
 

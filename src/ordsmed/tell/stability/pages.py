@@ -54,7 +54,7 @@ def _score(result: Mapping[str, Any], row: Mapping[str, Any], name: str) -> str:
 def _mark(row: Mapping[str, Any]) -> str:
     if row["why"]:
         return row["state"] if row["state"] != "done" else "diverged"
-    return f"{row['left_out']:,} steps left out" if row["left_out"] else ""
+    return f"{many(row['left_out'], 'step')} left out" if row["left_out"] else ""
 
 
 def _of_all(result: Mapping[str, Any], name: str, title: str) -> str:

@@ -19,6 +19,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
+from ordsmed.base.say import many
 from ordsmed.tell.show.show import PLANS, read
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -78,7 +79,7 @@ def requested(
 ) -> Study:
     """What a name and words mean: a new study, or one to resume; `home`: where the folder of a new one is put."""
     if place_of(os.environ).world > 1:
-        problem = f"found {place_of(os.environ).world} processes"
+        problem = f"found {many(place_of(os.environ).world, 'process')}"
         raise RecipeError("stability", problem, "one: it starts its runs itself", "--devices N gives each run N")
     kind = kind_of_folder(name)
     if kind is FolderKind.STABILITY:

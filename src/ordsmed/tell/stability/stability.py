@@ -94,7 +94,7 @@ def _complain(result: Mapping[str, Any], outcome: str) -> None:
     failed = [str(row["seed"]) for row in result["runs"] if row["state"] != "done"]
     if failed:
         say(outcome)
-        problem = f"{len(failed)} of {len(result['runs'])} seeds failed: {', '.join(failed)}"
+        problem = f"{len(failed)} of {many(len(result['runs']), 'seed')} failed: {', '.join(failed)}"
         remedy = f"{result['folder']}/stability.md tells why, and has the others; the same command makes those again"
         raise RunError(result["folder"], problem, "", remedy)
 

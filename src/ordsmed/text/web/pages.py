@@ -32,7 +32,7 @@ import numpy as np
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import survive_disk, sync, writing
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.text import read
 from ordsmed.text.web.urls import number
 
@@ -192,7 +192,7 @@ class Pages:
                 say(f"{path}: {size - end:,} bytes of a page that is not whole or not in the log, cut off")
                 _cut(path, end)
         if outcomes.lost:
-            say(f"{self.folder}: {outcomes.lost:,} pages of the log are gone; they are downloaded again")
+            say(f"{self.folder}: {many(outcomes.lost, 'page')} of the log are gone; they are downloaded again")
 
     def _close_part(self) -> None:
         if self._part is not None:

@@ -100,7 +100,7 @@ class FinetuningPlan(Plan):
         counts = {"examples": len(data.train.features), "records": records}
         counted = dataclasses.replace(recipe, task=data.task, **counts, warmup=None)  # type: ignore[arg-type]
         if (recipe.warmup or 0.0) > (longest := counted.laid().span(counted.updates)):
-            raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {longest} steps")
+            raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {many(longest, 'step')}")
         counted = dataclasses.replace(counted, warmup=recipe.warmup)
         data.check(counted.score)
         sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples
@@ -108,7 +108,7 @@ class FinetuningPlan(Plan):
         notes = (
             f"examples: {len(sizes):,} of {sizes.mean():.1f} tokens (the longest has {int(sizes.max()):,}){dev}",
             f"{many(counted.examples, 'example')} to learn from: {many(counted.updates, 'step')} of {counted.batch}, "
-            f"{often:.3g} epochs",
+            f"{many(often, 'epoch')}",
         )
         return dataclasses.replace(self, recipe=counted, data=data, notes=(*self.notes, *notes))
 

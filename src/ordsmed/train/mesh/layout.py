@@ -160,9 +160,11 @@ class Layout:
         """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused."""
         place, problem = f"phase[{number}].batch", f"found {phase.batch}"
         if phase.batch % world:
-            wanted = f"a multiple of the {world} devices"
+            wanted = f"a multiple of the {many(world, 'device')}"
             if self.tensor > 1:  # those of a group see the same rows
-                wanted = f"a multiple of {world}, as {world * self.tensor} devices are in groups of {self.tensor}"
+                wanted = (
+                    f"a multiple of {world}, as {many(world * self.tensor, 'device')} are in groups of {self.tensor}"
+                )
             fewer = _divisor(phase.batch, world - 1)
             raise RecipeError(
                 place, problem, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
@@ -265,10 +267,10 @@ class Layout:
 
 def arithmetic(phase: Phase, number: int, share: Share) -> str:
     """A phase's batch as micro x accumulation x devices."""
-    long = many(phase.steps, "step") if phase.steps else f"{phase.epochs:g} epochs"
+    long = many(phase.steps, "step") if phase.steps else many(phase.epochs, "epoch")
     long += f" or {many(phase.most_steps, 'step')}, whichever is less," if phase.most_steps else ""
     return (
-        f"phase {number}: {long} of {phase.batch:,} rows x {many(phase.length, 'token')}; batch = micro "
+        f"phase {number}: {long} of {many(phase.batch, 'row')} x {many(phase.length, 'token')}; batch = micro "
         f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
     )
 
@@ -303,7 +305,7 @@ def _near(batch: int, unit: int) -> str:
 
 
 def _more(split: int) -> str:
-    return f"or start a multiple of {split} processes (--devices)" if split > 1 else "or leave it out"
+    return f"or start a multiple of {many(split, 'process')} (--devices)" if split > 1 else "or leave it out"
 
 
 def _sizes(number: int) -> str:

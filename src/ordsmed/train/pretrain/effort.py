@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.say import duration, large
+from ordsmed.base.say import duration, large, many
 from ordsmed.learn.phases import Phase, total
 
 MOST_PASSES = 1_000
@@ -42,7 +42,7 @@ class Effort:
 
     def problems(self) -> Iterator[RecipeError]:
         """What makes no sense, each with what to write instead; --yes wants it all the same."""
-        steps, largest = f"{total(self.phases):,} steps", max(phase.batch * phase.length for phase in self.phases)
+        steps, largest = f"{many(total(self.phases), 'step')}", max(phase.batch * phase.length for phase in self.phases)
         if self.passes > MOST_PASSES:
             problem = f"found {steps}, {_count(self.passes)} over {large(self.tokens)} tokens"
             share = PASSES / self.passes
@@ -70,7 +70,7 @@ class Effort:
 
 
 def _count(passes: float) -> str:
-    return f"{passes:.3g} passes" if passes < 999.5 else f"{large(passes)} passes"
+    return many(passes, "pass") if passes < 999.5 else f"{large(passes)} passes"
 
 
 def _error(place: str, problem: str, wanted: str, remedy: str = "") -> RecipeError:

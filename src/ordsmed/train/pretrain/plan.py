@@ -238,12 +238,15 @@ def counted(data: TextData) -> Pretraining:
             if phase.epochs * len(rows) > MOST_ROWS:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
-            line = f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}"
+            text = f"{many(phase.epochs, 'epoch')} of {many(len(rows), 'row')}"
+            line = f"phase {index + 1}: {text} are {many(steps, 'step')}"
             if 0 < phase.most_steps < steps:
                 steps, line = phase.most_steps, f"{line}, of which most_steps leaves {phase.most_steps:,}"
             (say if steps == phase.most_steps else detail)(line)  # what is cut is told in any case
             if phase.warmup > (longest := phase.schedule.span(steps)):
-                raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {longest} steps")
+                raise RecipeError(
+                    f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {many(longest, 'step')}"
+                )
             phase = dataclasses.replace(phase, steps=steps, epochs=0.0, most_steps=0)
         phases.append(phase)
     return recipe.with_phases(phases)
@@ -314,7 +317,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
         if run.finished(folder, "encode"):
             stand.append(encoded := Encoded(folder))
             tokens, documents = encoded.train.token_count, encoded.train.document_count
-            lines.append(f"data: {folder}, {tokens:,} tokens in {documents:,} documents")
+            lines.append(f"data: {folder}, {tokens:,} tokens in {many(documents, 'document')}")
             tokenizers.append(encoded.tokenizer)
         else:
             lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
