@@ -12,7 +12,7 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 
 KINDS = ("model", "optimizer")
 
@@ -48,7 +48,7 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
             return path, files.read_table(path / "state.json")
         say(f"{path}: {wrong}; the checkpoint before it is used")
     if whole:
-        damaged = "the only checkpoint is" if len(whole) == 1 else f"all {len(whole)} checkpoints are"
+        damaged = "the only checkpoint is" if len(whole) == 1 else f"all {many(len(whole), 'checkpoint')} are"
         raise DataError(place, f"{damaged} damaged", "one that is whole", "start anew: name another `out`")
     return None
 

@@ -19,7 +19,7 @@ from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.menu import Menu
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.learn.objective import Network, Objective
 from ordsmed.nn.config import expect, short, table_of, whole
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings, TaskKind, own_tensors
@@ -282,7 +282,7 @@ def _read(
         if name in tensors:
             tensors[name] = tensors[name][: tokenizer.vocabulary].contiguous()
     if rows != tokenizer.vocabulary:
-        say(f"{folder}: {rows - tokenizer.vocabulary} rows behind the vocabulary are padding, and left out")
+        say(f"{folder}: {many(rows - tokenizer.vocabulary, 'row')} behind the vocabulary are padding, and left out")
     return tensors
 
 

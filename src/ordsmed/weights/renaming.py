@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.say import many
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import Names, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
@@ -172,7 +173,7 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
 def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, place: object) -> list[str]:
     """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
-    return [f"{place}: {rows:,} rows behind the vocabulary are padding, and left out"] if rows > 0 else []
+    return [f"{place}: {many(rows, 'row')} behind the vocabulary are padding, and left out"] if rows > 0 else []
 
 
 def layers(names: Iterable[str], pattern: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import Choice
+from ordsmed.base.say import many
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
@@ -101,7 +102,7 @@ def _samples(data: bytes, shard: dict[str, Any], path: Path) -> Iterator[dict[st
         (count,) = struct.unpack_from("<I", data)
         borders = struct.unpack_from(f"<{count + 1}I", data, 4)
         if borders[-1] != len(data) or list(borders) != sorted(borders) or count != shard["samples"]:
-            raise ValueError(f"{len(data):,} bytes of {count:,} samples that end at {borders[-1]:,}")
+            raise ValueError(f"{len(data):,} bytes of {many(count, 'sample')} that end at {borders[-1]:,}")
         yield from (_columns(data[begin:end], shard) for begin, end in pairwise(borders))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise DataError(path, f"is damaged: {error}", WHOLE, "copy it again") from None

@@ -125,7 +125,7 @@ def table(
     whole = Table(path, lines, dict(zip(request.named, map(list, zip(*kept, strict=True)), strict=True)), request.named)
     for role, cells in whole.columns.items():
         if empty := [number for number, cell in enumerate(cells) if not cell.strip()]:
-            count = f"in {len(empty):,} of {len(whole):,} rows"
+            count = f"in {len(empty):,} of {many(len(whole), 'row')}"
             say(f"{whole.place(empty[0])}: {whole.name(role)} is empty, {count}; they stay")
     return whole
 
@@ -179,10 +179,10 @@ def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
         return
     line, _, wrong = broken[0]
     if len(broken) > BROKEN * total:
-        problem = f"{wrong}; so it is, or alike, in {len(broken):,} of {total:,} rows"
+        problem = f"{wrong}; so it is, or alike, in {len(broken):,} of {many(total, 'row')}"
         remedy = "set `format` or `header`, or mend the file"
         raise DataError(f"{path}:{line}", problem, "every row like the first", remedy)
-    say(f"{path}: left out {len(broken):,} of {total:,} rows; the first: line {line} has {wrong}")
+    say(f"{path}: left out {len(broken):,} of {many(total, 'row')}; the first: line {line} has {wrong}")
 
 
 def _tsv(request: _Request) -> Iterator[_Row]:
