@@ -34,7 +34,7 @@ def summary(run: Mapping[str, Any]) -> str:
     text = f"{_network(run['recipe'])}{weights} {learned}{_task(run['recipe'])}{_source(run)}"
     text += f" in {minutes(curve['hours'] * 3600)}"
     if run["state"] != "done" and run["planned"]:
-        text += f" ({curve['step']:,.0f} of {run['planned']:,} steps)"
+        text += f" ({curve['step']:,.0f} of {many(run['planned'], 'step')})"
     return f"{text}{_quality(run)}."
 
 
