@@ -13,6 +13,7 @@ from typing import Any
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import many
 from ordsmed.train import meters
 from ordsmed.train.scores import found_in
 from ordsmed.train.several import PlannedRun
@@ -53,7 +54,9 @@ def plan(recipe: Training, folder: Path, place: str, more: Mapping[str, Sequence
     alone = recipe.alone()
     seeds = getattr(recipe, "seeds", ()) or (recipe.seed,)
     if (count := math.prod(map(len, [*axes.values(), seeds]))) > MOST:
-        raise RecipeError(f"{place}: grid", f"found {count:,} trials", f"at most {MOST:,}", "leave some values out")
+        raise RecipeError(
+            f"{place}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "leave some values out"
+        )
     trials = []
     for *values, seed in itertools.product(*axes.values(), seeds):
         setting = dict(zip(short, values, strict=True))

@@ -25,7 +25,7 @@ from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, say
+from ordsmed.base.say import logged, many, say
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import session, several
 from ordsmed.train.callbacks import Callback
@@ -76,7 +76,7 @@ class Trials(RunGroup[Trial]):
                 raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
             return None
         if (processes := max(place_of(os.environ).world, devices)) > 1:
-            problem = f"found {processes} processes, with several trials"
+            problem = f"found {many(processes, 'process')}, with several trials"
             raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` are trials at a time")
         if deadline:
             raise RecipeError("--deadline", "found with several trials", "", "set `steps` or `epochs`")
@@ -164,12 +164,12 @@ class Trials(RunGroup[Trial]):
         left = sum(not trial.done for trial in group.runs)
         if not left:
             return self.perform(callbacks)
-        say(f"{len(mine)} of {len(group.runs)} trials are done here; {left} are left to other parts")
+        say(f"{len(mine)} of {many(len(group.runs), 'trial')} are done here; {left} are left to other parts")
         return self.folder
 
     def refuse_failed(self, failed: Mapping[str, str], trials: Sequence[Trial]) -> None:
         if failed:
-            problem = f"{len(failed)} of {len(trials)} trials failed: {', '.join(failed)}"
+            problem = f"{len(failed)} of {many(len(trials), 'trial')} failed: {', '.join(failed)}"
             raise RunError(self.folder, problem, "", "the same command makes those again")
 
     def note(self, trial: Trial, left: str) -> None:

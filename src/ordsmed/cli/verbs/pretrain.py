@@ -6,6 +6,7 @@ import argparse
 
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import GOES_ON
+from ordsmed.base.screen import command
 from ordsmed.cli import flags
 from ordsmed.cli.next_steps import tell_next
 from ordsmed.cli.output import print_lines, speaks

@@ -78,10 +78,10 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
         wish, lines = _in_parts(several, name, place, wish)
     processes = wish.nodes * _tasks(place, wish)
     if several and processes > 1:
-        problem = f"found {processes} processes, with several trials"
+        problem = f"found {many(processes, 'process')}, with several trials"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
     if isinstance(recipe, Corpus) and processes > 1:
-        problem = f"found {processes} processes for a corpus"
+        problem = f"found {many(processes, 'process')} for a corpus"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
@@ -103,7 +103,7 @@ def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tu
         count, lines = 0, []
     else:
         count = len(trials_of(recipe, name).runs)
-        lines = [f"trials: {count}" + (f", in {wish.parts} jobs" if wish.parts else "")]
+        lines = [f"trials: {count}" + (f", in {many(wish.parts, 'job')}" if wish.parts else "")]
     if count and wish.parts > count:
         raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
     gpus = gpus_of(place, wish.gpus)
