@@ -50,10 +50,7 @@ def shards(
     anew: bool = False,
 ) -> list[str]:  # fmt: skip
     """Write OUT, whole or not at all; lines that tell of it. The same corpora give the same files."""
-    if train < 1 or test < 0 or train + test > MOST:
-        raise RecipeError("corpus shards", f"--train {train} --test {test}", f"1 to {MOST:,} files, one for training")
-    if test and not 0 < fraction < 1:
-        raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
+    _check(train, test, fraction)
     named = [word.strip() for word in (",".join(SPLITS) if splits == "all" else splits).split(",")]
     if not set(named) <= set(SPLITS):
         raise RecipeError("--splits", f"found {splits}", f"some of {','.join(SPLITS)}, or all")
@@ -71,6 +68,13 @@ def shards(
     by_kind = {kind: [shard for shard in files_to_write if shard.name.startswith(kind)] for kind in ("train", "test")}
     lines = [_describe(target, kind, kept) for kind, kept in by_kind.items() if kept]
     return [*lines, _spoken_of(sources, chosen)]
+
+
+def _check(train: int, test: int, fraction: float) -> None:
+    if train < 1 or test < 0 or train + test > MOST:
+        raise RecipeError("corpus shards", f"--train {train} --test {test}", f"1 to {MOST:,} files, one for training")
+    if test and not 0 < fraction < 1:
+        raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
 
 
 def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
