@@ -117,7 +117,7 @@ def plain(settings: object, *, essence: bool = False) -> Any:
         names = [
             f.name
             for f in dataclasses.fields(settings)
-            if f.name not in how and not (f.name in newer and getattr(settings, f.name) == f.default)
+            if f.name not in how and not (f.name in newer and getattr(settings, f.name) == _default(f))
         ]
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
         fields = {FORMER.get(k, k) if essence else k: v for k, v in fields.items() if v is not None}
@@ -127,6 +127,10 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     if isinstance(settings, list | tuple):
         return [plain(v, essence=essence) for v in settings]
     return settings
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def changed(settings: object) -> Any:

@@ -50,7 +50,7 @@ class Pretraining(Training):
     """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary", "seeds", "grid", "jobs")
-    HOW: ClassVar[tuple[str, ...]] = ("callbacks", "jobs")
+    HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
     verb: ClassVar[str] = "pretrain"
 
     def __post_init__(self) -> None:
