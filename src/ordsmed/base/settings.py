@@ -129,7 +129,7 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     return settings
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
