@@ -42,7 +42,12 @@ def test_recipes_are_listed_by_what_they_are_for(capsys: pytest.CaptureFixture[s
     names = run.recipe_names()
     shown, everything = listed(capsys), listed(capsys, "--all")
     heads = [line.partition(":")[0] for line in everything.splitlines() if line[:1].isalpha()]
-    assert heads == ["tiny", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate", "bench"]
+    assert heads[0] == "tiny"
+    assert [head for head in heads if head in ("corpus", "encode", "pretrain", "bench")] == [
+        "corpus", "encode", "pretrain", "bench"]  # fmt: skip
+    assert set(heads) == {name.split("/")[0] for name in names}
+    words = [line.split()[0] for line in everything.splitlines() if line.startswith("  ")]
+    assert {"tiny/bert", "electra-small"} <= set(words), "as a verb takes them"
     assert len([line for line in everything.splitlines() if line.startswith("  ")]) == len(names)
     hidden = [name for name in names if "-dgx" in name]
     assert f"\n{len(hidden)} recipes of single machines (DGX) hidden; `ordsmed recipes --all` lists all\n" in shown

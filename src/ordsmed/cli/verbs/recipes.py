@@ -20,10 +20,13 @@ PLACE = ("inspect", 3)
 OF_A_MACHINE = "-dgx"  # in the name of a recipe that is another one on a machine of the papers
 GROUPS = {
     "tiny": "to try, on Python's documentation",
+    "laptop": "`ordsmed pretrain laptop/NAME`",
+    "desk": "`ordsmed pretrain desk/NAME`",
     "corpus": "`ordsmed corpus NAME`",
     "tokenizer": "`ordsmed tokenizer NAME`",
     "encode": "`ordsmed encode NAME`",
     "pretrain": "`ordsmed pretrain NAME`",
+    "continue": "`ordsmed pretrain continue/NAME init=MODEL`",
     "finetune": "`ordsmed finetune NAME init=RUN`",
     "evaluate": "`ordsmed evaluate RUN NAME`",
     "bench": "`ordsmed bench NAME`",
@@ -49,7 +52,9 @@ def run(args: argparse.Namespace) -> None:
 def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
     """By their folders, each with what it is."""
     from ordsmed.base.run import find_recipe, recipe_text
+    from ordsmed.cli.verb import names as verb_names
 
+    verbs = verb_names()
     hidden = [name for name in names if OF_A_MACHINE in name and not everything]
     hidden = [] if hidden == names else hidden  # the word means them
     for folder, members in itertools.groupby(
@@ -57,7 +62,9 @@ def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
     ):
         yield f"{folder}: {GROUPS.get(folder, '')}".rstrip(": ")
         heads = {name: recipe_text(find_recipe(name, "")).partition("\n")[0].lstrip("# ") for name in members}
-        yield from table((name if folder == "tiny" else name.partition("/")[2], head) for name, head in heads.items())
+        yield from table(
+            (name.removeprefix(f"{folder}/") if folder in verbs else name, head) for name, head in heads.items()
+        )
         yield ""
     if hidden:
         words = f" {word}" if word else ""
