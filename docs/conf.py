@@ -98,7 +98,8 @@ TEXTS: dict[str, str] = {}  # page -> its sections without other marks, for what
 def collect(app: Any, page: str, template: str, context: dict[str, Any], document: Any) -> None:
     """Keep the text of a page."""
     if "body" in context and document is not None:
-        TEXTS[page] = '<div role="main">' + re.sub(r"<(?!/?section)[^>]*>", "", context["body"]) + "</div>"
+        text = re.sub(r'<a class="headerlink".*?</a>|<(?!/?section)[^>]*>', "", context["body"])
+        TEXTS[page] = f'<div role="main">{text}</div>'
 
 
 def finish(app: Any, error: Exception | None) -> None:

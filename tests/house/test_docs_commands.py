@@ -30,7 +30,6 @@ LESS = {
     "make ": ["--hours", "0.004"],
     "pretrain tiny/": SHORT,
     "pretrain continue/": ["phase.epochs=0", "phase.most_steps=0", "phase.steps=4", "validation_rows=8", "--yes"],
-    "pretrain bert-mini": [*SHORT, "model.size=tiny"],
     "pretrain my-model/": SHORT,
     "pretrain again.toml": SHORT,
     "finetune tiny/": ["epochs=1"],
@@ -92,7 +91,8 @@ def give(line: str, screen: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's documentation in a few paragraphs, an empty folder, and standard input that ends."""
-    topics = list(itertools.islice(stdlib.Stdlib().documents(), 40))
+    documents = stdlib.Stdlib().documents()
+    topics = [*itertools.islice(documents, 40), *itertools.islice((d for d in documents if "?" in d.text), 5)]
     monkeypatch.setattr(stdlib.Stdlib, "documents", lambda self: iter(topics))
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
     monkeypatch.setattr(plan, "CLOSING_SECONDS", 1.0)

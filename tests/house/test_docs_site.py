@@ -84,6 +84,10 @@ def test_the_site(tmp_path: Path) -> None:
     index = json.loads((out / "searchindex.js").read_text(encoding="utf-8").removeprefix("Search.setIndex(")[:-1])
     assert [term for term in index["terms"] if "_" in term] == [], "joint_head and --joint-head are the same words"
     assert "\nvar splitQuery" in (out / "_static/language_data.js").read_text(encoding="utf-8"), "a const is an error"
+    texts = json.loads((out / "_static/texts.js").read_text(encoding="utf-8").removeprefix("var TEXTS = ")[:-2])
+    assert {*texts} == {page.relative_to(ROOT).with_suffix("").as_posix() for page in PAGES}, "a result has an excerpt"
+    assert '<section id="a-model">' in texts["docs/daily-use"]
+    assert '"_static/texts.js"' in (out / "_static/language_data.js").read_text(encoding="utf-8")
     nvidia = index["docnames"].index("docs/coming-from/nvidia")
     assert all(nvidia in index["terms"][word] for word in ("joint", "head"))
     assert "README.html" in pages[out / "index.html"].leads
