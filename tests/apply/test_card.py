@@ -191,7 +191,7 @@ def test_a_run_in_words(tmp_path, tokenizer):
     ]  # fmt: skip
     assert "| objective |  |" in section(text, "Settings")
     assert section(text, "Training") == [
-        "1,000 of 1,200 steps (the run is not finished), 3,000 tokens seen, 1.00 hours; started from the weights of "
+        "1,000 of 1,200 steps (the run is not finished), 3,000 tokens seen, 1 hour; started from the weights of "
         "`start`."
     ]
     assert "With ordsmed 0.0.1, by `ordsmed pretrain` and this recipe:" in text

@@ -127,7 +127,7 @@ def test_hugging_face_folders_as_well(tiny_run, tmp_path):
         assert all(torch.equal(found[name], was[name]) for name in was)
 
 
-def test_a_training_starts_from_it(theirs, tmp_path, capsys):
+def test_a_training_starts_from_it(theirs, tmp_path, capsys, details):
     sentences = (f"The {who} {does} a {what}." for who in WHO for does in DOES for what in WHAT)
     (tmp_path / "texts.txt").write_text("\n\n".join(sentences))
     for name, text in (("corpus", CORPUS), ("tokenizer", TOKENIZER), ("encode", ENCODE), ("run", PRETRAIN)):

@@ -28,7 +28,7 @@ def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> No
     paths = {"train": [f"{tmp_path}/one.tsv", f"{tmp_path}/many/*.tsv"], "dev": ["work/fetch/squad/dev.json", "no.tsv"]}
     recipe: Any = SimpleNamespace(task=SimpleNamespace(paths=lambda split: paths[split]))
     assert plans._files(recipe) == [
-        f"task.train: {tmp_path}/one.tsv, 0.01 kB", f"task.train: {tmp_path}/many/*.tsv, 2 files, 0.02 kB",
+        f"task.train: {tmp_path}/one.tsv, 10 bytes", f"task.train: {tmp_path}/many/*.tsv, 2 files, 20 bytes",
         "task.dev: work/fetch/squad/dev.json is not there; `ordsmed fetch squad` gets it",
         "task.dev: no.tsv is not there",
     ]  # fmt: skip

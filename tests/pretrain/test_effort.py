@@ -38,7 +38,7 @@ def places(of: Effort) -> list[str]:
 
 
 def test_a_line_tells_passes_and_time() -> None:
-    assert effort().line == "1 passes over 1 million tokens"
+    assert effort().line == "1 pass over 1 million tokens"
     assert effort(tokens=300_000, seconds=840).line == "3.33 passes over 300,000 tokens; about 14 min on this machine"
     assert effort(tokens=23).line == "43,478 passes over 23 tokens"
     assert effort(PHASE, PHASE, tokens=1_234_567).line == "1.62 passes over 1.23 million tokens"

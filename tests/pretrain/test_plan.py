@@ -213,7 +213,7 @@ def test_epochs_are_so_many_steps_of_the_datas_rows(recipe: Recipe, capsys: pyte
     assert f"phase 2: 2.5 epochs of {rows:,} rows are {made.phase[1].steps:,} steps" in capsys.readouterr().err
     late = dataclasses.replace(asked.phase[1], epochs=0.01)
     assert counted(dataclasses.replace(asked, phase=(dataclasses.replace(late, warmup=1.0),))).phase[0].steps == 1
-    with pytest.raises(RecipeError, match=r"phase\[1\].warmup: found 2; wanted 0 to 1 steps"):
+    with pytest.raises(RecipeError, match=r"phase\[1\].warmup: found 2; wanted 0 to 1 step"):
         counted(dataclasses.replace(asked, phase=(late,)))
 
 
@@ -281,7 +281,7 @@ def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float,
         (one,) = plans.counted(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
         assert (one.steps, one.epochs, one.most_steps) == (wanted, 0.0, 0)
     late = dataclasses.replace(phase, warmup=steps + 1.0)
-    with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
+    with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} step"):
         plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]
 
 

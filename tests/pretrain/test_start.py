@@ -16,6 +16,7 @@ from ordsmed.base import files
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
+from ordsmed.tell.show.picture import draw
 from ordsmed.tell.show.show import show
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint, loop
@@ -181,6 +182,7 @@ def test_how_well_known_weights_do_is_told_before_the_first_step(
     assert read(folder / "metrics.jsonl")[0]["validation"] == loss
     assert Run(folder).status["validation_before"] == files.read_json(folder / "scores.json")["validation_before"]
     assert f"validation before the first step: loss {loss:.4f} (mlm " in "\n".join(show(str(folder)))
+    draw(folder, "taught")
     assert f"{loss:.3f} before the first step" in (folder / "loss.svg").read_text()
     plain = pretrain(str(recipe("plain", steps=4)), SMALL)
     assert "validation_before" not in Run(plain).status, "fresh weights know nothing"

@@ -137,6 +137,8 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     assert session._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
     count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()
+    assert lines[1].startswith("positions: 64, for good: ")
+    del lines[1]
     assert lines[1].startswith(f"network: {count:,} parameters, ")
     assert lines[5].endswith(" passes over 3,838 tokens")
     assert lines[6].startswith("layout: 1 x 1 x 1")
