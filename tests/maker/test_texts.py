@@ -51,13 +51,15 @@ def test_each_kind_of_file_is_read_by_its_own_source(tmp_path: Path) -> None:
     (tmp_path / "g.bin").write_bytes(bytes(range(256)) * 20)
     (tmp_path / "h.pdf").write_bytes(b"%PDF-1.7")
     (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(prose(900).encode())[:200])
     found = texts.input_texts([str(tmp_path)])
     kinds = {source["kind"]: source for source in found.sources}
     assert set(kinds) == {"text", "jsonl", "wikipedia", "csv", "books"}
     assert kinds["jsonl"]["text_key"] == "body"
     assert kinds["csv"]["text_key"] == "note"
     assert [Path(path).name for path in kinds["text"]["path"]] == ["a.txt", "b.md.gz", "no-suffix"]
-    assert found.left_out == {".bin files": 1, ".pdf files": 1, "empty files": 1}
+    assert found.left_out == {".bin file": 1, ".pdf file": 1, "empty file": 1, "unreadable file": 1}
+    assert found.unreadable == ("cut.txt.gz",)
     assert found.files == 7
     assert settings.decode(Corpus, {"source": list(found.sources)}, "test").sources  # every table is one of the menu's
 
@@ -97,7 +99,7 @@ def test_wrapped_lines_are_a_book(tmp_path: Path) -> None:
 
 def test_nothing_that_is_text_is_one_line_with_what_helps(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7")
-    with pytest.raises(DataError, match=r"1 \.pdf files.*pdftotext"):
+    with pytest.raises(DataError, match=r"1 \.pdf file\).*pdftotext makes text of \.pdf files"):
         texts.input_texts([str(tmp_path)])
 
 

@@ -333,7 +333,16 @@ WRITES = {
     "_process",
     "_writable",
 }
-SAYS = {"tell", "subject", "weights", "_device", "_place", "_processes", "_machine"}  # what a run says as it begins
+SAYS = {
+    "tell",
+    "subject",
+    "weights",
+    "_counts",
+    "_device",
+    "_place",
+    "_processes",
+    "_machine",
+}  # what a run says as it begins
 DRY = {"rehearse", "dry_run", "ready"}
 ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "train/pretrain/plan.py", "train/finetune/plan.py")
 

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -46,6 +46,7 @@ WHOLE = {  # sources that tell by themselves what they can read
     "books": {"broken": "skip", "errors": "replace"}, "web": {}, "tar": {"errors": "replace"}, "conllu": {},
 }  # fmt: skip
 REMEDIES = {"pdf": "pdftotext", "doc": "catdoc", "docx": "pandoc", "odt": "pandoc", "rtf": "pandoc", "mobi": "Calibre"}
+UNREADABLE = "unreadable file"
 TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
 LONG_LINE = 250  # characters: lines without a blank one between them that are so long are documents
 RARE = 1e-4  # share of a text's characters that need no pieces of their own
@@ -62,6 +63,7 @@ class InputTexts:
     files: int
     bytes: int
     left_out: dict[str, int] = field(default_factory=dict)  # why -> how many
+    unreadable: tuple[str, ...] = ()  # of these, names of those that should have been read
     corpus: str = ""  # the folder of a finished corpus, where that is what is named
 
     @property
@@ -110,16 +112,16 @@ def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
     target = Path(out).resolve() if out else None
     inside = target is not None and any(target.is_relative_to(Path(name).resolve()) for name in names)
     paths = [path for path in read.files(names) if not (inside and path.resolve().is_relative_to(target or ""))]
-    groups, left_out = _grouped(paths)
+    groups, left_out, unreadable = _grouped(paths)
     if not groups:
-        problem = f"holds no text that can be read ({_counted(left_out)})"
+        problem = f"holds no text that can be read ({_counted(dict(left_out.most_common()))})"
         raise DataError(", ".join(names), problem, "text files, books, pages, tables or a dump", _remedy(left_out))
     whole = len(groups) == 1 and not left_out and not inside
     sources = tuple(
         {**json.loads(key), "path": _paths(names, files, paths, whole)} for key, files in sorted(groups.items())
     )
     used = [path for files in groups.values() for path in files]
-    return InputTexts(sources, len(used), read.size(used), dict(left_out.most_common()))
+    return InputTexts(sources, len(used), read.size(used), dict(left_out.most_common()), tuple(unreadable))
 
 
 def _corpus(names: Sequence[str]) -> InputTexts:
@@ -131,9 +133,9 @@ def _corpus(names: Sequence[str]) -> InputTexts:
     return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
 
 
-def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str]]:
-    """Files by the source that reads them, as JSON; and why others are left out."""
-    groups, left_out = defaultdict[str, list[Path]](list), Counter[str]()
+def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str], list[str]]:
+    """Files by the source that reads them, as JSON; why others are left out, and which of them cannot be read."""
+    groups, left_out, unreadable = defaultdict[str, list[Path]](list), Counter[str](), list[str]()
     usual = defaultdict[str, Counter[str]](Counter)  # of a suffix: what its files were
     for number, path in enumerate(paths):
         suffix = suffix_of(path)
@@ -145,9 +147,10 @@ def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str]
         table = json.loads(key)
         if isinstance(table, str):
             left_out[table] += 1
+            unreadable += [path.name] if table == UNREADABLE else []
         else:
             groups[key].append(path)
-    return groups, left_out
+    return groups, left_out, unreadable
 
 
 def suffix_of(path: Path) -> str:
@@ -167,15 +170,17 @@ def _paths(names: Sequence[str], files: Sequence[Path], paths: Sequence[Path], w
     return every[0] if len(every) == 1 else every
 
 
-def _counted(left_out: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in left_out.most_common(4))
+def _counted(left_out: Mapping[str, int]) -> str:
+    """Why files are left out, the most frequent reason first."""
+    reasons = [(count, *reason.partition("|")) for reason, count in islice(left_out.items(), 5)]
+    return ", ".join(many(count, noun) + (f" ({hint})" if hint else "") for count, noun, _, hint in reasons)
 
 
 def _remedy(left_out: Counter[str]) -> str:
     """A program that makes text of the most frequent kind."""
     for reason, _ in left_out.most_common():
-        if tool := REMEDIES.get(reason.removesuffix(" files").removeprefix(".")):
-            return f"{tool} makes text of {reason}"
+        if tool := REMEDIES.get(reason.removesuffix(" file").removeprefix(".")):
+            return f"{tool} makes text of {reason}s"
     return "name other files"
 
 
@@ -183,23 +188,23 @@ def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
     """The table of a source that reads this file, without its path; or why it is left out."""
     kind = BY_SUFFIX.get(suffix, "text")
     if kind == "web" and not find_spec("trafilatura"):
-        return "pages of HTML (pip install 'ordsmed[corpora]' reads them)"
+        return "HTML page|pip install 'ordsmed[corpora]' reads them"
     if kind == "parquet" and not find_spec("pyarrow"):
-        return "Parquet files (pip install 'ordsmed[parquet]' reads them)"
+        return "Parquet file|pip install 'ordsmed[parquet]' reads them"
     if kind in WHOLE:
         return _readable(path) or {"kind": kind, **WHOLE[kind]}
     try:
         sample = next(read.blocks(path), b"")[: encodings.SAMPLE]
     except (DataError, OSError):
-        return f".{suffix} files" if path.name.lower().endswith(read.ARCHIVES) else "files that cannot be read"
+        return f".{suffix} file" if path.name.lower().endswith(read.ARCHIVES) else UNREADABLE
     if not sample:
-        return "empty files"
+        return "empty file"
     if kind == "parquet":
         return _table(kind, _parquet_columns(path))
     if kind == "wikipedia":
-        return {"kind": kind, "errors": "replace", "cut": "take"} if b"<mediawiki" in sample else ".xml files"
+        return {"kind": kind, "errors": "replace", "cut": "take"} if b"<mediawiki" in sample else ".xml file"
     if not _is_text(sample):
-        return f".{suffix} files" if suffix else "files that are no text"
+        return f".{suffix} file" if suffix else "file without text"
     text = read.decoded(sample, [encodings.guess(sample, False) or "utf-8"], "replace", path)[0]
     if kind in ("jsonl", "csv"):
         return _table(kind, _columns(kind, suffix, text))
@@ -210,9 +215,9 @@ def _readable(path: Path) -> str:
     """Why it cannot be read; empty where its first byte can."""
     try:
         with path.open("rb") as file:
-            return "" if file.read(1) else "empty files"
+            return "" if file.read(1) else "empty file"
     except OSError:
-        return "files that cannot be read"
+        return UNREADABLE
 
 
 def _is_text(sample: bytes) -> bool:
@@ -235,9 +240,9 @@ def _prose(text: str) -> dict[str, Any]:
 
 def _table(kind: str, columns: Sequence[str]) -> dict[str, Any] | str:
     """The source of files with columns, or keys, of which one is the text."""
-    names = {"jsonl": "JSON", "csv": "tables", "parquet": "Parquet files"}
+    names = {"jsonl": "JSON file", "csv": "table", "parquet": "Parquet file"}
     if not columns:
-        return f"{names[kind]} without a column of text"
+        return f"{names[kind]}|without a column of text"
     key = next((name for name in TEXT_KEYS if name in columns), columns[0])
     return {"kind": kind, "text_key": key, "errors": "replace"}
 
@@ -294,7 +299,7 @@ def survey(texts: InputTexts) -> TextSurvey:
             languages[_language(cleaned) if cleaned else ""] += len(cleaned)
             characters.update(cleaned)
     if not kept:
-        problem = "holds no prose" + (f": cleaning drops all of it ({_counted(dropped)})" if dropped else "")
+        problem = "holds no prose" + (f": cleaning drops all of it ({', '.join(dropped)})" if dropped else "")
         raise DataError(_names(texts), problem, "running text")
     share = min(1.0, sample.bytes / max(texts.bytes, 1))
     seconds = (time.process_time() - began) / sample.characters * 1e6
@@ -425,7 +430,8 @@ def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
     rest = f"; not in UTF-8: {', '.join(f'{n} in {code}' for code, n in of.encodings.items())}" if of.encodings else ""
     result = [f"{where}; {many_words}{f'; {written}' if written else ''}{rest}"]
     if texts.left_out:
-        result.append(f"left out: {', '.join(f'{n:,} {reason}' for reason, n in islice(texts.left_out.items(), 5))}")
+        names = f": {', '.join(texts.unreadable[:3])}" if texts.unreadable else ""
+        result.append(f"left out: {_counted(texts.left_out)}{names}")
     if of.dropped:
         losses = ", ".join(f"{reason} {share:.1%}" for reason, share in islice(of.dropped.items(), 3))
         result.append(f"cleaning drops about {sum(of.dropped.values()):.1%}: {losses}")
