@@ -337,6 +337,7 @@ SAYS = {
     "tell",
     "subject",
     "weights",
+    "task",
     "_counts",
     "_device",
     "_place",
