@@ -382,7 +382,7 @@ def test_a_dry_run_visits_what_the_run_visits(
     assert [name for name in real if name not in dry] == []
     assert [name for name in dry if name in real] == real, "in the same order"
     if "data=e.toml" not in words:  # there the run goes on to make them
-        assert {name for name in dry if name not in real} <= extra
+        assert {name for name in dry if name not in real and name.split(".")[1] not in SAYS} <= extra
 
 
 # doors that start no run by themselves, or several: what they refuse of a recipe is what the run refuses
