@@ -70,7 +70,7 @@ def spoil(place: Path, change: Any) -> None:
     [
         (lambda one: one.pop("samples"), r"index\.json: a shard without 'samples'"),
         (lambda one: one.update(format="jsonl"), r"shard\.00001\.mds is of the format jsonl; wanted mds"),
-        (lambda one: one.update(samples=7), r"shard\.00001\.mds: is damaged: .* bytes of 1 samples"),
+        (lambda one: one.update(samples=7), r"shard\.00001\.mds: is damaged: .* bytes of 1 sample"),
         (lambda one: one["raw_data"].update(basename="gone.mds"), r"gone\.mds: no such file"),
         (lambda one: one["column_names"].__setitem__(3, "body"), r"has no text in `text`; wanted one of id \(str\)"),
         (lambda one: one["column_sizes"].__setitem__(1, 800), r"is damaged: `n` reaches over its sample"),
