@@ -29,6 +29,7 @@ from ordsmed.base.ending import TO_STOP
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine.host import most_processes
 
+PATIENCE = 0.1  # seconds for which a signal may wait
 AHEAD = 8  # tasks a worker that are given, or ready and wait for one before them
 
 MapInOrder = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
@@ -61,19 +62,28 @@ def _in_order(
     executor: Executor, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], workers: int
 ) -> Iterator[Any]:
     line: deque[Future[Any]] = deque()
+    pool = isinstance(executor, ProcessPoolExecutor)
     try:
         for task in tasks:
-            line.append(executor.submit(function, *task))
+            with _whole(pool):
+                line.append(executor.submit(function, *task))
             while line and (line[0].done() or (unfinished := _too_many(line, workers))):
                 if line[0].done():
                     yield line.popleft().result()
                 else:
-                    wait(unfinished, return_when=FIRST_COMPLETED)
+                    with _whole(pool):
+                        wait(unfinished, timeout=PATIENCE if pool else None, return_when=FIRST_COMPLETED)
         while line:
             yield line.popleft().result()
     finally:
-        for future in () if isinstance(executor, ProcessPoolExecutor) else line:
+        for future in () if pool else line:
             future.cancel()  # a pool cancels as it ends: before 3.11.3 it never ends after this (Debian 12 has 3.11.2)
+
+
+def _whole(pool: bool) -> contextlib.AbstractContextManager[None]:
+    """A signal that asks to stop is heard after this: between a lock of a pool that is taken and its block, what a
+    handler raises leaves the lock taken, and the pool never ends."""
+    return started_deaf(forked=True) if pool else contextlib.nullcontext()
 
 
 def _too_many(line: Sequence[Future[Any]], workers: int) -> list[Future[Any]]:

@@ -95,7 +95,7 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
 
 def _of_export(folder: Path) -> Iterator[str]:
     opened = f"from transformers import AutoModel; print(AutoModel.from_pretrained({str(folder)!r}))"
-    yield shlex.join(["python3", "-c", opened])
+    yield f'python3 -c "{opened}"' if '"' not in opened and "$" not in opened else shlex.join(["python3", "-c", opened])
 
 
 def _export(folder: Path) -> str:

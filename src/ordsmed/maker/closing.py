@@ -14,7 +14,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration
-from ordsmed.base.screen import command, table
+from ordsmed.base.screen import command
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.learn.score.metrics import below
 from ordsmed.tell.report import report
@@ -36,7 +36,7 @@ class Clock(Protocol):
         """So many."""
 
 
-def close(purpose: str, folder: Path, trained: Path, clock: Clock) -> dict[str, Any]:
+def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:
     """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
     model = open_model(trained, device="cpu")
     corpus = _corpus_of(folder)
@@ -49,12 +49,12 @@ def close(purpose: str, folder: Path, trained: Path, clock: Clock) -> dict[str, 
     facts["examples"] = _examples(model, purpose, sentences)
     lines += facts["examples"]
     lines += _scored(model, folder, sentences, facts)
-    exported = export(trained, folder / "hugging-face", anew=True)
+    exported = export(trained, folder / "hugging-face", anew=True, title=folder.resolve().name)
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [
         f"{exported}: for Hugging Face's transformers; {folder / 'report.html'}: the page",
         f"all of it took {duration(clock.used)}; try next:",
-        *table(_next(model, purpose, folder, sentences)),
+        *_next(model, purpose, folder, sentences, deadline),
     ]
     return {**facts, "lines": lines}
 
@@ -104,12 +104,12 @@ def _examples(model: OpenModel, purpose: str, sentences: list[str]) -> list[str]
 
 def _filled(model: OpenModel, sentence: str) -> list[str]:
     """A sentence with its longest word hidden, and the guesses."""
-    words = re.findall(r"[^\W\d_]{2,}", sentence)
+    words = re.findall(r"(?<![\w'’])[^\W\d_]{2,}(?![\w'’])", sentence)
     known = [word for word in words[1:] if len(model.trained.tokenizer.encode(f" {word}")) == 1] or words
     if not known:
         return []
     hidden = known[len(known) // 2]
-    text = re.sub(rf"\b{re.escape(hidden)}\b", "[MASK]", sentence, count=1)
+    text = re.sub(rf"(?<![\w'’]){re.escape(hidden)}(?![\w'’])", "[MASK]", sentence, count=1)
     try:
         guesses = model.fill(text, best=GUESSES).masks[0]
     except OrdsmedError:  # longer than the network reads
@@ -162,22 +162,20 @@ def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[st
     return [f"{title} on {words:,} held-out words: {scores[probe]:,.1f} a token, {scores[bits]:.2f} bits a byte"]
 
 
-def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str]) -> list[tuple[str, str]]:
-    """Commands, and what each is for."""
+def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str], deadline: int) -> list[str]:
+    """What each command is for, and the command."""
     trained, words = folder / "model", (sentences or ["..."])[0].split()
     rows = []
     if "fill" in model.can:
-        rows.append((f'{command("fill", trained)} "{" ".join(words[:2])} [MASK] {words[-1]}"', "# ask the model"))
+        rows += [("ask the model", f'{command("fill", trained)} "{" ".join(words[:2])} [MASK] {words[-1]}"')]
     if "generate" in model.can and purpose in ("write", "both"):
-        rows.append((f'{command("generate", trained)} "{" ".join(words[:3])}"', "# go on with a text"))
+        rows += [("continue a text", f'{command("generate", trained)} "{" ".join(words[:3])}"')]
     if purpose == "embed":
-        rows.append((f"{command('embed', trained)} < texts.txt > vectors", "# vectors"))
-    return [
-        *rows,
-        (command("finetune", "tiny/words", f"init={trained}"), "# teach it a task"),
-        (command("show", trained), "# steps, loss, picture"),
-        (
-            command("pretrain", folder / "model.toml", f"out={folder / 'longer'}"),
-            "# by the recipe, once you changed it",
-        ),
+        vectors = command("embed", trained, folder / "held-out.txt", folder / "vectors.npz", "--of", "sentences")
+        rows += [("vectors of sentences", vectors)]
+    longer = command("pretrain", folder / "model.toml", f"out={folder / 'longer'}", "--deadline", f"{deadline}s")
+    rows += [
+        ("its steps, loss, picture", command("show", trained)),
+        ("train by the recipe, once you changed it", longer),
     ]
+    return [line for purpose, words in rows for line in (f"  {purpose}:", f"    {words}")]

@@ -95,13 +95,15 @@ def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
             run.clear(folder)
         with _timed(place) as clock:
             if not place.status.get("planned"):
+                say(f"looking at {' '.join(request.texts)}")
                 plan = planning.plan(request)
                 with files.survive_disk(folder):
                     folder.mkdir(parents=True, exist_ok=True)
                 place.set(
                     verb=VERB, state="running", request=asdict(request), stood_in=str(Path.cwd()), folder=str(folder)
                 )
-                say("\n".join(["plan:", *plan.lines()]))
+                for line in ["plan:", *plan.lines()]:
+                    say(line)
                 names = " ".join(path.name for path in write(plan.recipes, folder))
                 say(f"{names} in {folder}: the plan as recipes, to look at or change")
                 place.set(planned={"seconds": plan.seconds, "lines": plan.lines()})
@@ -187,7 +189,7 @@ def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
         say(f"{folder}: the same `ordsmed make` goes on with all of it")
         raise
     _stage(place, clock, "what came of it")
-    results = close(request.purpose, folder, trained.folder, clock)
+    results = close(request.purpose, folder, trained.folder, clock, round(seconds))
     place.set(state="done", **results)
 
 

@@ -62,7 +62,7 @@ class MakePlan:
                 f"about {steps} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes over the text",
                 f"{duration(self.training)} of {duration(self.seconds)}, on {self.device}",
             ]),
-            ("then", ["examples, scores on held-out text, a page, a folder for Hugging Face's transformers"]),
+            ("then", ["examples, scores, a page, a folder for Hugging Face"]),
             ("note", list(self.notes)),
         ]  # fmt: skip
         return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]

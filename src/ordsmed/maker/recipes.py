@@ -14,8 +14,8 @@ from ordsmed.maker.texts import InputTexts, TextSurvey
 ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
 BATCH_TOKENS, STEPS = (2**10, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
 WORDS_HELD_OUT = 20_000
-FEW_DOCUMENTS = 40  # with fewer, long ones are cut, so that what is held out comes from all over them
-PARTS, PART = 50, (500, 8_000)  # into so many, each of so many characters at least and at most
+HELD_OUT = 20  # documents: where fewer would be held out, long ones are cut, so that it comes from all over them
+PART = (500, 8_000)  # characters of such a part, at least and at most
 HEADS = {
     "corpus": "Cleaned text, each document once, some of it held out",
     "tokenizer": "A tokenizer learned from that corpus",
@@ -42,10 +42,11 @@ def recipes_of(
 def _corpus(out: Path, inputs: InputTexts, survey: TextSurvey, portion: float) -> Table:
     held_out = min(0.05, max(0.005, WORDS_HELD_OUT / max(survey.words * portion, 1)))
     table: Table = {"source": list(inputs.sources), "clean": inputs.clean, "validation": float(f"{held_out:.2g}")}
-    if survey.documents * portion < FEW_DOCUMENTS and not inputs.marked_up:
-        table["longest"] = max(PART[0], min(PART[1], int(survey.characters * portion / PARTS)))
+    if survey.documents * portion * held_out < HELD_OUT and not inputs.marked_up:
+        table["longest"] = max(PART[0], min(PART[1], int(survey.characters * portion * held_out / HELD_OUT)))
     if portion < 1:
         table["portion"] = portion
+    table["title"] = out.resolve().name
     if survey.language:
         table["language"] = survey.language
     return {**table, "broken": "skip", "out": str(out / "corpus")}

@@ -385,7 +385,7 @@ class _Sample:
         start, tally = self.characters, read.tally()
         begins = seen = tally.bytes
         for raw in source.read(piece) if piece else source.documents():
-            if tally.bytes != seen and (self.characters - start > OF_A_FILE if piece else self._is_enough(start)):
+            if tally.bytes != seen and self.characters - start > (OF_A_FILE if piece else SAMPLE):
                 self.bytes += seen - begins
                 return
             seen = tally.bytes

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.run import Run
-from ordsmed.base.say import say
+from ordsmed.base.say import detail, say
 from ordsmed.learn.phases import Phase, locate, total
 from ordsmed.train.job import Job
 from ordsmed.train.training import Training
@@ -101,8 +101,9 @@ class Deadline:
             return None
         plan = {"after": step, "was": table(job.phases), "now": now}
         Run(self.folder).set(plans=[*self.plans, plan])
-        say(f"deadline: a step takes {pace:.3g} s; {before:,} steps became {planned_now:,}, of which {step:,} are done")
-        warn(planned_now, int(sum(row[0] for row in self.asked)))
+        detail(
+            f"deadline: a step takes {pace:.3g} s; {before:,} steps became {planned_now:,}, of which {step:,} are done"
+        )
         return now
 
     def _share(self, left: float, costs: list[float], first: int) -> float:

@@ -50,7 +50,7 @@ def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
 
 def export(
     path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None,
-    to: str | None = None, overrides: Sequence[str] = (),
+    to: str | None = None, overrides: Sequence[str] = (), title: str = "",
 ) -> Path:  # fmt: skip
     """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one.
 
@@ -71,8 +71,8 @@ def export(
             say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
     with files.making(target) as folder:
         form.write(trained, folder)
-        files.write_text(folder / "README.md", _card(trained, target.name, licence))
-        for part, text in card.inner(trained, target.name).items():
+        files.write_text(folder / "README.md", _card(trained, title or target.name, licence))
+        for part, text in card.inner(trained, title or target.name).items():
             files.write_text(folder / part / "README.md", text)
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(form)})

@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--for", dest="purpose", choices=["fill", "write", "embed", "both"], default="fill", help=meaning
     )
-    meaning = "of network: bert (default), roberta, modern, electra, gpt2, hybrid, elmo"
+    meaning = "of network: modern, bert, roberta, electra, gpt2, hybrid, elmo (modern; to write gpt2, for both hybrid)"
     parser.add_argument("--kind", default="", metavar="KIND", help=meaning)
     meaning = "go on from this model instead: a run, a Hugging Face folder, a published name"
     parser.add_argument("--from", dest="start", default="", metavar="MODEL", help=meaning, offers=lambda: [FILES])
