@@ -83,7 +83,9 @@ def test_learning_packed_beside_padded() -> None:
 
 def test_a_task_s_own_files() -> None:
     Path("own.tsv").write_text("text\tlabel\n" + "tea is warm\tgood\nno tea today\tbad\n" * 20)
-    Path("vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "is", "warm"]))
+    Path("vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "is", "warm", "no", "today"])
+    )
     found = measured("finetune-sst2", "batch=4", "steps=1", "task.length=16", "task.train=own.tsv",
                      "tokenizer=vocab.txt")  # fmt: skip
     assert (found["examples_made_up"], found["tokens_an_example"]) == (False, 5)

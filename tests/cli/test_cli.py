@@ -139,14 +139,17 @@ def test_menus(ordsmed: Any) -> None:
 
 
 def test_recipes(ordsmed: Any) -> None:
-    told = ordsmed("recipes")
-    assert [line.split()[0] for line in told.out.splitlines()] == run.recipe_names()
-    assert all(len(line.split()) > 3 for line in told.out.splitlines())
+    told = ordsmed("recipes", "--all")
+    listed = [line for line in told.out.splitlines() if line.startswith("  ")]
+    alone = ("tiny/", "laptop/", "desk/", "continue/")  # what several verbs share a group of
+    names = sorted(name if name.startswith(alone) else name.partition("/")[2] for name in run.recipe_names())
+    assert sorted(line.split()[0] for line in listed) == names
+    assert all(len(line.split()) > 3 for line in listed)
     text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     assert ordsmed("recipes", "tiny/bert").out == text
     assert ordsmed("recipes", "electra-small").out == ordsmed("recipes", "pretrain/electra-small").out != ""
     several = ordsmed("recipes", "gpt2")
-    assert "`gpt2`: found 2 recipes of this name; wanted one of evaluate/gpt2, tiny/gpt2" in several.err
+    assert "`gpt2`: found 4 recipes of this name; wanted one of desk/gpt2, evaluate/gpt2, laptop/gpt2" in several.err
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
             ["pretrain", "r", "--batch-size", "3"],
             "pretrain: --batch-size: no such flag; a setting is written `phase.batch=...`",
         ),
-        (["pretrain", "r", "--xyz"], "pretrain: --xyz: no such flag; `ordsmed help pretrain` tells more"),
+        (["pretrain", "r", "--qqq"], "pretrain: --qqq: no such flag; `ordsmed help pretrain` tells more"),
         (["pretrain", "r", "--seed", "3"], "pretrain: --seed: no such flag; a setting is written `seed=...`"),
         (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; `ordsmed help"),
         (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
@@ -383,6 +386,9 @@ def test_parameters_are_counted(ordsmed: Any) -> None:
 @pytest.mark.parametrize("name", run.recipe_names())
 def test_every_recipe_is_shown(ordsmed: Any, name: str) -> None:
     told = ordsmed("show", name)
+    if name.startswith("continue/"):  # of a model that is named first
+        assert "init: found google-bert/bert-base-uncased, no such folder" in told.err
+        return
     assert told.status == 0, told.err
     assert told.out.startswith(f"{name}: ")
     assert made() == []

@@ -91,7 +91,7 @@ TYPED = [
     ("ordsmed pretrain tiny/mod", ["tiny/modern"]),
     ("ordsmed pretrain --dr", ["--dry-run"]),
     ("ordsmed pretrain --layout a", ["auto"]),
-    ("ordsmed pretrain --devices 2 tiny/bert see", ["seed="]),
+    ("ordsmed pretrain --devices 2 tiny/bert see", ["seed=", "seeds="]),
     ("ordsmed pretrain --layout auto tiny/gp", ["tiny/gpt2"]),
     ("ordsmed pretrain tiny/bert phase.schedule.sh", ["phase.schedule.shape="]),
     ("ordsmed embed --anew run in.txt out.npz --of s", ["sentences"]),

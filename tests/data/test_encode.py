@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -368,10 +369,10 @@ def test_what_is_shown_on_the_way(place: Path, monkeypatch: pytest.MonkeyPatch) 
             shown.append([name, total, unit, done, 0])
             super().__init__(name, total, unit, done=done)
 
-        def add(self, amount: float, note: str = "") -> None:
+        def add(self, amount: float, *numbers: str, notes: Sequence[str] = ()) -> None:
             shown[-1][4] += amount
-            assert note == "(kept every 7 s)"
-            super().add(amount, note)
+            assert (numbers, notes) == ((), ["(kept every 7 s)"])
+            super().add(amount, notes=notes)
 
     monkeypatch.setattr(encode, "Progress", Bar)
     monkeypatch.setattr(encode, "EVERY", 7.0)

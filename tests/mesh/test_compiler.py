@@ -114,7 +114,9 @@ def test_blocks_are_compiled_once_a_network_and_kind_of_row(kind: str, graphs: l
     assert found == graphs
 
 
-def test_dropout_on_a_cpu_compiles_no_more_with_every_micro_batch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropout_on_a_cpu_compiles_no_more_with_every_micro_batch(
+    details: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     from ordsmed.nn.dropout import begin_micro_batch
 
     network = mlm.Mlm().build(bert.Bert(**{**SMALL, "dropout": 0.1}), Signs())

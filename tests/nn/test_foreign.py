@@ -67,7 +67,7 @@ def test_how_many_rows_may_stand_behind_the_vocabulary(
     if fits:
         foreign.load_into(objective, folder, Signs())
         assert objective.model.words.weight.shape == (WORDS, 32)
-        told = f"{folder}: {rows - WORDS} rows behind the vocabulary are padding, and left out"
+        told = f"{folder}: {rows - WORDS:,} rows behind the vocabulary are padding, and left out"
         assert (told in "".join(capsys.readouterr())) == (rows > WORDS)
     else:
         with pytest.raises(DataError, match=rf"has {rows} token rows, the data's tokenizer {WORDS}; wanted the same"):

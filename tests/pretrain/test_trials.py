@@ -116,7 +116,7 @@ def test_one_that_failed_is_made_again_and_parts_make_the_whole(
     assert made == ["seed-1", "seed-3"]
     assert not (tmp_path / "run" / "trials.json").exists()
     monkeypatch.setenv("ORDSMED_STOP_AT", "2")
-    with pytest.raises(RunError, match="1 of 1 trials failed: seed-2"):
+    with pytest.raises(RunError, match="1 of 1 trial failed: seed-2"):
         pretrain(path, words, part="2/2")
     monkeypatch.delenv("ORDSMED_STOP_AT")
     pretrain(path, words, part="2/2")

@@ -51,7 +51,7 @@ def test_each_seed_is_the_run_that_pretrain_makes(
 def test_killed_outright_its_run_saves_and_stops(recipe: Callable[..., Path], tmp_path: Path) -> None:
     """Though the command itself has no moment to say so."""
     own = tmp_path / "out" / "seed-3"
-    words = [str(recipe("long", steps=100_000, save=50_000)), f"out={own.parent}", "--seeds", "3"]
+    words = [str(recipe("long", steps=100_000, save=50_000)), f"out={own.parent}", "--seeds", "3", "--yes"]
     with subprocess.Popen([sys.executable, "-m", "ordsmed", "stability", *words]) as process:
         while not (own / "metrics.jsonl").exists():
             assert process.poll() is None

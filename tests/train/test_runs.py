@@ -48,7 +48,7 @@ def start(nursery: Callable[..., Any], tmp_path: Path) -> Iterator[Callable[[Pat
 
     def begin(recipe: Path) -> Process:
         out = tmp_path / f"said-{len(begun)}.txt"
-        pid = nursery(words=["pretrain", str(recipe)], env={"SAID": str(out)})
+        pid = nursery(words=["pretrain", str(recipe), "--yes"], env={"SAID": str(out)})
         begun.append(Process(pid, lambda: nursery(poll=pid), out))
         return begun[-1]
 

@@ -38,7 +38,9 @@ def start(nursery: Callable[..., Any], recipe: Recipe, tmp_path: Path) -> Iterat
 
     def begin(*words: str, **env: str) -> Process:
         out = tmp_path / f"said-{len(begun)}.txt"
-        pid = nursery(words=["pretrain", str(path), *words], env={"SAID": str(out), "MARKS": str(tmp_path), **env})
+        pid = nursery(
+            words=["pretrain", str(path), "--yes", *words], env={"SAID": str(out), "MARKS": str(tmp_path), **env}
+        )
         begun.append(Process(pid, lambda: nursery(poll=pid), out))
         return begun[-1]
 
@@ -126,7 +128,7 @@ def below(pid: int) -> list[int]:
 
 def ours(recipe: Recipe, workers: int) -> list[str]:
     path = recipe("run", steps=1_000_000, save=0, validate=0)
-    return ["-m", "ordsmed", "pretrain", str(path), f"layout.workers={workers}"]
+    return ["-m", "ordsmed", "pretrain", str(path), "--yes", f"layout.workers={workers}"]
 
 
 @pytest.mark.long

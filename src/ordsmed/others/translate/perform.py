@@ -62,6 +62,8 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
         table = call.recipes[name]
         if name in (*MADE, *TRAININGS):
             table = {"out": str(place / name), **table}  # where theirs is told no folder
+        if name == "encode":
+            table = {"most_unknown": 1.0, **table}  # theirs takes any: it is told, not refused
         if name == call.verb:
             table = settings.override(table, overrides)
         for key, value in table.items():
