@@ -639,7 +639,7 @@ def test_one_file_of_several_splits(recipe: Recipe, data: Path, tmp_path: Path) 
 
 @pytest.mark.long
 def test_features_are_kept_and_made_anew_when_a_file_changes(
-    recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recipe: Recipe, data: Path, tmp_path: Path, details: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, cache = tmp_path / "train.json", tmp_path / "features"
     train.write_text((data / "train.json").read_text())

@@ -49,7 +49,7 @@ def at_work(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     shutil.copy(tiny_run.folder / "pretrain-bert.toml", "tiny/bert")
     text = re.sub(r"^out = .*\n", "", Path("tiny/bert").read_text(), flags=re.MULTILINE)
     Path("tiny/bert").write_text(text)
-    Path("tiny/words").write_text(WORDS.format(data=data))
+    Path("tiny/words").write_text("most_unknown = 1.0\n" + WORDS.format(data=data))
     for name, run in (("bert", tiny_run.bert), ("gpt2", tiny_run.gpt2)):
         shutil.copytree(run, f"work/pretrain/tiny-{name}")
     tokenizer = Tokenizer.load(data / "vocab.txt")

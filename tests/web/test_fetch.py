@@ -87,10 +87,10 @@ def test_a_file_comes_once_and_is_recorded(server: Server) -> None:
     assert [bool(line) for line in lines] == [True, True, False], "a line a file"
     record = json.loads(lines[0])
     assert (record["path"], record["size"], record["sha256"]) == ("in/a.txt", len(TEXT), sha256(TEXT))
-    assert bring(name) == ["out/mine: 0 got (0 kB), 2 stood already"]
+    assert bring(name) == ["out/mine: 0 got (0 bytes), 2 stood already"]
     assert len(server.asked) == 2
     os.utime("out/mine/in/a.txt", (1, 1))  # another time, the same bytes
-    assert bring(name) == ["out/mine: 0 got (0 kB), 2 stood already"]
+    assert bring(name) == ["out/mine: 0 got (0 bytes), 2 stood already"]
     assert len(server.asked) == 2
 
 
@@ -116,8 +116,8 @@ def test_a_file_that_stood_there_is_taken_if_it_can_be_checked(server: Server) -
     Path("out/mine/a").write_bytes(TEXT)
     row = {"path": "a", "url": server.url("/a")}
     assert "nothing says where it is from" in str(complaint(table(row)))
-    assert bring(table(row | {"md5": hashlib.md5(TEXT).hexdigest()})) == ["out/mine: 0 got (0 kB), 1 stood already"]
-    assert bring(table(row)) == ["out/mine: 0 got (0 kB), 1 stood already"]
+    assert bring(table(row | {"md5": hashlib.md5(TEXT).hexdigest()})) == ["out/mine: 0 got (0 bytes), 1 stood already"]
+    assert bring(table(row)) == ["out/mine: 0 got (0 bytes), 1 stood already"]
     assert server.asked == []
 
 
@@ -347,7 +347,7 @@ def test_a_list_of_addresses(server: Server) -> None:
     assert f"4 are there and stay; the first: {server.url('/3')}: HTTP 403" in str(error)
     assert server.count("/3") == 2
     told = bring(name, attempts=1, allow_missing=True, timeout=0.2)
-    assert told[0].startswith("out/mine: 0 got (0 kB), 4 stood already, 4 left out (")
+    assert told[0].startswith("out/mine: 0 got (0 bytes), 4 stood already, 4 left out (")
     books = [name for name in left() if name.endswith("-book.txt")]
     assert sorted(Path("out/mine", name).read_bytes() for name in books) == [b"one", b"two"]
     assert server.count("/1/book.txt") == 1
@@ -475,7 +475,7 @@ def test_two_processes_fetch_each_file_once(server: Server) -> None:
     together.set()
     assert [process.wait(PATIENT) for process in both] == [0, 0]
     assert Path("out.txt").read_text().splitlines() == [
-        "out/mine: 2 got (20.5 kB), 0 stood already", "out/mine: 0 got (0 kB), 2 stood already",
+        "out/mine: 2 got (20.5 kB), 0 stood already", "out/mine: 0 got (0 bytes), 2 stood already",
     ]  # fmt: skip
     assert len(server.asked) == 2
 
@@ -521,8 +521,8 @@ def test_a_record_that_was_cut_off(server: Server) -> None:
     with Path("out/mine/.fetched.jsonl").open("ab") as record:
         record.write(b'{"path": "c", "ur')
     name = table(*({"path": key, "url": server.url(f"/{key}")} for key in "ab"))
-    assert bring(name) == ["out/mine: 1 got (0.001 kB), 1 stood already"]
-    assert bring(name) == ["out/mine: 0 got (0 kB), 2 stood already"]
+    assert bring(name) == ["out/mine: 1 got (1 byte), 1 stood already"]
+    assert bring(name) == ["out/mine: 0 got (0 bytes), 2 stood already"]
 
 
 def test_names_and_what_they_stand_for() -> None:
@@ -683,7 +683,7 @@ def test_a_list_that_cannot_be_had_and_other_ways_to_go_wrong(server: Server) ->
     assert said.startswith(f"out/mine: 2 files could not be fetched ({reasons}), 0 are there and stay; the first:")
     with pytest.raises(RecipeError, match=r"--timeout: found inf; wanted seconds, more than 0"):
         bring(table(rows[-1]), timeout=float("inf"))
-    assert bring(table(rows[-1]), attempts=1, slowest=0) == ["out/mine: 0 got (0 kB), 1 stood already"]
+    assert bring(table(rows[-1]), attempts=1, slowest=0) == ["out/mine: 0 got (0 bytes), 1 stood already"]
 
 
 def test_tables_of_one_s_own(server: Server) -> None:
@@ -691,7 +691,7 @@ def test_tables_of_one_s_own(server: Server) -> None:
     one, two = (table({"path": key, "url": server.url(f"/{key}")}, name=f"my.{key}") for key in "ab")
     assert bring(one, two) == [
         "out/my.a: 1 got (10.2 kB), 0 stood already",
-        "out/my.b: 1 got (0.001 kB), 0 stood already",
+        "out/my.b: 1 got (1 byte), 0 stood already",
     ]
     with pytest.raises(RecipeError, match="no table of addresses and no file"):
         bring(one, "none")

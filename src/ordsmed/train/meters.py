@@ -43,8 +43,11 @@ class Meters:
         self.unwritten, self.full = "", False  # what a full disk did not take, and whether that was told
         self.last: dict[str, Any] = {}
         if ranks.first and self.path.exists():
-            lines = [line for line in read(self.path) if line["step"] <= start]
-            files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+            self._cut(start)
+
+    def _cut(self, step: int) -> None:  # the lines of later steps, which are made again
+        lines = [line for line in read(self.path) if line["step"] <= step]
+        files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def validations(self) -> list[dict[str, Any]]:
         return [line for line in read(self.path) if "validation" in line] if self.path.exists() else []

@@ -192,7 +192,7 @@ class Pages:
                 say(f"{path}: {size - end:,} bytes of a page that is not whole or not in the log, cut off")
                 _cut(path, end)
         if outcomes.lost:
-            say(f"{self.folder}: {many(outcomes.lost, 'page')} of the log are gone; they are downloaded again")
+            say(f"{self.folder}: {many(outcomes.lost, 'page', 'is', 'are')} in the log alone: downloaded again")
 
     def _close_part(self) -> None:
         if self._part is not None:
