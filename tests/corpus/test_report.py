@@ -102,9 +102,9 @@ def test_the_page_of_a_corpus(facts: dict[str, Any], tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith("| test | 0")]
     table = lines[lines.index("| kind | for | license | size | documents | published size |") + 2 :][:3]
     assert [[cell.strip() for cell in row.split("|")[2:-1]] for row in table] == [
-        ["against", "no licence of ours", "0 kB", "7", ""],
+        ["against", "no licence of ours", "0 bytes", "7", ""],
         ["all", "CC0", "2 MB", "800", "2,500 M words"],
-        ["test", "not said", "0.5 kB", "500", ""],
+        ["test", "not said", "500 bytes", "500", ""],
     ]
 
 
