@@ -716,7 +716,8 @@ def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
     assert (place / "test/pretrain_data.tfrecord").stat().st_size > 0
 
     phases = "4 6e-3 amp 1 xla 1 5 2 false lamb true 2 42 job 2 4e-3 1 2 1 base"
-    text = done(workspace, f"bash scripts/run_pretraining.sh {phases}")
+    done(workspace, f"bash scripts/run_pretraining.sh {phases}")
+    text = (workspace / "results/models/base-phase2/log.txt").read_text()
     assert "weights and moments from results/models/base/checkpoints/step-000000005" in text
     names = workspace / "results/base/checkpoints"
     assert {path.name for path in names.glob("*[0-9]")} == {"ckpt-2", "ckpt-4", "ckpt-5", "ckpt-p2-2"}
