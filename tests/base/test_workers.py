@@ -85,9 +85,11 @@ def test_a_signal_to_the_process_group_ends_no_worker() -> None:
 
 
 GROUP = """
-import sys, time
+import signal, sys, time
 from ordsmed.base import ending, errors, workers
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores for what it starts with &
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup this
     try:
         with ending.heard(), workers.worker_pool(2) as spread:
             for _ in spread(time.sleep, [(0.05,)] * 4000):
