@@ -117,4 +117,15 @@ def test_guessing_is_beside_the_loss() -> None:
     assert closing._against_guessing({"validation": 5.0, "unigram": 6.25}) == [
         "loss on held-out text 5.000; guessing by frequency 6.250: 20.0% below"
     ]
+    assert closing._against_guessing({"validation": 6.5, "unigram": 6.25})[0].endswith(": 4.0% above")
     assert "not known" in closing._against_guessing({"validation": None, "unigram": None})[0]
+
+
+@pytest.mark.parametrize("flags", [[], ["--anew"], ["--dry-run"], ["--anew", "--dry-run"]])
+def test_a_run_of_another_verb_is_never_deleted(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out").mkdir()
+    Path("out/status.json").write_text('{"verb": "pretrain", "state": "done"}')
+    with pytest.raises(SystemExit):
+        main(["make", "texts", "out", *flags])
+    assert "out: is a folder of `pretrain`" in capsys.readouterr().err
+    assert [path.name for path in Path("out").iterdir()] == ["status.json"]

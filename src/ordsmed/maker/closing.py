@@ -71,7 +71,7 @@ def _against_guessing(facts: dict[str, Any]) -> list[str]:
     facts["below"] = below(facts["validation"], facts["unigram"])
     return [
         f"loss on held-out text {facts['validation']:.3f}; guessing by frequency {facts['unigram']:.3f}: "
-        f"{facts['below']:.1%} below"
+        f"{abs(facts['below']):.1%} {'above' if facts['below'] < 0 else 'below'}"
     ]
 
 
@@ -103,7 +103,7 @@ def _examples(model: OpenModel, purpose: str, sentences: list[str]) -> list[str]
 
 
 def _filled(model: OpenModel, sentence: str) -> list[str]:
-    """A sentence with its longest word hidden, and the guesses."""
+    """A sentence with a word from its middle hidden that is one token, and the guesses."""
     words = re.findall(r"(?<![\w'’])[^\W\d_]{2,}(?![\w'’])", sentence)
     known = [word for word in words[1:] if len(model.trained.tokenizer.encode(f" {word}")) == 1] or words
     if not known:

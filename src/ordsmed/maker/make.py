@@ -85,9 +85,8 @@ def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
     run.place(_Named(request.out), folder.name)
     with run.locked(folder):
         place = Run(folder)
-        place.check_place()
+        _check(place, request, anew=anew)
         if place.status and not anew:
-            _check_same(place, request)
             if place.status["state"] == "done":
                 say(f"{folder}: done; --anew makes it again")
                 return MadeModel(folder)
@@ -111,8 +110,9 @@ def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
     return MadeModel(folder)
 
 
-def rehearse(request: MakeRequest) -> MakePlan:
-    """The plan alone; nothing is written."""
+def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan:
+    """The plan alone; nothing is written, and what is refused is refused alike."""
+    _check(Run(Path(request.out)), request, anew=anew)
     return planning.plan(request)
 
 
@@ -150,12 +150,17 @@ def _timed(place: Run) -> Iterator[_Clock]:
                 place.set(seconds=round(clock.used, 1))
 
 
-def _check_same(place: Run, request: MakeRequest) -> None:
-    """Refuse to go on with another request in the same folder."""
+def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
+    """Refuse a folder of something else, which `anew` must not delete, and to go on with another request in its own."""
+    place.check_place()
+    if not place.status:
+        return
     if place.status.get("verb") != VERB:
         raise RecipeError(
             place.path, f"is a folder of `{place.status.get('verb')}`", "a new or empty folder", "name another OUT"
         )
+    if anew:
+        return
     before, now = (
         place.status["request"],
         {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()},

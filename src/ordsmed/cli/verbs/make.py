@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("make", f"found {out} alone", "TEXTS and OUT", "ordsmed make my-texts my-model")
     request = MakeRequest(tuple(texts), out, args.hours, args.purpose, args.kind, args.start, args.devices, args.site)
     if args.dry_run:
-        plan = rehearse(request)
+        plan = rehearse(request, anew=args.anew)
         print_or_json(plan.facts(), ["plan:", *plan.lines()], args)
         return
     model = perform(request, anew=args.anew)
