@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from ordsmed import __version__, cli
 from ordsmed.base import ending, menu, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.files import REMEDIES
+from ordsmed.base.identity import identity
 from ordsmed.cli import flags
 from ordsmed.cli import verb as verbs
 
@@ -65,7 +68,16 @@ def test_top_help_names_every_verb(ordsmed: Any) -> None:
     for one in verbs.every():  # each under its group
         assert f"\n  {one.name}  " in re.split(rf"^{one.group}:$", told.out, flags=re.M)[1].split("\n\n")[0]
     assert told.out == ordsmed("help").out == ordsmed("-h").out
-    assert ordsmed("--version").out == ordsmed("version").out == f"ordsmed {__version__}\n"
+    assert ordsmed("--version").out == ordsmed("version").out
+
+
+def test_the_version_names_its_commit_and_its_code(ordsmed: Any) -> None:
+    code = identity()
+    assert ordsmed("version").out == f"ordsmed {code}, code {code.digest}\n"
+    facts = json.loads(ordsmed("version", "--json").out)
+    assert facts["identity"].startswith(facts["version"])
+    assert [facts[key] for key in ("version", "commit", "digest")] == [__version__, code.commit, code.digest]
+    assert facts["torch"] == version("torch")
 
 
 @pytest.mark.parametrize("wide", [40, 60])

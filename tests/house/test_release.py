@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import ordsmed
+from ordsmed.base.identity import STAMP, commit_of, digest_of, identity
 
 ROOT = Path(__file__).parents[2]
 HOUSE = ROOT / "src/ordsmed"
@@ -102,7 +104,10 @@ def test_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
         held.extractall(site)
     own = {path.relative_to(HOUSE) for path in HOUSE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     packed = {path.relative_to(site / "ordsmed") for path in (site / "ordsmed").rglob("*") if path.is_file()}
-    assert packed == own
+    commit, changed = commit_of(HOUSE)
+    stamp = {Path(STAMP)} if commit else set()
+    assert packed == own | stamp
+    assert not stamp or json.loads((site / "ordsmed" / STAMP).read_text()) == {"commit": commit, "changed": changed}
     assert {path.name for path in site.iterdir()} == {"ordsmed", f"ordsmed-{ordsmed.__version__}.dist-info"}
     [script] = site.glob("*.dist-info/entry_points.txt")
     assert "ordsmed = ordsmed.cli:main" in script.read_text().splitlines()
@@ -116,7 +121,7 @@ def test_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
         assert ran.stderr.startswith(str(site)), "it is the wheel that ran"
         return ran.stdout
 
-    assert ordsmed.__version__ in run("version")
+    assert run("version") == f"ordsmed {identity()}, code {digest_of(HOUSE)}\n", "as the checkout's own"
     assert "tiny/bert" in run("recipes")
     assert 'data = "stdlib-wordpiece"' in run("pretrain", "tiny/bert", "--dry-run")
     assert list(away.iterdir()) == []

@@ -22,10 +22,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-import ordsmed
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, RecipeError, RunError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
+from ordsmed.base.identity import identity
 from ordsmed.base.keys import value_key
 from ordsmed.base.ranks import place_of
 from ordsmed.base.say import detail, logged, say
@@ -205,7 +205,7 @@ def environment() -> dict[str, Any]:
         except PackageNotFoundError:
             versions[name] = "absent"
     return {
-        "ordsmed": ordsmed.__version__, "python": platform.python_version(), **versions,
+        "ordsmed": str(identity()), "code": identity().digest, "python": platform.python_version(), **versions,
         "machine": platform.machine(), "system": platform.system(), "host": platform.node(),
         "command": " ".join(sys.argv),
     }  # fmt: skip

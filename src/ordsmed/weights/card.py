@@ -12,8 +12,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-import ordsmed
 from ordsmed.base import files, settings
+from ordsmed.base.identity import identity
 from ordsmed.base.menu import headline
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
@@ -212,7 +212,8 @@ def _scores_of_task(trained: Trained) -> str:
 
 def _made(trained: Trained) -> str:
     path = trained.folder / "environment.json"
-    version = str(files.read_table(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
+    facts = files.read_table(path) if path.exists() else {}
+    version = facts.get("ordsmed", identity())
     text = f"## How it was made\n\nWith ordsmed {version}"
     if not trained.recipe:
         return text + ", from a folder of weights; how they were trained is not known here."

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ordsmed
 from ordsmed.base import files, hub, settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE
+from ordsmed.base.identity import identity
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
@@ -74,7 +74,7 @@ def export(
         files.write_text(folder / "README.md", _card(trained, title or target.name, licence))
         for part, text in card.inner(trained, title or target.name).items():
             files.write_text(folder / part / "README.md", text)
-        facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
+        facts = {"ordsmed": str(identity()), "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(form)})
     return target
 

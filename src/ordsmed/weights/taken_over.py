@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import ordsmed
 from ordsmed.base import files, hub, run, settings
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.identity import identity
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
@@ -105,5 +105,5 @@ def _key(place: Path) -> str:
 
 def _describe(imported: Imported, name: str, place: Path, form: str) -> str:
     """What the folder says of itself to a person."""
-    lines = [f"# {name}", f"Taken over by ordsmed {ordsmed.__version__} from `{place.name}` ({form})."]
+    lines = [f"# {name}", f"Taken over by ordsmed {identity()} from `{place.name}` ({form})."]
     return "\n\n".join([*lines, *imported.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

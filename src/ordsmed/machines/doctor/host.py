@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordsmed import __version__
+from ordsmed.base.identity import identity
 from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine import devices, host
 from ordsmed.base.menu import HOUSE
 
 PATIENCE = 20.0  # seconds that a command has to answer
 BESIDE = ("numpy", "tokenizers", "safetensors", "msgspec")  # whose versions are compared between machines
+CODE = "code of ordsmed"  # another of the same version is told apart by it
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def ranges() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Of this library and of those that make the numbers."""
-    packages = {"ordsmed": __version__}
+    packages = {"ordsmed": str(identity()), CODE: identity().digest}
     for name in BESIDE:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             packages[name] = importlib.metadata.version(name)

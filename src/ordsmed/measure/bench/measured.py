@@ -7,7 +7,7 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
-import ordsmed
+from ordsmed.base.identity import identity
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ def here() -> dict[str, Any]:
     import torch
 
     moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"date": moment, "version": ordsmed.__version__, "torch": torch.__version__}
+    return {"date": moment, "version": str(identity()), "torch": torch.__version__}
 
 
 def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:

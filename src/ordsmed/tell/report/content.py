@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ordsmed
+from ordsmed.base.identity import identity
 from ordsmed.learn.score import seeds
 from ordsmed.tell.report import comparisons, folders, samples, speeds, values
 
@@ -44,7 +44,7 @@ def content(
         }
     groups = _groups(runs)
     return {
-        "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"),
+        "made": {"ordsmed": str(identity()), "at": time.strftime("%Y-%m-%d %H:%M"),
                  "named": [*map(values.written, names)], "watts": watts or None,
                  "title": values.written(title), "author": values.written(author)},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
