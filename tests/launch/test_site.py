@@ -47,6 +47,15 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ("V100", "V1000", r"partition\[1\].gpu: found V1000; wanted unknown, none, or one that is k"),
         ('"gpu"', '"g pu"', r"partition\[1\].name: found 'g pu'; wanted one word"),
         ("", "gpus = 0", r"partition\[1\].gpus: found 0; wanted more than 0"),
+        ("", 'mig = "1g"', r"partition\[1\].mig: found 1g; wanted a slice as NVIDIA writes it: 1g.12gb"),
+        ("", "least_nodes = 4\nnodes = 2", r"least_nodes: found 4, above `nodes` of 2; wanted at most that"),
+        ("", "least_gpus = 4\nmost_gpus = 2", r"least_gpus: found 4, above `most_gpus` of 2"),
+        ('gpu = "V100"', 'memory_flag = "--mem-per-gpu"', r"memory_flag: found --mem-per-gpu where `gpu` is none"),
+        ("", 'ask_memory = "yes"', r"ask_memory: found 'yes'; wanted one of"),
+        ("", "memory_per_core = -1.0", r"memory_per_core: found -1.0; wanted more than 0"),
+        ('"slurm"', '"slurm"\ncpu = "gpu"', r"cpu: found gpu, which has GPUs; wanted a partition whose `gpu` is none"),
+        ('"slurm"', '"slurm"\ncpu = "other"', r"cpu: found other; there are: gpu"),
+        ("", '[[quality]]\nname = "q"\npartitions = ["gpus"]', r"quality: q is of gpus; did you mean `gpu`"),
         ("", "gpus = 2.5", r"partition\[1\].gpus: found 2.5; wanted a whole number"),
         ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 has no units for"),
         ('gpu = "V100"', 'gpus = 4', r"partition\[1\].gpus: found 4 where `gpu` is none"),
@@ -159,7 +168,14 @@ def test_a_file_that_cannot_be_read_costs_the_others_nothing(
 def test_one_is_told_whole() -> None:
     lines = "\n".join(describe.lines("saga"))
     assert "account required" in lines
-    assert "a100       A100-80  4       x86_64  32     unknown  336 hours  bf16\n" in lines
+    assert "a100       A100-80  4       x86_64  32     1000   336 hours  bf16\n" in lines
+    assert "normal     none     -       x86_64  40     178.5  168 hours  auto\n" in lines
+    assert "  memory of normal, bigmem must be asked for, by --mem-per-cpu\n" in lines
+    assert "  jobs without GPUs go to normal\n" in lines
+    assert "  unknown: pip_torch; runtime; modules" in lines
+    assert "  gpularge: at most 10 nodes; at least 4 GPUs; python-pytorch/2.10 (torch 2.10)" in describe.lines("roihu")
+    assert "  acc: Slurm's own choice; --qos=acc_ehpc; NCCL_NET=IB" in "\n".join(describe.lines("marenostrum5"))
+    assert "  v100-32g: Slurm's gpu_p13; --constraint=v100-32g" in describe.lines("jean-zay")
     assert "  GPUs are asked for by --gpus={total}\n" in lines
     assert "  GPUs are asked for by --gpus-per-node={gpus}" in describe.lines("lumi")
     assert all(len(line) <= 80 for line in describe.lines("lumi") if line.startswith("  GPUs") or "-g  " in line)
@@ -186,34 +202,42 @@ PARTITIONS = """\
 PartitionName=long AllowGroups=ALL Default=NO MaxNodes=4 MaxTime=14-00:00:00 Nodes=g[1-2] State=UP
 PartitionName=short Default=YES MaxNodes=UNLIMITED MaxTime=02:30:00 State=UP
 PartitionName=mixed MaxTime=UNLIMITED
+PartitionName=slices MinNodes=2 MaxNodes=8 OverSubscribe=EXCLUSIVE DefMemPerCPU=2000 MaxTime=30:00
 """
 NODES = """\
 NodeName=g1 Arch=aarch64 CPUTot=72 RealMemory=131072 Gres=gpu:nvidia_a100_80gb:4(S:0-1) Partitions=long
 NodeName=g2 Arch=aarch64 CPUTot=64 RealMemory=131072 Gres=gpu:nvidia_a100_80gb:4(S:0-1) Partitions=long,mixed
 NodeName=c1 Arch=x86_64 CPUTot=24 RealMemory=64000 Gres=(null) Partitions=short,mixed
+NodeName=s1 Arch=x86_64 CPUTot=24 RealMemory=64000 Gres=gpu:a100_1g.5gb:7(S:0) Partitions=slices
 """
 
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    told = {"partition": PARTITIONS, "node": NODES, "bash": "foo/1\nPyTorch/2.9.1-foss\npytorch/2.7\n"}
-    monkeypatch.setattr(new_site.shutil, "which", lambda _: "/usr/bin/scontrol")
+    told = {"partition": PARTITIONS, "node": NODES, "bash": "foo/1\nPyTorch/2.9.1-foss\npytorch/2.7\n",
+            "sacctmgr": "normal|\nshort|02:00:00\nidle|\n"}  # fmt: skip
+    monkeypatch.setattr(new_site.shutil, "which", lambda name: name if name != "apptainer" else None)
     monkeypatch.setattr(new_site, "_answer", lambda words: told[words[2] if words[0] == "scontrol" else words[0]])
     return told
 
 
 def test_a_new_site_comes_from_what_slurm_says(slurm: dict[str, str], tmp_path: Path) -> None:
-    site = read(str(new_site.write("fram", tmp_path)))
-    long, short, mixed = site.partition
+    site = read(str(new_site.write("frost", tmp_path)))
+    long, short, mixed, slices = site.partition
     assert (long.gpu, long.gpus, long.cores, long.memory, long.arch) == ("A100-80", 4, 64, 128, "aarch64")
     assert (long.hours, long.nodes, long.ask) == (336, 4, "--gres=gpu:nvidia_a100_80gb:{gpus}")
     assert (short.gpu, short.hours, short.nodes, site.default) == ("none", 2.5, None, "short")
     assert (mixed.gpu, mixed.arch, mixed.hours) == ("unknown", "unknown", None)
     assert "nodes of several kinds" in mixed.note
+    assert (slices.gpu, slices.mig, slices.gpus, slices.ask) == ("A100", "1g.5gb", 7, "--gres=gpu:a100_1g.5gb:{gpus}")
+    assert (slices.whole_nodes, slices.least_nodes, slices.nodes, slices.hours) == (True, 2, 8, 0.5)
+    assert (slices.ask_memory, long.ask_memory, site.runtime) == ("optional", "unknown", "singularity")
+    assert [(one.name, one.hours) for one in site.quality] == [("short", 2), ("idle", None)]
+    assert site.without_gpus is short
     assert "PyTorch/2.9.1-foss, pytorch/2.7" in site.note
-    first = (tmp_path / "fram.toml").read_text().splitlines()[0]
-    assert first.startswith("# fram: to be checked by a person: account")
-    assert "the GPU of mixed" in first
+    first = (tmp_path / "frost.toml").read_text().splitlines()[0]
+    assert first.startswith("# frost: to be checked by a person: account; pip_torch; offline; long: ask_memory; ")
+    assert "mixed: arch, gpu, " in first
 
 
 @pytest.mark.parametrize(
@@ -226,9 +250,9 @@ def test_gpus_by_slurm_s_words(kind: str, gpu: str) -> None:
 
 
 def test_what_stands_is_not_written_over(slurm: dict[str, str], tmp_path: Path) -> None:
-    new_site.write("fram", tmp_path)
-    with pytest.raises(RecipeError, match=r"fram.toml: is there; wanted a new file"):
-        new_site.write("fram", tmp_path)
+    new_site.write("frost", tmp_path)
+    with pytest.raises(RecipeError, match=r"frost.toml: is there; wanted a new file"):
+        new_site.write("frost", tmp_path)
     with pytest.raises(RecipeError, match="NAME: found saga, which is shipped"):
         new_site.write("saga", tmp_path)
     with pytest.raises(RecipeError, match="NAME: found 'a/b'; wanted one word"):

@@ -11,6 +11,7 @@ import torch
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site as sites
+from ordsmed.base.launch.describe import unknown
 from ordsmed.base.launch.gpus import GPUS
 from ordsmed.base.launch.site import site_layout
 from ordsmed.cli import main
@@ -21,8 +22,11 @@ from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.recipe import Pretraining
 
 SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
-NAMED = ("saga", "olivia", "puhti", "roihu", "mahti", "lumi", "ex3", "power9", "jean-zay", "jupiter", "laptop", "a100")
-PLACES = [f"{name}:{one.name}" for name in SITES for one in sites.read(name).partition]
+NAMED = (
+    "saga", "olivia", "betzy", "puhti", "roihu", "mahti", "lumi", "ex3", "power9", "jean-zay", "jupiter",
+    "juwels-booster", "leonardo", "marenostrum5", "snellius", "vega", "laptop", "a100",
+)  # fmt: skip
+PLACES = [f"{name}:{one.name}" for name in SITES for one in sites.read(name).partition if one.gpu != "none"]
 
 
 def test_they_are_there() -> None:
@@ -59,6 +63,8 @@ def test_every_fact_has_a_source_and_a_date(site: str) -> None:
     known = sites.read(site)
     assert known.source
     assert known.checked
+    if known.scheduler == "slurm" and known.state == "running":
+        assert known.without_gpus or "a partition without GPUs" in unknown(known)
     assert not known.successor or known.successor in SITES
     assert (known.state in ("retired", "stopping")) == bool(known.until)
 

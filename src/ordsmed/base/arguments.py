@@ -34,6 +34,7 @@ class Parser(argparse.ArgumentParser):
         self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # of an argument: what a shell completes it with
         super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
         self.verb, self.owners, self.settings = verb, owners, tuple(settings)
+        self.behind = ""  # what words behind `--` are called that go to another program as they are
         self.elsewhere = elsewhere  # the settings of its recipe that other codes call so
 
     def add_argument(
@@ -55,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         end = words.index("--") if "--" in words else len(words)
         if alone := next((word for word in words[:end] if re.fullmatch(r"--?[\w-]+=--", word)), None):
             raise UsageError(alone.removesuffix("=--"), "found --", "a value", self._more())  # argparse takes it away
-        plain = [PLAIN + word for word in words[end + 1 :]]
+        plain = [] if self.behind else [PLAIN + word for word in words[end + 1 :]]
         args, rest = self.parse_known_intermixed_args([*words[:end], *plain])
         for name, value in vars(args).items():
             setattr(args, name, _unmarked(value))
@@ -66,6 +67,8 @@ class Parser(argparse.ArgumentParser):
             problem = f"`{_short(rest[0].removeprefix(PLAIN))}` is one word too many"
             raise UsageError(self.verb, problem, f"`{self._form()}`")
         args.verb = self.verb
+        if self.behind:
+            setattr(args, self.behind, list(words[end + 1 :]))
         return args
 
     def error(self, message: str) -> NoReturn:

@@ -10,6 +10,11 @@ from ordsmed.base.launch.site import Partition, Site, names, path_of, read
 from ordsmed.base.say import many
 
 UNKNOWN = "unknown"
+MEMORY = {  # of `ask_memory`
+    "fixed": "comes with nodes, cores or GPUs",
+    "required": "must be asked for, by {flag}",
+    "optional": "may be asked for, by {flag}",
+}
 
 
 def overview() -> list[str]:
@@ -51,9 +56,14 @@ def lines(name: str) -> Iterator[str]:
     yield f"  scheduler {site.scheduler}; account {site.account}; software by {', '.join(site.packages)}"
     if site.pip_torch != "unknown":
         yield f"  PyTorch by pip: {site.pip_torch}"
+    torch = f" (torch {site.torch})" if site.torch else ""
     for kind, words in (("module", (*site.use, *site.modules)), ("container", (site.container,))):
         if any(words):
-            yield f"  {kind}: {', '.join(words)}{f' (torch {site.torch})' if site.torch else ''}"
+            yield f"  {kind}: {', '.join(words)}{torch}"
+    if site.runtime != UNKNOWN:
+        yield f"  containers are run by {site.runtime}"
+    if site.offline is not None:
+        yield f"  jobs have {'no' if site.offline else 'a'} way to the internet"
     yield from (f"  {key}={value}" for key, value in site.environment.items())
     if site.layout:
         yield f"  layout: {', '.join(f'{key} {value}' for key, value in site.layout.items())}"
@@ -61,11 +71,92 @@ def lines(name: str) -> Iterator[str]:
         head = ["partition", "GPU", "a node", "arch", "cores", "GiB", "hours", "precision"]
         yield from screen.table([head, *(_row(partition, site) for partition in site.partition)])
         yield from _gpu_flags(site.partition)
+        yield from _memory(site.partition)
+        cpu = site.without_gpus
+        yield f"  jobs without GPUs go to {cpu.name if cpu else 'no partition that is known'}"
+        for part in site.partition:
+            yield from _of_partition(part, torch)
     for quality in site.quality:
-        yield f"  --qos={quality.name}: {'; '.join(filter(None, (_hours(quality.hours, ''), quality.note)))}"
+        limits = (_hours(quality.hours, ""), _most(quality.nodes, "node"), _most(quality.gpus, "GPU"))
+        of = f"of {', '.join(quality.partitions)}" if quality.partitions else ""
+        yield f"  --qos={quality.name}: {'; '.join(filter(None, (*limits, of, quality.note)))}"
     for place, note in [("", site.note), *((f"{partition.name}: ", partition.note) for partition in site.partition)]:
         if note:
             yield f"  {place}{note}"
+    if missing := unknown(site):
+        yield f"  unknown: {'; '.join(missing)}"
+
+
+def unknown(site: Site) -> list[str]:
+    """The facts that a job or an installation may need and the file does not have."""
+    if not site.partition:
+        return []
+    slurm = site.scheduler != "none"
+    holds = [*site.modules, *(name for part in site.partition for name in part.modules)]
+    missing = {
+        "account": slurm and site.account == UNKNOWN,
+        "pip_torch": site.pip_torch == UNKNOWN and any(part.gpu != "none" for part in site.partition),
+        "offline": slurm and site.offline is None,
+        "runtime": site.runtime == UNKNOWN and "apptainer" in site.packages,
+        "modules": "module" in site.packages and not holds,
+        "a partition without GPUs": slurm and site.without_gpus is None,
+    }
+    of_partitions = [(part.name, _lacks(part, slurm)) for part in site.partition]
+    return [
+        *(fact for fact, is_missing in missing.items() if is_missing),
+        *(f"{name}: {', '.join(keys)}" for name, keys in of_partitions if keys),
+    ]
+
+
+def _lacks(part: Partition, slurm: bool) -> list[str]:
+    """Keys of a partition that are not known, of those that matter there."""
+    shared = slurm and not part.whole_nodes
+    share = part.memory_per_gpu or part.memory_per_core or part.ask_memory == "fixed"
+    keys = {
+        "arch": True,
+        "gpu": part.gpu == UNKNOWN,
+        "gpus": part.gpu not in ("none", UNKNOWN),
+        "cores": True,
+        "memory": shared and not share,
+        "ask_memory": shared,
+        "hours": slurm and not part.quality,
+    }
+    return [key for key, matters in keys.items() if matters and getattr(part, key) in (None, UNKNOWN)]
+
+
+def _memory(partitions: Sequence[Partition]) -> Iterator[str]:
+    """How memory is asked for, with the partitions where that differs."""
+    ways: dict[str, list[str]] = {}
+    for part in partitions:
+        way = MEMORY.get(part.ask_memory, "").format(flag=part.memory_flag)
+        ways.setdefault(way, []).append(part.name)
+    for way, users in ways.items():
+        if way:
+            of = f" of {', '.join(users)}" if len(ways) > 1 else ""
+            yield f"  memory{of} {way}"
+
+
+def _of_partition(part: Partition, torch: str) -> Iterator[str]:
+    """What is of one partition alone."""
+    facts = (
+        f"Slurm's {part.queue or 'own choice'}" if part.slurm else "",
+        f"MIG {part.mig}" if part.mig else "",
+        "whole nodes" if part.whole_nodes else "",
+        _most(part.least_nodes, "node", "least"),
+        _most(part.nodes, "node"),
+        _most(part.least_gpus, "GPU", "least"),
+        _most(part.most_gpus, "GPU"),
+        f"--constraint={part.constraint}" if part.constraint else "",
+        f"--qos={part.quality}" if part.quality else "",
+        f"{', '.join(part.modules)}{torch}" if part.modules else "",
+        " ".join(f"{key}={value}" for key, value in part.environment.items()),
+    )
+    if known := [fact for fact in facts if fact]:
+        yield f"  {part.name}: {'; '.join(known)}"
+
+
+def _most(count: int | None, thing: str, at: str = "most") -> str:
+    return f"at {at} {many(count, thing)}" if count else ""
 
 
 def _gpu_flags(partitions: Sequence[Partition]) -> Iterator[str]:
@@ -83,7 +174,10 @@ def _row(partition: Partition, site: Site) -> list[str]:
     usual = "*" if partition.name == (site.default or site.partition[0].name) else ""
     facts = (partition.gpu, partition.gpus, partition.arch, partition.cores, partition.memory)
     known = [UNKNOWN if fact is None else f"{fact:g}" if isinstance(fact, float) else str(fact) for fact in facts]
-    return [partition.name + usual, *known, _hours(partition.hours), partition.layout.get("precision", "auto")]
+    if partition.gpu == "none":
+        known[1] = "-"
+    limit = next((quality.hours for quality in site.quality if quality.name == partition.quality), partition.hours)
+    return [partition.name + usual, *known, _hours(limit), partition.layout.get("precision", "auto")]
 
 
 def _hours(hours: float | None, unknown: str = UNKNOWN) -> str:

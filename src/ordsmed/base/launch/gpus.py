@@ -1,9 +1,10 @@
 """GPUs by name: what each can compute, in which precision it should, and which wheels of PyTorch run on it."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+SLICE = re.compile(r"([1-7])g\.(\d+)gb")  # a MIG slice, as NVIDIA writes it: sevenths of the units, GB of memory
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -66,13 +67,29 @@ GPUS = {
 }
 
 
+def sliced(gpu: Gpu, slice_: str) -> Gpu:
+    """A MIG slice of a GPU, 3g.20gb: so many sevenths of what it computes and draws, and that memory."""
+    sevenths, memory = map(int, SLICE.findall(slice_)[0])
+    share = sevenths / 7
+    return replace(
+        gpu, memory=memory, teraflops=gpu.teraflops * share, single=gpu.single * share, watts=round(gpu.watts * share)
+    )
+
+
 def named(device: str) -> str:
-    """The model that torch calls `NVIDIA A100-SXM4-80GB`, by the words of its name; empty: none that is known."""
-    words = set(re.findall(r"[A-Z]*\d+[A-Z]*", device.upper().replace("GB", " ")))
+    """The model that torch calls `NVIDIA A100-SXM4-80GB`, by the words of its name; empty: none that is known.
+
+    Of a MIG slice (`... MIG 3g.20gb`) the model and the slice: it is not the whole.
+    """
+    whole, _, part = device.upper().partition(" MIG ")
+    words = set(re.findall(r"[A-Z]*\d+[A-Z]*", whole.replace("GB", " ")))
     fitting = [name for name in GPUS if set(name.split("-")) <= words]
-    return max(fitting, key=len, default="")
+    name = max(fitting, key=len, default="")
+    return f"{name} MIG {part.lower()}" if name and part else name
 
 
 def known(device: str) -> Gpu | None:
-    """What the model can do that torch calls so."""
-    return GPUS.get(named(device))
+    """What the model, or the MIG slice of it, can do that torch calls so."""
+    name, _, part = named(device).partition(" MIG ")
+    gpu, is_slice = GPUS.get(name), SLICE.match(part)
+    return sliced(gpu, is_slice[0]) if gpu and is_slice else gpu

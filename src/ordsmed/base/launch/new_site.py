@@ -1,6 +1,6 @@
 """A site's file from what Slurm and the modules of this machine say, to be checked by a person.
 
-scontrol show partition, scontrol show node, module avail -> my-site.toml
+scontrol show partition, scontrol show node, sacctmgr show qos, module avail -> my-site.toml
 """
 
 import platform
@@ -8,13 +8,14 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.launch.gpus import GPUS
+from ordsmed.base.launch.describe import unknown
+from ordsmed.base.launch.gpus import GPUS, SLICE
 from ordsmed.base.launch.site import Site, names
 from ordsmed.base.screen import command
 
@@ -35,8 +36,8 @@ def write(name: str, folder: Path = Path()) -> Path:
     if path.exists():
         raise RecipeError(path, "is there", "a new file", "delete it, or choose another name")
     table = table_of(name, _answer)
-    settings.decode(Site, table, name)
-    lines = [f"# {name}: to be checked by a person: {', '.join(_unknown(table))}", *settings.lines(table)]
+    site = settings.decode(Site, table, name)
+    lines = [f"# {name}: to be checked by a person: {'; '.join(unknown(site))}", *settings.lines(table)]
     files.write_text(path, "\n".join(lines) + "\n")
     return path
 
@@ -56,10 +57,26 @@ def table_of(name: str, ask: Ask) -> dict[str, Any]:
     if not parts:
         raise RunError("scontrol show partition", "tells of none", "one partition or more")
     usual = next((part["PartitionName"] for part in parts if part.get("Default") == "YES"), "")
+    if runtime := next((name for name in ("apptainer", "singularity") if shutil.which(name)), ""):
+        table["runtime"] = runtime
     if modules := _modules(ask(["bash", "-lc", "module -t avail 2>&1 || true"])):
         table["note"] = f"modules that may hold PyTorch: {', '.join(modules)}"
     table["partition"] = [_partition(part, nodes) for part in parts]
+    if qualities := list(_qualities(ask)):
+        table["quality"] = qualities
     return table | ({"default": usual} if usual else {})
+
+
+def _qualities(ask: Ask) -> Iterator[dict[str, Any]]:
+    """Qualities of service, where Slurm keeps accounts; `normal` is what every job has."""
+    try:
+        text = ask(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,maxwall"])
+    except RunError:
+        return
+    for name, _, limit in (line.partition("|") for line in text.splitlines()):
+        if name and name != "normal":
+            hours = hours_of(limit)
+            yield {"name": name, **({"hours": hours} if hours else {})}
 
 
 def _answer(words: Sequence[str]) -> str:
@@ -87,32 +104,40 @@ def _partition(part: dict[str, str], nodes: Sequence[dict[str, str]]) -> dict[st
             table["arch"] = only
         table["cores"] = min(int(node["CPUTot"]) for node in members)
         table["memory"] = min(int(node["RealMemory"]) for node in members) // 1024
-        table |= _gpus(members)
-    if (hours := _hours(part.get("MaxTime", ""))) is not None:
+        table |= gpus_of_gres(node.get("Gres", "") for node in members)
+    if part.get("OverSubscribe", "").startswith("EXCLUSIVE"):
+        table["whole_nodes"] = True
+    if any(re.fullmatch(r"[1-9]\d*", part.get(key, "")) for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")):
+        table["ask_memory"] = "optional"
+    if part.get("MinNodes", "").isdigit() and int(part["MinNodes"]) > 1:
+        table["least_nodes"] = int(part["MinNodes"])
+    if (hours := hours_of(part.get("MaxTime", ""))) is not None:
         table["hours"] = hours
     if part.get("MaxNodes", "").isdigit():
         table["nodes"] = int(part["MaxNodes"])
     return {key: value for key, value in table.items() if value}
 
 
-def _gpus(nodes: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """The kind and number of GPUs that all nodes of a partition have."""
-    gres = {node.get("Gres", "") for node in nodes}
-    kinds = {match.groups() for text in gres for match in re.finditer(r"gpu(?::([\w.-]+?))?:(\d+)(?:\(|,|$)", text)}
+def gpus_of_gres(gres: Iterable[str]) -> dict[str, Any]:
+    """The kind and number of GPUs, or of slices of them, that all nodes of a partition have."""
+    texts = set(gres)
+    kinds = {match.groups() for text in texts for match in re.finditer(r"gpu(?::([\w.-]+?))?:(\d+)(?:\(|,|$)", text)}
     if not kinds:
         return {}
-    if len(kinds) > 1 or not all("gpu" in text for text in gres):
-        return {"gpu": "unknown", "note": f"nodes of several kinds: {'; '.join(sorted(gres))}"}
+    if len(kinds) > 1 or not all("gpu" in text for text in texts):
+        return {"gpu": "unknown", "note": f"nodes of several kinds: {'; '.join(sorted(texts))}"}
     kind, count = kinds.pop()
     table: dict[str, Any] = {"gpu": _named(kind or ""), "gpus": int(count)}
     if kind:
         table["ask"] = f"--gres=gpu:{kind}:{{gpus}}"
+    if is_slice := SLICE.search(kind or ""):
+        table["mig"] = is_slice[0]
     return table
 
 
 def _named(kind: str) -> str:
     """Slurm's word for a GPU as we call it: nvidia_a100_80gb -> A100-80."""
-    word = re.sub(r"[^a-z0-9]", "", kind.lower())
+    word = re.sub(r"[^a-z0-9]", "", SLICE.sub("", kind.lower()))
     for name in sorted(GPUS, key=len, reverse=True):  # the one that says its memory first
         model, _, memory = name.lower().partition("-")
         if model in word and (not memory or f"{memory}g" in word):
@@ -120,9 +145,9 @@ def _named(kind: str) -> str:
     return "unknown"
 
 
-def _hours(text: str) -> float | None:
-    """Slurm's 1-12:30:00 in hours."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+def hours_of(text: str) -> float | None:
+    """Slurm's 1-12:30:00, or 30:00 for half an hour, in hours."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
     if not match:
         return None
     days, hours, minutes, _ = (int(part or 0) for part in match.groups())
@@ -131,9 +156,3 @@ def _hours(text: str) -> float | None:
 
 def _modules(text: str) -> list[str]:
     return [word for line in text.splitlines() if re.search(r"torch", word := line.strip(), re.IGNORECASE)][:LOADABLE]
-
-
-def _unknown(table: dict[str, Any]) -> list[str]:
-    facts = ["account", "packages", "modules", "pip_torch"]
-    gpus = [f"the GPU of {partition['name']}" for partition in table["partition"] if partition.get("gpu") == "unknown"]
-    return [*(name for name in facts if table.get(name, "unknown") == "unknown"), *gpus]

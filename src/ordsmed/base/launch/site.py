@@ -6,17 +6,27 @@ What is unknown stays out of the file and is told as unknown: nothing is invente
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
-from ordsmed.base.launch.gpus import GPUS, Gpu
+from ordsmed.base.launch.gpus import GPUS, SLICE, Gpu, sliced
 
 SHIPPED = menu.HOUSE / "sites"
 LARGE, TOKENS = 80, 65_536  # GiB of a GPU that takes so many tokens at a time; a smaller one its share
 Arch = Literal["x86_64", "aarch64", "ppc64le", "unknown"]
+OF_GPUS = ("gpus", "gpu_memory", "mig", "cores_per_gpu", "memory_per_gpu", "least_gpus", "most_gpus")
+NUMBERS = (
+    *(key for key in OF_GPUS if key != "mig"),
+    "cores",
+    "memory",
+    "memory_per_core",
+    "least_nodes",
+    "nodes",
+    "hours",
+)
 
 
 @dataclass(frozen=True)
@@ -25,12 +35,18 @@ class Partition:
 
     name: str
     """Slurm's name of the partition; required"""
+    slurm: str = ""
+    """Slurm's name if different; none: a job names no partition (its quality or constraint does)"""
     arch: Arch = "unknown"
     """the processors' architecture"""
     gpu: str = "none"
     """the GPU's model (A100, H100, MI250X ...), unknown or none"""
     gpus: int | None = None
     """GPUs of a node"""
+    gpu_memory: float | None = None
+    """GB of memory of a GPU, where it is not what the model usually has"""
+    mig: str = ""
+    """MIG slice that counts as one GPU: 1g.12gb"""
     cores: int | None = None
     """cores of a node"""
     memory: float | None = None
@@ -39,14 +55,34 @@ class Partition:
     """cores that come with each GPU"""
     memory_per_gpu: float | None = None
     """GiB of the node's memory that come with each GPU"""
+    memory_per_core: float | None = None
+    """GiB of memory that come with each core"""
+    ask_memory: Literal["required", "optional", "fixed", "unknown"] = "unknown"
+    """must a job request memory? fixed: it comes with nodes, cores or GPUs"""
+    memory_flag: Literal["--mem", "--mem-per-cpu", "--mem-per-gpu"] = "--mem"
+    """how a job requests memory"""
+    whole_nodes: bool | None = None
+    """are jobs given whole nodes, all cores, GPUs and memory of them?"""
+    least_nodes: int | None = None
+    """fewest nodes of a job"""
     nodes: int | None = None
     """most nodes of a job"""
+    least_gpus: int | None = None
+    """fewest GPUs of a job"""
+    most_gpus: int | None = None
+    """most GPUs of a job"""
     hours: float | None = None
     """longest job, in hours"""
     ask: str = "--gpus-per-node={gpus}"
     """sbatch's flag for GPUs: {gpus} of a node, or {total} of the job"""
+    constraint: str = ""
+    """feature of its nodes that a job requests (--constraint)"""
+    quality: str = ""
+    """quality of service of its jobs where a command names none (--qos)"""
     also: tuple[str, ...] = ()
     """more flags of sbatch"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """environment variables of a job, in addition to the site's"""
     before: tuple[str, ...] = ()
     """commands of a job's script before modules are loaded"""
     modules: tuple[str, ...] = ()
@@ -68,14 +104,20 @@ class Partition:
         if self.gpu not in (*GPUS, "none", "unknown"):
             problem = f"gpu: found {self.gpu}; wanted unknown, none, or one that is known; {nearest(self.gpu, GPUS)}"
             raise ValueError(problem)
-        for name in ("gpus", "cores", "memory", "cores_per_gpu", "memory_per_gpu", "nodes", "hours"):
+        for name in NUMBERS:
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name}: found {value}; wanted more than 0; what is unknown is left out")
-        if self.gpu == "none" and (
-            numbers := [n for n in ("gpus", "cores_per_gpu", "memory_per_gpu") if getattr(self, n)]
-        ):
+        if self.gpu == "none" and (numbers := [n for n in OF_GPUS if getattr(self, n)]):
             problem = f"{numbers[0]}: found {getattr(self, numbers[0])} where `gpu` is none; wanted neither or both"
             raise ValueError(problem)
+        if self.mig and not SLICE.fullmatch(self.mig):
+            raise ValueError(f"mig: found {self.mig}; wanted a slice as NVIDIA writes it: 1g.12gb")
+        if self.gpu == "none" and self.memory_flag == "--mem-per-gpu":
+            raise ValueError("memory_flag: found --mem-per-gpu where `gpu` is none; wanted --mem or --mem-per-cpu")
+        for least, most in (("least_nodes", "nodes"), ("least_gpus", "most_gpus")):
+            if (getattr(self, least) or 0) > (getattr(self, most) or 10**9):
+                problem = f"found {getattr(self, least)}, above `{most}` of {getattr(self, most)}"
+                raise ValueError(f"{least}: {problem}; wanted at most that")
         if self.gpu != "none" and not re.search(r"\{(gpus|total)\}", self.ask):
             raise ValueError(f"ask: found {self.ask}; wanted a flag of sbatch with {{gpus}} (a node's) or {{total}}")
         if "GH" in self.gpu and self.arch not in ("aarch64", "unknown"):
@@ -88,9 +130,23 @@ class Partition:
         _date(self.checked)
 
     @property
+    def queue(self) -> str:
+        """What Slurm calls it; empty: a job names no partition."""
+        return "" if self.slurm == "none" else self.slurm or self.name
+
+    @property
+    def access(self) -> tuple[str, ...]:
+        """The flags of sbatch that lead there."""
+        named = (("partition", self.queue), ("constraint", self.constraint), ("qos", self.quality))
+        return (*(f"--{flag}={value}" for flag, value in named if value), *self.also)
+
+    @property
     def model(self) -> Gpu | None:
-        """What its GPU can do; None where there is none or it is unknown."""
-        return GPUS.get(self.gpu)
+        """What its GPU, or a slice of it, can do; None where there is none or it is unknown."""
+        gpu = GPUS.get(self.gpu)
+        if gpu and self.mig:
+            return sliced(gpu, self.mig)
+        return replace(gpu, memory=self.gpu_memory) if gpu and self.gpu_memory else gpu
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -113,6 +169,12 @@ class Quality:
     """given to Slurm as --qos; required"""
     hours: float | None = None
     """longest job, in hours"""
+    nodes: int | None = None
+    """most nodes of a job"""
+    gpus: int | None = None
+    """most GPUs of a job"""
+    partitions: tuple[str, ...] = ()
+    """partitions where it may be requested; empty: all"""
     note: str = ""
     """shown by `ordsmed sites`"""
 
@@ -145,6 +207,8 @@ class Site:
     """modules that contain PyTorch"""
     container: str = ""
     """container image that contains PyTorch"""
+    runtime: Literal["apptainer", "singularity", "unknown"] = "unknown"
+    """what runs containers"""
     torch: str = ""
     """version of the PyTorch in modules or image"""
     environment: dict[str, str] = field(default_factory=dict)
@@ -155,6 +219,8 @@ class Site:
     """do a job's nodes have no internet?"""
     default: str = ""
     """partition where a command names none; empty: the first"""
+    cpu: str = ""
+    """partition of jobs without GPUs where a command names none; empty: the first that has none"""
     note: str = ""
     """shown by `ordsmed sites`"""
     source: str = ""
@@ -173,8 +239,14 @@ class Site:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"partition: found {name} twice; wanted each once")
-        if self.default and self.default not in names:
-            raise ValueError(f"default: found {self.default}; {nearest(self.default, names)}")
+        for key in ("default", "cpu"):
+            if (name := getattr(self, key)) and name not in names:
+                raise ValueError(f"{key}: found {name}; {nearest(name, names)}")
+        if (cpu := self.without_gpus) and cpu.gpu != "none":
+            raise ValueError(f"cpu: found {self.cpu}, which has GPUs; wanted a partition whose `gpu` is none")
+        for quality in self.quality:
+            if strange := [name for name in quality.partitions if name not in names]:
+                raise ValueError(f"quality: {quality.name} is of {strange[0]}; {nearest(strange[0], names)}")
         if self.successor and self.state not in ("retired", "stopping"):
             raise ValueError(f"successor: found {self.successor} of a site that is {self.state}; wanted a retired one")
         if self.scheduler == "slurm" and not names:
@@ -189,6 +261,12 @@ class Site:
         if self.partition and not self.source:
             raise ValueError("source: missing; wanted where the facts stand, and `checked`, when they were read")
 
+    @property
+    def without_gpus(self) -> Partition | None:
+        """The partition of jobs that use no GPUs; None: none is known."""
+        named = (part for part in self.partition if part.name == self.cpu)
+        return next(named, next((part for part in self.partition if part.gpu == "none"), None))
+
 
 @dataclass(frozen=True)
 class Destination:
@@ -197,6 +275,16 @@ class Destination:
     name: str
     site: Site
     partition: Partition
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What is loaded there, in this order."""
+        return (*self.site.modules, *self.partition.modules)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of its jobs."""
+        return {**self.site.environment, **self.partition.environment}
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -237,6 +325,19 @@ def find(name: str, place: str = "--site") -> Destination:
     if wanted and wanted not in there:
         raise RecipeError(place, f"found partition {wanted}", "", nearest(wanted, there))
     return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))
+
+
+def find_without_gpus(name: str, place: str = "--site") -> Destination:
+    """As `find`, for a job that uses no GPUs: where no partition is named, the site's own of such jobs, if known."""
+    usual = find(name, place)
+    if _parts(name)[1] or usual.partition.gpu == "none" or not (cpu := usual.site.without_gpus):
+        return usual
+    return replace(usual, partition=cpu)
+
+
+def names_partition(name: str) -> bool:
+    """Does `saga:a100` say which partition?"""
+    return bool(_parts(name)[1])
 
 
 def refuse_retired(place: Destination) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ordsmed.base.errors import RecipeError, RunError, nearest
-from ordsmed.base.launch.site import Destination, refuse_retired
+from ordsmed.base.launch.site import Destination, Quality, refuse_retired
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
@@ -42,8 +42,10 @@ class BatchJob:
     gpus: int = 0  # a node
     tasks: int = 1  # processes a node
     cores: int = 0  # a process; 0: as the site gives
+    memory: str = ""  # sbatch's flag for it
     account: str = ""
     quality: str = ""
+    options: tuple[str, ...] = ()  # of sbatch, a person's own
     parts: int = 0  # of an array; 0: none
     saves: Path = Path()  # where what it does is saved
     saved: str = "*/checkpoints/*"  # and what the files of a step are called there
@@ -56,37 +58,57 @@ class BatchJob:
     modules: tuple[Path, ...] = ()  # folders where Python finds modules of the user's that the recipe names
 
 
-def check_place(place: Destination, nodes: int, gpus: int) -> None:
-    """Refuse a machine that is retired, and more of it than there is."""
+def check_place(place: Destination, nodes: int, gpus: int, quality: Quality | None = None) -> None:
+    """Refuse a machine that is retired, and more of it than there is; a quality of service has limits of its own."""
     part, name = place.partition, place.name
     refuse_retired(place)
     if gpus and part.gpu == "none":
         raise RecipeError("--gpus", f"found {gpus}, where {part.name} of {name} has none", "0")
     if part.gpus and gpus > part.gpus:
         raise RecipeError("--gpus", f"found {gpus} a node", f"at most {part.gpus} on {part.name} of {name}")
-    if part.nodes and nodes > part.nodes:
-        raise RecipeError("--nodes", f"found {nodes}", f"at most {part.nodes} on {part.name} of {name}")
+    where = f"{part.name} of {name}" if quality is None else f"{part.name} of {name} with qos {quality.name}"
+    most_nodes, most_gpus = (quality and quality.nodes) or part.nodes, (quality and quality.gpus) or part.most_gpus
+    _between("--nodes", nodes, f"found {nodes}", part.least_nodes, most_nodes, where)
+    if total := gpus * nodes:
+        _between("--gpus", total, f"found {total} in all", part.least_gpus, most_gpus, where)
+
+
+def _between(flag: str, value: int, problem: str, least: int | None, most: int | None, where: str) -> None:
+    if most and value > most:
+        raise RecipeError(flag, problem, f"at most {most} on {where}")
+    if least and value < least:
+        raise RecipeError(flag, problem, f"at least {least} on {where}")
 
 
 def check(job: BatchJob) -> None:
     """Refuse what the site does not have, before anything is queued."""
     site, part, name = job.place.site, job.place.partition, job.place.name
-    check_place(job.place, job.nodes, job.gpus)
+    quality = _quality(job)
+    check_place(job.place, job.nodes, job.gpus, quality)
     if site.scheduler == "none":
         raise RecipeError("--site", f"found {name}, which has no Slurm", "a cluster", "run the verb itself here")
     if site.account == "required" and not job.account:
         raise RecipeError("--account", f"missing, which {name} asks for", "your project's")
     most, of = part.hours, part.name
-    if job.quality:
-        known = {quality.name: quality for quality in site.quality}
-        if known and job.quality not in known:
-            raise RecipeError("--qos", f"found {job.quality}", "", nearest(job.quality, known))
-        if known and known[job.quality].hours:
-            most, of = known[job.quality].hours, f"qos {job.quality}"
+    if quality and quality.hours:
+        most, of = quality.hours, f"qos {quality.name}"
     if most and job.hours > most:
         raise RecipeError("--time", f"found {many(job.hours, 'hour')}", f"at most {most:g} on {of} of {name}")
     if job.save >= job.hours * 3600:
         raise RecipeError("--save", f"found {job.save} s before a limit of {job.hours * 3600:g} s", "less")
+
+
+def _quality(job: BatchJob) -> Quality | None:
+    """The quality of service that it asks for, as the site's file has it."""
+    site, part = job.place.site, job.place.partition
+    known = {quality.name: quality for quality in site.quality}
+    if not job.quality or not known:
+        return None
+    allowed = [name for name, quality in known.items() if not quality.partitions or part.name in quality.partitions]
+    if job.quality not in known or job.quality not in allowed:
+        problem = f"found {job.quality}" + (f", which is not of {part.name}" if job.quality in known else "")
+        raise RecipeError("--qos", problem, "", nearest(job.quality, allowed) if allowed else "leave it out")
+    return known[job.quality]
 
 
 def script(job: BatchJob) -> str:
@@ -106,21 +128,23 @@ def _head(job: BatchJob) -> Iterator[str]:
     again = "what was preempted or lost its node begins again"
     options = [
         (f"--job-name={job.title}", ""),
-        (f"--partition={part.name}", ""),
+        (f"--partition={part.queue}" if part.queue else "", ""),
         (f"--nodes={job.nodes}", ""),
         (f"--ntasks-per-node={tasks}", reason),
         (part.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else "", ""),
         (f"--cpus-per-task={job.cores * (job.tasks if job.torchrun else 1)}" if job.cores else "", ""),
-        (f"--mem={part.memory_per_gpu * job.gpus:.0f}G" if part.memory_per_gpu and job.gpus else "", ""),
+        (job.memory, ""),
         (f"--time={time(job.hours)}", ""),
         (f"--account={job.account}" if job.account else "", ""),
         (f"--qos={job.quality}" if job.quality else "", ""),
+        (f"--constraint={shlex.quote(part.constraint)}" if part.constraint else "", ""),
         *((more, "") for more in part.also),
         (f"--array=1-{job.parts}" if job.parts else "", "each a part"),
         (f"--signal=TERM@{job.save}", "so many seconds before the limit the run saves and stops"),
         ("--requeue", again) if job.requeue else ("--no-requeue", ""),
         ("--open-mode=append", "and goes on writing the same log"),
         (f"--output={job.log}", ""),
+        *((option, "asked for behind `--`") for option in job.options),
     ]
     for words, comment in options:
         if words:
@@ -131,9 +155,9 @@ def _body(job: BatchJob) -> Iterator[str]:
     site, part = job.place.site, job.place.partition
     yield f"cd {shlex.quote(str(job.folder))} || exit 1"
     yield from (*part.before, *site.use)
-    if loaded := [*site.modules, *part.modules]:
+    if loaded := job.place.modules:
         yield f"module load {shlex.join(loaded)}"
-    for name, value in {**site.environment, **job.environment}.items():
+    for name, value in {**job.place.environment, **job.environment}.items():
         yield f"export {name}={shlex.quote(value)}"
     if job.modules:
         folders = ":".join(map(shlex.quote, map(str, job.modules)))

@@ -1,4 +1,8 @@
-"""a recipe as a job of a cluster: planned, checked, written as a script; with --yes handed to Slurm"""
+"""a recipe as a job of a cluster: planned, checked, written as a script; with --yes handed to Slurm
+
+Behind `--` stand options of sbatch of your own:
+    ordsmed submit pretrain/bert-base --site saga:a100 --account nn1234k -- --exclude=n12 --reservation=x
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,25 @@ PLACE = ("machines", 5)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "of pretrain, finetune or corpus, or a run's folder"
-    offers = lambda: [*flags.recipes_of(), FILES]  # noqa: E731
+    parser.behind = "options"
+    meaning = "of pretrain, finetune or corpus, or a run's folder; or `doctor`, `validate`"
+    offers = lambda: [*flags.recipes_of(), "doctor", "validate", FILES]  # noqa: E731
     parser.add_argument("name", nargs="?", metavar="RECIPE|RUN", help=meaning, offers=offers)
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="change a setting")
     parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help="see `sites`", offers=flags.sites)
     parser.add_argument("--nodes", type=whole(1), default=1, metavar="N", help="(1)")
-    parser.add_argument("--gpus", type=whole(0), metavar="N", help="a node; left out: all it has")
+    meaning = "a node; left out: all it has; 0: to a partition without GPUs, if the site has one"
+    parser.add_argument("--gpus", type=whole(0), metavar="N", help=meaning)
     meaning = "processes a node; left out: one a GPU"
     parser.add_argument("--tasks", type=whole(1), default=0, metavar="N", help=meaning)
+    meaning = "cores a process; left out: its share of what comes with the GPUs, or of a node"
+    parser.add_argument("--cpus-per-task", type=whole(1), default=0, metavar="N", help=meaning)
+    meaning = "memory a node; left out: what comes with its GPUs or cores; written as the site wants it"
+    parser.add_argument("--mem", default="", metavar="100G", help=meaning)
     meaning = "limit of the job; left out: a day, or the partition's"
     parser.add_argument("--time", default="", metavar="12h", help=meaning)
     parser.add_argument("--account", default="", metavar="NAME", help="who pays")
-    parser.add_argument("--qos", default="", metavar="NAME", help="quality of service")
+    parser.add_argument("--qos", default="", metavar="NAME", help="quality of service; left out: the partition's")
     parser.add_argument(
         "--parts", type=whole(2), default=0, metavar="N", help="of a corpus or of trials: an array of N jobs"
     )
@@ -46,7 +56,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base.arguments import UsageError
     from ordsmed.base.screen import command
-    from ordsmed.machines.cluster import submit
+    from ordsmed.machines.cluster import checks, submit
 
     if args.status:
         print_or_json(submit.sent(), submit.status() if not args.json else [], args)
@@ -56,11 +66,13 @@ def run(args: argparse.Namespace) -> None:
         wanted = "`ordsmed submit RECIPE --site SITE`"
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists those")
     wish = submit.Wish(
-        site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, time=args.time, save=args.save,
+        site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, cores=args.cpus_per_task, memory=args.mem,
+        time=args.time, save=args.save, options=tuple(args.options),
         account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
         container=args.container, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
     )  # fmt: skip
-    written = submit.prepare(args.name, args.overrides, wish, out=args.out)
+    prepare = checks.prepare if args.name in checks.VERBS else submit.prepare
+    written = prepare(args.name, args.overrides, wish, out=args.out)
     numbers = submit.queue(written, args.chain) if args.yes else []
     if args.json:
         print_or_json({"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}, [], args)
@@ -69,4 +81,7 @@ def run(args: argparse.Namespace) -> None:
     if numbers:
         print_lines([f"sent in: {', '.join(numbers)}", f"next: {command('submit', '--status')}"])
     else:
-        print_lines([f"next: {command('submit', *args.words[1:], '--yes')}, or sbatch it yourself"])
+        words = args.words[1:]
+        end = words.index("--") if "--" in words else len(words)
+        again = command("submit", *words[:end], "--yes", *words[end:])
+        print_lines([f"next: {again}, or sbatch it yourself"])

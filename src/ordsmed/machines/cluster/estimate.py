@@ -215,7 +215,7 @@ def _there(
         world = nodes * max(1, count)
         plan = submit.checked(name, overrides, verb, where, site, 1 if alone else world)
         kind = "cpu" if part.gpu == "none" else "cuda"
-        device = part.gpu if kind == "cuda" else "CPU"
+        device = "CPU" if kind == "cpu" else f"{part.gpu} MIG {part.mig}" if part.mig else part.gpu
         precision = likely(plan.recipe.layout, torch.device(kind)).precision
         return plan, Devices(device, kind, world, nodes, precision, site=absolute(site))
     if nodes > 1:
@@ -250,7 +250,7 @@ def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> 
     """Kilowatt hours, where anything is known of them."""
     if speed.energy:
         return Margin(0.9, 1.0, 1.1).times(speed.energy * work / 3.6e6)
-    if model := gpus.GPUS.get(place.device if place.site else gpus.named(place.device)):
+    if model := gpus.known(place.device):
         return device_hours.by(BOARD).times(model.watts / 1000)
     return None
 
@@ -363,7 +363,7 @@ def _like(off: float, past: Measurement, unlike: tuple[str, ...], place: Devices
 
 def share_of_peak(place: Devices) -> Speed:
     """Where nothing like it was measured."""
-    model = gpus.GPUS.get(place.device)
+    model = gpus.known(place.device)
     left, more = _summing(place, 1)
     if place.here:
         peak = speed.measured_peak(torch.device(place.kind), place.precision)

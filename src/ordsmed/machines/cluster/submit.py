@@ -17,8 +17,8 @@ from typing import Any
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.folder import kind_of_folder
-from ordsmed.base.launch import slurm
-from ordsmed.base.launch.site import Destination, absolute, find
+from ordsmed.base.launch import resources, slurm
+from ordsmed.base.launch.site import Destination, absolute, find, find_without_gpus, names_partition
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import table
 from ordsmed.corpus.pipeline import Corpus
@@ -42,6 +42,8 @@ class Wish:
     nodes: int = 1
     gpus: int | None = None  # a node; None: all it has
     tasks: int = 0  # processes a node; 0: one a GPU
+    cores: int = 0  # a process; 0: as the site gives
+    memory: str = ""  # a node; empty: as the site gives
     time: str = ""
     account: str = ""
     quality: str = ""
@@ -52,6 +54,7 @@ class Wish:
     enroot: bool = False
     torchrun: bool = False
     anyway: bool = False  # although passes over its text make no sense
+    options: tuple[str, ...] = ()  # of sbatch
 
 
 @dataclass(frozen=True)
@@ -65,17 +68,17 @@ class Written:
 
 def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
     """Plan, check and write the script; nothing is queued."""
-    place = find(wish.site)
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training | Corpus):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
+    place, wish, lines = _placed(recipe, wish)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
     if wish.parts and not several and not isinstance(recipe, Corpus):
         problem = f"found {wish.parts}, of a {verb} that is one run"
         raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
-    lines: list[str] = []
     if several:
-        wish, lines = _in_parts(several, name, place, wish)
+        wish, in_parts = _in_parts(several, name, place, wish)
+        lines += in_parts
     processes = wish.nodes * _tasks(place, wish)
     if several and processes > 1:
         problem = f"found {many(processes, 'process')}, with several trials"
@@ -85,6 +88,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
+    lines += resources.notes(place, job.gpus, job.cores, job.memory)
     if isinstance(recipe, Training):
         plan = checked(name, overrides, verb, place, wish.site, processes)
         if not kind_of_folder(name).made:
@@ -95,6 +99,21 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
         path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, slurm.script(job))
     return Written(job, path, tuple(lines))
+
+
+def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
+    """Where it goes, and what is to be told of that: what uses no GPUs goes to a partition that has none."""
+    place, named = find(wish.site), names_partition(wish.site)
+    cpu = place.site.without_gpus
+    if wish.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
+        wish = replace(wish, gpus=0)
+    if wish.gpus != 0 or place.partition.gpu == "none":
+        return place, wish, []
+    if named or not cpu:
+        reason = f"no partition of {place.name} without them is known" if not cpu else f"{cpu.name} has none"
+        return place, wish, [f"{place.partition.name} of {place.name} has GPUs, which this job does not use: {reason}"]
+    place = find_without_gpus(wish.site)
+    return place, replace(wish, site=f"{place.name}:{cpu.name}"), [f"no GPUs: it goes to {cpu.name} of {place.name}"]
 
 
 def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
@@ -120,14 +139,15 @@ def _job(
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
     site += ["--yes"] if wish.anyway and verb == "pretrain" else []
-    limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
+    most = limit(wish.time, min(LIMIT, part.hours or LIMIT))
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
-    cores = part.cores_per_gpu or ((part.cores or 0) // (part.gpus or tasks) if gpus else 0)
+    cores = resources.cores_of(place, gpus, tasks, wish.cores)
     return slurm.BatchJob(
         words=(verb, *arguments, *site), place=place, title=title, folder=Path.cwd(),
-        log=(JOBS / f"{title}-{'%A-%a' if wish.parts else '%j'}.log").absolute(), hours=limit, nodes=wish.nodes,
-        gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
-        parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
+        log=(JOBS / f"{title}-{'%A-%a' if wish.parts else '%j'}.log").absolute(), hours=most, nodes=wish.nodes,
+        gpus=gpus, tasks=tasks, cores=cores, memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
+        account=wish.account, quality=wish.quality or part.quality, options=resources.options(wish.options, place),
+        parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
         container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
         modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
         saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
@@ -175,9 +195,10 @@ def _tasks(place: Destination, wish: Wish) -> int:
     return wish.tasks or gpus_of(place, wish.gpus) or 1
 
 
-def _hours(text: str) -> float:
+def limit(text: str, usual: float) -> float:
+    """Hours of a job: as a person says, else what is usual."""
     try:
-        return slurm.hours(text)
+        return slurm.hours(text) if text else usual
     except ValueError as error:
         raise RecipeError("--time", str(error)) from None
 

@@ -40,7 +40,10 @@ def partition(host: Host) -> Iterator[Outcome]:
         yield error("Slurm does not answer", "`sinfo` on a login node of the cluster; is its module loaded?")
         return
     rows = [line.strip().split("|") for line in answer.splitlines() if line.count("|") == 3]
-    name = host.place.partition.name if host.place else host.env.get("SLURM_JOB_PARTITION", "")
+    name = host.place.partition.queue if host.place else host.env.get("SLURM_JOB_PARTITION", "")
+    if host.place and not name:
+        yield ok(f"jobs for {host.place.partition.name} name no partition of Slurm's")
+        return
     limits = [row for row in rows if row[0] == name]
     if not limits:
         yield error(f"Slurm has none called {name or '(none named)'}", nearest(name, {row[0] for row in rows}))

@@ -145,8 +145,8 @@ def _site(host: Host) -> str:
 def _install(host: Host) -> str:
     """How torch comes to this place."""
     site = host.place.site if host.place else None
-    if site and site.modules:
-        return f"`module load {' '.join(site.modules)}`"
+    if host.place and (modules := host.place.modules):
+        return f"`module load {' '.join(modules)}`"
     if site and site.pip_torch == "forbidden":
         return f"take the module or image of {_site(host)}: not by pip there"
     wanted = host.wanted.get("torch", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from ordsmed.base.launch import resources
 from ordsmed.base.screen import command
 from ordsmed.machines.install import shell
 from ordsmed.machines.install.plan import LEAST_PYTHON, Installation
@@ -148,13 +149,21 @@ def _run_sub(work: Installation) -> Iterator[str]:
     yield "# sbatch -N 48 --ntasks-per-node=8 run.sub pretrain electra-base-lamb"
     yield "#SBATCH --job-name=ordsmed"
     if work.place.site.partition:
-        yield f"#SBATCH --partition={part.name}"
+        yield from (f"#SBATCH {flag}" for flag in part.access)
     yield f"#SBATCH --ntasks-per-node={gpus or 1}"
     if gpus:
         yield f"#SBATCH {part.ask.format(gpus=gpus, total=gpus)}"
+    cores = resources.cores_of(work.place, gpus, gpus or 1)
+    if cores:
+        yield f"#SBATCH --cpus-per-task={cores}"
+    if memory := resources.memory_flag(work.place, gpus, cores * (gpus or 1), must=False):
+        yield f"#SBATCH {memory}"
+    elif part.ask_memory == "required":
+        yield "# sbatch wants --mem too"
     if work.place.site.account == "required":
         yield "# sbatch wants --account=NAME too"
     yield "set -eu"
+    yield 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # else srun gives each process one'
     yield f"image=${{IMAGE:-{work.prefix}/ordsmed-{work.version}.sqsh}}"
     yield '[ -e "$image" ] || { echo "run.sub: no $image; install.sh makes it, or set IMAGE" >&2; exit 1; }'
     yield "mkdir -p data work"

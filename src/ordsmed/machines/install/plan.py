@@ -106,7 +106,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     if flavor not in FLAVORS:
         raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))
     contained = flavor in ("apptainer", "docker", "tykky")
-    modules = wish.modules or (() if contained else (*place.site.modules, *place.partition.modules))
+    modules = wish.modules or (() if contained else place.modules)
     image = wish.image or (place.site.container if flavor == "apptainer" else "")
     torch, index = _torch(place, flavor, modules, image)
     source = wish.source or _own_source()
@@ -134,7 +134,7 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
         return "modules", ""
     if image or (flavor in ("apptainer", "docker") and _image(place) == NVIDIA):
         return "image", ""
-    hold = bool(site.modules or part.modules) or any("torch" in name.lower() for name in modules)
+    hold = bool(place.modules) or any("torch" in name.lower() for name in modules)
     if flavor != "tykky" and modules and hold:
         return "modules", ""
     index = wheels(place)

@@ -113,10 +113,10 @@ def _partition(partition: Partition, site: Site, place: Destination | None, unke
         "name": partition.name, "scheduler": scheduler if slurm else "local", "launcher": "srun" if slurm else "local",
         "environs": ["default"], "max_jobs": 4, "prepare_cmds": [*partition.before, *site.use],
         "modules": [*site.modules, *partition.modules],
-        "env_vars": [[key, value] for key, value in site.environment.items()],
+        "env_vars": [[key, value] for key, value in {**site.environment, **partition.environment}.items()],
     }  # fmt: skip
     if slurm:
-        table["access"] = [f"--partition={partition.name}", *partition.also]
+        table["access"] = list(partition.access)
     if partition.gpu != "none":
         table["devices"] = [
             {"type": "gpu", "arch": partition.gpu, **({"num_devices": partition.gpus} if partition.gpus else {})}

@@ -1,0 +1,180 @@
+"""What a job asks for beside nodes and GPUs: cores and memory as its site wants them, and options of one's own.
+
+partition, GPUs, processes -> cores a process, --mem or --mem-per-cpu or --mem-per-gpu, what is not known
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch.site import Destination, Partition
+from ordsmed.base.say import many
+
+UNITS = {"M": 1 / 1024, "G": 1.0, "T": 1024.0}
+SHORT = {  # sbatch's short options, of those that a script sets, or may not twice
+    "J": "job-name",
+    "p": "partition",
+    "N": "nodes",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "G": "gpus",
+    "t": "time",
+    "A": "account",
+    "q": "qos",
+    "a": "array",
+    "o": "output",
+    "C": "constraint",
+    "W": "wait",
+    "d": "dependency",
+    "x": "exclude",
+}
+SET_BY = {  # what a script sets or leaves to the site, and what to write instead
+    name: remedy
+    for names, remedy in {
+        "partition": "name it by `--site SITE:PARTITION`",
+        "nodes": "write `--nodes`",
+        "ntasks ntasks-per-node": "write `--tasks`",
+        "cpus-per-task cpus-per-gpu": "write `--cpus-per-task`",
+        "gpus gpus-per-node gpus-per-task gres": "write `--gpus`",
+        "mem mem-per-cpu mem-per-gpu": "write `--mem`",
+        "time": "write `--time`",
+        "account": "write `--account`",
+        "qos": "write `--qos`",
+        "array": "write `--parts`",
+        "signal": "write `--save`",
+        "requeue no-requeue dependency": "write or leave out `--chain`",
+        "job-name": "it follows from the recipe",
+        "output open-mode": "the log is the one that `--status` lists",
+        "wrap": "the script says what is done",
+        "wait": "`--status` shows when it ends",
+        "parsable": "`--json` has the number",
+        "test-only": "`ordsmed sites check` does it",
+    }.items()
+    for name in names.split()
+}
+
+
+def cores_of(place: Destination, gpus: int, tasks: int, wanted: int = 0) -> int:
+    """Cores of each process: as many as are wanted, else its share of those that come with the GPUs, or of a node's.
+
+    0: how many there are is not known.
+    """
+    part = place.partition
+    if wanted:
+        if part.cores and wanted * tasks > part.cores:
+            problem = f"found {wanted}, of each of {many(tasks, 'process')}"
+            most = f"at most {part.cores // tasks} on {part.name} of {place.name}"
+            raise RecipeError("--cpus-per-task", problem, most, f"a node has {many(part.cores, 'core')}")
+        return wanted
+    if not gpus:
+        return (part.cores or 0) // tasks
+    return (part.cores_per_gpu or (part.cores or 0) // (part.gpus or tasks)) * gpus // tasks
+
+
+def memory_flag(place: Destination, gpus: int, cores: int, wanted: str = "", *, must: bool = True) -> str:
+    """sbatch's flag for the memory of each node, as the site wants it; empty: it is not asked for, or not known.
+
+    `cores` of all processes of a node; `must`: what the site requires and nobody knows is refused.
+    """
+    part, name = place.partition, place.name
+    known = _share(part, gpus, cores)
+    if wanted:
+        return _flag(part, _wanted(place, wanted), gpus, cores)
+    if part.ask_memory == "fixed" or (part.whole_nodes and part.ask_memory != "required"):
+        return ""
+    if known:
+        return _flag(part, known, gpus, cores)
+    if must and part.ask_memory == "required":
+        problem = f"missing, which {part.name} of {name} asks for; how much a node has is unknown"
+        raise RecipeError("--mem", problem, "of each node: `--mem 100G`")
+    return ""
+
+
+def _wanted(place: Destination, text: str) -> float:
+    """GiB of a node that a person asks for."""
+    part, match = place.partition, re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:I?B)?", text.strip().upper())
+    if not match or not float(match[1]):
+        raise RecipeError("--mem", f"found {text!r}", "memory of each node: 100G, 1500M or 1.5T")
+    if part.ask_memory == "fixed":
+        problem = f"found {text}; on {part.name} of {place.name} memory comes with nodes, cores or GPUs"
+        raise RecipeError("--mem", problem, "none")
+    memory = float(match[1]) * UNITS[match[2]]
+    if part.memory and memory > part.memory:
+        raise RecipeError("--mem", f"found {text}", f"at most {part.memory:g}G on {part.name} of {place.name}")
+    return memory
+
+
+def _share(part: Partition, gpus: int, cores: int) -> float | None:
+    """GiB of a node that come with so many GPUs or cores; None: not known."""
+    if gpus:
+        per_gpu = part.memory_per_gpu or (part.memory / part.gpus if part.memory and part.gpus else None)
+        return per_gpu * gpus if per_gpu else None
+    per_core = part.memory_per_core or (part.memory / part.cores if part.memory and part.cores else None)
+    return per_core * cores if per_core and cores else None
+
+
+def _flag(part: Partition, memory: float, gpus: int, cores: int) -> str:
+    flag = part.memory_flag
+    if flag == "--mem-per-gpu" and gpus:
+        return f"{flag}={_written(memory / gpus)}"
+    if flag == "--mem-per-cpu" and cores:
+        return f"{flag}={_written(memory / cores)}"
+    return f"--mem={_written(memory)}"
+
+
+def _written(memory: float) -> str:
+    """As Slurm reads it, rounded down: above what there is nothing starts."""
+    return f"{int(memory + 1e-9)}G" if memory >= 10 or memory == int(memory) else f"{int(memory * 1024 + 1e-6)}M"
+
+
+def notes(place: Destination, gpus: int, cores: int, memory: str) -> Iterator[str]:
+    """What a person should know of what is asked for."""
+    part = place.partition
+    where = f"{part.name} of {place.name}"
+    if not memory and part.ask_memory in ("unknown", "optional") and not part.whole_nodes:
+        yield f"memory: how much a node of {where} has is unknown, none is asked for; `--mem 100G` asks for some"
+    if not cores:
+        yield f"cores: how many a node of {where} has is unknown, none are asked for; `--cpus-per-task 8` asks for some"
+    if part.whole_nodes and part.gpus and gpus < part.gpus:
+        yield f"{where} gives whole nodes: {gpus} of {part.gpus} GPUs are used, all are paid for"
+
+
+def options(words: Sequence[str], place: Destination) -> tuple[str, ...]:
+    """Options of sbatch that a person adds, each with its value; what the script says itself is refused."""
+    added: list[list[str]] = []
+    for word in words:
+        if not word.isprintable():
+            raise RecipeError("--", f"found {word!r}", "options of sbatch, each in one line")
+        if word.startswith("-") and word.strip("-"):
+            added.append([word])
+        elif added and len(added[-1]) == 1 and "=" not in added[-1][0]:
+            added[-1].append(word)
+        else:
+            raise RecipeError("--", f"found {word}", "options of sbatch", "`... -- --exclude=n12 --reservation=x`")
+    names = [_name(option[0]) for option in added]
+    for name, option in zip(names, added, strict=True):
+        _refuse_set(name, option, place)
+        if names.count(name) > 1:
+            raise RecipeError(f"-- --{name}", "found twice", "once", "Slurm takes the last alone")
+    return tuple(shlex.join(option) for option in added)
+
+
+def _name(word: str) -> str:
+    if word.startswith("--"):
+        return word[2:].partition("=")[0]
+    return SHORT.get(word[1], word[1])
+
+
+def _refuse_set(name: str, option: Sequence[str], place: Destination) -> None:
+    """Two values of one option: Slurm would take one of them in silence."""
+    if name == "gres" and "gpu" not in option[-1]:
+        return
+    remedy = SET_BY.get(name)
+    part = place.partition
+    if name == "constraint" and part.constraint:
+        remedy = f"the site's file says {part.constraint}; a file of your own may say another"
+    if any(name == also.lstrip("-").partition("=")[0] for also in part.also):
+        remedy = "the site's file says it; a file of your own may say another"
+    if remedy:
+        raise RecipeError(f"-- {' '.join(option)}", "contradicts what the script says itself", "another option", remedy)

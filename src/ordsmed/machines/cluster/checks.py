@@ -1,0 +1,72 @@
+"""The checks of a machine as jobs of a cluster: `doctor` and `validate` on as many nodes as are named.
+
+verb, wish -> BatchJob (one process a GPU, not sent in again) -> work/jobs/doctor-SITE.sh
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import resources, slurm
+from ordsmed.base.launch.site import Destination, absolute, find
+from ordsmed.machines.cluster import submit
+from ordsmed.machines.cluster.submit import JOBS, Wish, Written
+
+VERBS = ("doctor", "validate")
+HOUR = 1.0  # that both fit into, on any number of nodes
+SAVE = 60  # seconds
+
+
+def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Written:
+    """A job that looks at the nodes it gets; nothing is queued."""
+    if words:
+        raise RecipeError(f"submit {verb}", f"found {words[0]}", f"none: `{verb}` has no settings")
+    if wish.parts or not wish.requeue:
+        flag = "--parts" if wish.parts else "--chain"
+        raise RecipeError(flag, f"found with {verb}, which is one job", "none")
+    place = find(wish.site)
+    gpus = submit.gpus_of(place, wish.gpus)
+    tasks = wish.tasks or gpus or 1
+    cores = resources.cores_of(place, gpus, tasks, wish.cores)
+    stem = re.sub(r"[^\w.-]+", "-", Path(place.name).stem)
+    title = f"{verb}-{stem}-{place.partition.name}"
+    more = ["--account", wish.account] if verb == "doctor" and wish.account else []
+    more += ["--out", str(Path("work") / title)] if verb == "validate" else []
+    part = place.partition
+    job = slurm.BatchJob(
+        words=(verb, "--site", _named(place, wish.site), *more),
+        place=place,
+        title=title,
+        folder=Path.cwd(),
+        log=(JOBS / f"{title}-%j.log").absolute(),
+        hours=submit.limit(wish.time, min(HOUR, part.hours or HOUR)),
+        nodes=wish.nodes,
+        gpus=gpus,
+        tasks=tasks,
+        cores=cores,
+        memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
+        account=wish.account,
+        quality=wish.quality or part.quality,
+        options=resources.options(wish.options, place),
+        requeue=False,
+        save=SAVE if wish.save is None else wish.save,
+        container=wish.container or place.site.container,
+        enroot=wish.enroot,
+        torchrun=wish.torchrun,
+    )
+    slurm.check(job)
+    path = Path(out) if out else JOBS / f"{title}.sh"
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, slurm.script(job))
+    return Written(job, path, tuple(resources.notes(place, gpus, cores, job.memory)))
+
+
+def _named(place: Destination, site: str) -> str:
+    """With its partition, so that the job looks at the one it is in."""
+    name = absolute(site)
+    return name if name.endswith(f":{place.partition.name}") else f"{name}:{place.partition.name}"
