@@ -90,14 +90,16 @@ def test_the_cells_of_the_notebook_run(at_work: Path, capsys: pytest.CaptureFixt
     names: dict[str, Any] = {}
     for cell in CELLS:
         if cell["cell_type"] == "code":
-            code = "".join(cell["source"]).replace("steps=100", "steps=4")
+            code = "".join(cell["source"]).replace('"tiny/bert", out', '"tiny/bert", steps=4, out')
             exec(compile(code, str(NOTEBOOK), "exec"), names)
     assert "cannot answer: it is a bert that learned mlm" in capsys.readouterr().out
     assert names["run"].state == "done"
     assert len(names["losses"]) == 4
 
 
-def test_the_notebook_holds_no_output_and_no_place_of_a_machine() -> None:
-    assert [cell for cell in CELLS if cell.get("outputs") or cell.get("execution_count")] == []
-    assert len([cell for cell in CELLS if cell["cell_type"] == "code"]) >= 4
-    assert not re.search(r"/(home|root|tmp|work)/|[A-Z]:\\\\", NOTEBOOK.read_text(encoding="utf-8"))
+def test_the_notebook_shows_what_came_of_each_cell_and_no_place_of_a_machine() -> None:
+    """Made again by `jupyter nbconvert --to notebook --execute --inplace docs/python.ipynb`."""
+    cells = [cell for cell in CELLS if cell["cell_type"] == "code"]
+    assert [cell["source"] for cell in cells if not cell["outputs"]] == []
+    assert any("<svg" in "".join(output.get("data", {}).get("text/html", "")) for output in cells[1]["outputs"])
+    assert not re.search(r"/(home|root|tmp|work/wt|usr)/|[A-Z]:\\\\", NOTEBOOK.read_text(encoding="utf-8"))

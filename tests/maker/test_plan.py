@@ -107,12 +107,19 @@ def test_few_documents_are_cut_so_that_some_is_held_out(tmp_path: Path, monkeypa
         ({"hours": 0.001}, "--hours: found 0.001; wanted 0.02"),
         ({"hours": 10_000.0}, "--hours: found 10000; wanted"),
         ({"kind": "t5"}, "--kind: found t5; wanted one of modern bert"),
-        ({"kind": "gpt2"}, "--kind: gpt2 beside --for fill; wanted one of .*; gpt2 is for write"),
+        ({"kind": "gpt2", "purpose": "fill"}, "--kind: gpt2 beside --for fill; wanted one of .*; gpt2 is for write"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         MakeRequest(("a",), "out", **changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "purpose"), [("", "fill"), ("gpt2", "write"), ("hybrid", "both"), ("elmo", "embed"), ("bert", "fill")]
+)
+def test_a_kind_alone_is_made_for_what_it_is_for(kind: str, purpose: str) -> None:
+    assert MakeRequest(("a",), "out", kind=kind).purpose == purpose
 
 
 def test_a_script_of_many_characters_gets_a_piece_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,3 +133,6 @@ def test_a_script_of_many_characters_gets_a_piece_for_each(tmp_path: Path, monke
     written.write(plan.recipes, tmp_path / "out")
     folder = run.obtain(Encoding, str(tmp_path / "out/data.toml"))
     assert run.Run(folder).status["train"]["unknown"] < 0.001
+    folder = run.obtain(Corpus, str(tmp_path / "out/corpus.toml"))
+    plan = planning.plan(MakeRequest((str(folder),), str(tmp_path / "second"), 0.1))
+    assert plan.recipes["tokenizer"]["tokenizer"]["alphabet"] > 2_900  # of a corpus that stands, too

@@ -8,6 +8,7 @@ import gzip
 import itertools
 import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ordsmed.base import settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.maker import texts
+from ordsmed.text import language
 
 PROSE = "The river rose in the night and took the bridge with it. Nobody in the village had seen such water before."
 
@@ -162,6 +164,17 @@ def test_encodings_and_languages_are_told(tmp_path: Path) -> None:
     survey = texts.survey(found)
     assert survey.language in ("nb", "nn")
     assert list(survey.encodings) == ["cp1252"]
+
+
+def test_it_is_said_how_to_have_the_language_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    monkeypatch.setattr(language, "_identifier", language._identifier.__wrapped__)
+    (tmp_path / "a.txt").write_text(prose(900))
+    found = texts.input_texts([str(tmp_path)])
+    survey = texts.survey(found)
+    assert survey.language == ""
+    [line] = texts.lines(found, survey)
+    assert line.endswith("words; the language is not told: `pip install 'ordsmed[corpora]'`")
 
 
 def test_what_is_made_inside_the_texts_is_not_read(tmp_path: Path) -> None:

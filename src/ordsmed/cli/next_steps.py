@@ -93,6 +93,11 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
     yield _export(folder)
 
 
+def _of_trials(folder: Path) -> Iterator[str]:
+    """Once they are done, their folder is that of the best of them."""
+    yield from (_of_pretraining if read_status(folder).get("verb") == "pretrain" else _of_finetuning)(folder)
+
+
 def _of_export(folder: Path) -> Iterator[str]:
     opened = f"from transformers import AutoModel; print(AutoModel.from_pretrained({str(folder)!r}))"
     yield f'python3 -c "{opened}"' if '"' not in opened and "$" not in opened else shlex.join(["python3", "-c", opened])
@@ -108,6 +113,6 @@ STEPS = {
     FolderKind.STORE: _of_store,
     FolderKind.PRETRAINING: _of_pretraining,
     FolderKind.FINETUNING: _of_finetuning,
-    FolderKind.TRIALS: _of_finetuning,
+    FolderKind.TRIALS: _of_trials,
     FolderKind.HUGGING_FACE: _of_export,
 }

@@ -61,14 +61,14 @@ class MadeModel:
 
 @files.in_a_line()
 def make(
-    texts: str | Path | Sequence[str | Path], out: str | Path, *, hours: float = 1.0, purpose: Purpose = "fill",
+    texts: str | Path | Sequence[str | Path], out: str | Path, *, hours: float = 1.0, purpose: Purpose = "",
     kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", anew: bool = False,
 ) -> MadeModel:  # fmt: skip
     """From texts to a model in so many hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
 
     `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
-    two); `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `anew`: delete what is in `out`.
-    The same call goes on where it was stopped.
+    two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `anew`:
+    delete what is in `out`. The same call goes on where it was stopped.
 
         made = ordsmed.make("my-texts", "my-model", hours=0.5)
         made.open().fill("it is [MASK].")

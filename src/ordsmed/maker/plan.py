@@ -20,6 +20,7 @@ from ordsmed.maker.networks import Table
 from ordsmed.maker.recipes import recipes_of
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
+from ordsmed.text import language
 
 OF_CPU, OF_GPU = 0.75, 0.35  # of a device's measured peak that trainings of small networks reach
 BF16_GAIN = 0.35  # of what products gain by 16 bits, steps gain
@@ -105,7 +106,8 @@ def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float,
         notes.append(f"{most}: ends after about {duration(ends)}")
     if portion < 1:
         notes.append(f"{portion:.2%} of the text is read: more would not be reached in the time, which --hours decides")
-    if sum(share >= MANY_LANGUAGES for share in survey.languages.values()) > 1:
+    shares = [share for code, share in survey.languages.items() if code != language.UNKNOWN]
+    if sum(share >= MANY_LANGUAGES for share in shares) > 1:
         notes.append("several languages: the model learns all of them, each from its share")
     return tuple(notes)
 

@@ -9,7 +9,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import duration
 from ordsmed.maker import networks
 
-Purpose = Literal["fill", "write", "embed", "both"]
+Purpose = Literal["", "fill", "write", "embed", "both"]
 SHORTEST_HOURS, LONGEST_HOURS = 0.02, 24 * 60.0
 
 
@@ -20,7 +20,7 @@ class MakeRequest:
     texts: tuple[str, ...]
     out: str
     hours: float = 1.0
-    purpose: Purpose = "fill"
+    purpose: Purpose = ""  # empty: what the kind is for, else to fill gaps
     kind: str = ""
     start: str = ""  # a model to go on from
     devices: int = 0
@@ -33,6 +33,8 @@ class MakeRequest:
         known = networks.families()
         if self.kind and self.kind not in known:
             raise RecipeError("--kind", f"found {self.kind}", f"one of {' '.join(known)}")
+        if not self.purpose:
+            object.__setattr__(self, "purpose", known[self.kind].purposes[0] if self.kind else "fill")
         if self.kind and self.purpose not in known[self.kind].purposes:
             wanted = f"one of {' '.join(name for name, family in known.items() if self.purpose in family.purposes)}"
             remedy = f"{self.kind} is for {' or '.join(known[self.kind].purposes)}"

@@ -287,7 +287,7 @@ def _parquet_columns(path: Path) -> list[str]:
 def survey(texts: InputTexts) -> TextSurvey:
     """What they are like, by a sample from all over them."""
     if texts.corpus:
-        return _of_corpus(texts.corpus)
+        return _of_corpus(texts)
     began, kept, words, documents = time.process_time(), 0, 0, 0
     dropped, languages, characters = Counter[str](), Counter[str](), Counter[str]()
     sample = _Sample(texts)
@@ -308,7 +308,7 @@ def survey(texts: InputTexts) -> TextSurvey:
         raise DataError(_names(texts), problem, wanted, "from so few a model learns nothing")
     return TextSurvey(
         kept / share, words / share, documents / share,
-        {code: count / kept for code, count in languages.most_common() if count},
+        {code: count / kept for code, count in languages.most_common() if code and count},
         dict(tally.encodings), {reason: count / sample.characters for reason, count in dropped.most_common()},
         _alphabet(characters), sample.characters, seconds,
     )  # fmt: skip
@@ -351,8 +351,8 @@ def _language(text: str) -> str:
     try:
         sample = language.sample(text, 1000)
         return next(iter(language.weigh(sample))) if language.evidence(sample) >= 20 else language.UNKNOWN
-    except RecipeError:  # py3langid is not installed
-        return language.UNKNOWN
+    except RecipeError:  # py3langid is not installed, which `lines` tells
+        return ""
 
 
 class _Sample:
@@ -411,13 +411,14 @@ def excerpt(texts: InputTexts, characters: int) -> str:
     return "\n".join(taken)[:characters]
 
 
-def _of_corpus(folder: str) -> TextSurvey:
+def _of_corpus(texts: InputTexts) -> TextSurvey:
     """The same of a corpus, whose status counts it."""
-    status = Run(Path(folder)).status
+    status = Run(Path(texts.corpus)).status
     counts = status["train"]
     code = status.get("language") or ""
+    alphabet = _alphabet(Counter(excerpt(texts, SAMPLE)))
     return TextSurvey(counts.get("characters", 6.0 * counts["words"]), counts["words"], counts["documents"],
-                      {code: 1.0} if code else {}, {}, {}, 0, 0, 0.0)  # fmt: skip
+                      {code: 1.0} if code else {}, {}, {}, alphabet, 0, 0.0)  # fmt: skip
 
 
 def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
@@ -426,7 +427,10 @@ def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
     many_words = f"about {of.words / 1e6:,.2f} million words" if of.words >= 1e5 else f"about {of.words:,.0f} words"
     if texts.corpus:
         many_words = many_words.removeprefix("about ")
-    written = ", ".join(f"{code} {share:.0%}" for code, share in islice(of.languages.items(), 5) if share >= 0.005)
+    most = {code.replace(language.UNKNOWN, "unknown"): share for code, share in islice(of.languages.items(), 5)}
+    written = ", ".join(f"{code} {share:.0%}" for code, share in most.items() if share >= 0.005)
+    if not written and texts.files:
+        written = "the language is not told: `pip install 'ordsmed[corpora]'`"
     rest = f"; not in UTF-8: {', '.join(f'{n} in {code}' for code, n in of.encodings.items())}" if of.encodings else ""
     result = [f"{where}; {many_words}{f'; {written}' if written else ''}{rest}"]
     if texts.left_out:

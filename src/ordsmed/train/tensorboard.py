@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,8 +74,14 @@ class TensorBoard(Callback):
 
 def open_board(folder: Path, start: int) -> Board | None:
     if importlib.util.find_spec("tensorboard") is None:
-        say("no TensorBoard events (`pip install tensorboard` adds them); metrics.jsonl has every number")
+        _say_missing()
         return None
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1 if start else None)
+
+
+@functools.cache
+def _say_missing() -> None:
+    """Once, however often a plan by time begins anew."""
+    say("no TensorBoard events (`pip install tensorboard` adds them); metrics.jsonl has every number")

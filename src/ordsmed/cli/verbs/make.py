@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.base.arguments import FILES, Parser, whole
 from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_or_json
@@ -19,13 +19,12 @@ STOPPED = GOES_ON
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "files, folders, patterns, or the folder of a corpus; OUT, the last word, is a new folder"
-    parser.add_argument("texts", nargs="+", metavar="TEXTS... OUT", help=meaning, offers=lambda: [FILES])
+    meaning = "files, folders, patterns, or the folder of a corpus"
+    parser.add_argument("texts", nargs="+", metavar="TEXTS", help=meaning, offers=lambda: [FILES])
+    parser.add_argument("out", metavar="OUT", help="a new folder", offers=lambda: [FILES])
     parser.add_argument("--hours", type=float, default=1.0, metavar="H", help="in which all is done (1)")
-    meaning = "what it is for: fill gaps (default), write, embed sentences, or both of the first"
-    parser.add_argument(
-        "--for", dest="purpose", choices=["fill", "write", "embed", "both"], default="fill", help=meaning
-    )
+    meaning = "fill gaps, write, embed sentences, or both of the first (what --kind is for; fill)"
+    parser.add_argument("--for", dest="purpose", choices=["fill", "write", "embed", "both"], default="", help=meaning)
     meaning = "of network: modern, bert, roberta, electra, gpt2, hybrid, elmo (modern; to write gpt2, for both hybrid)"
     parser.add_argument("--kind", default="", metavar="KIND", help=meaning)
     meaning = "go on from this model instead: a run, a Hugging Face folder, a published name"
@@ -43,10 +42,9 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.maker.make import perform, rehearse
     from ordsmed.maker.request import MakeRequest
 
-    *texts, out = args.texts
-    if not texts:
-        raise UsageError("make", f"found {out} alone", "TEXTS and OUT", "ordsmed make my-texts my-model")
-    request = MakeRequest(tuple(texts), out, args.hours, args.purpose, args.kind, args.start, args.devices, args.site)
+    request = MakeRequest(
+        tuple(args.texts), args.out, args.hours, args.purpose, args.kind, args.start, args.devices, args.site
+    )
     if args.dry_run:
         plan = rehearse(request, anew=args.anew)
         print_or_json(plan.facts(), ["plan:", *plan.lines()], args)

@@ -6,7 +6,6 @@ import argparse
 
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import GOES_ON
-from ordsmed.base.screen import command
 from ordsmed.cli import flags
 from ordsmed.cli.next_steps import tell_next
 from ordsmed.cli.output import print_lines, speaks
@@ -32,7 +31,8 @@ def run(args: argparse.Namespace) -> None:
     folder = train(args, pretrain, rehearse)
     if folder and speaks() and kind_of_folder(folder) is FolderKind.TRIALS:
         if Run(folder).status.get("state") == "done":
-            print_lines([*summary(folder), f"next: {command('show', folder)}"])
+            print_lines(summary(folder))
+            tell_next(folder)
     elif folder and speaks():
         print_lines([f"{folder}: done; {folder}/loss.svg shows its course"])
         tell_next(folder)
