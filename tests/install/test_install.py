@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,19 @@ import pytest
 
 from ordsmed import __version__
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.identity import identity
 from ordsmed.base.launch import site
 from ordsmed.cli import main
 from ordsmed.cli.verbs import install
 from ordsmed.machines.doctor.host import within
-from ordsmed.machines.install import bundle, containers, easybuild, make
+from ordsmed.machines.install import bundle, containers, easybuild, make, shell
 from ordsmed.machines.install.plan import FLAVORS, NVIDIA, InstallWish, decide
 
 ROOT = Path(__file__).parents[2]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
 PLACES += [name for name in site.names() if not site.read(name).partition]
 MACHINE = os.uname().machine
+NAME = str(identity())  # of this checkout, by which it is installed
 PYTHON = """#!/bin/bash
 # a python3 that knows venv and pip by their names alone
 echo "$*" >>"$CALLS"
@@ -175,17 +179,26 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
     said = capfd.readouterr().out
     assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
-    assert said.endswith(f"installed: module use {folder}/soft/modulefiles; module load ordsmed/{__version__}\n")
-    link = folder / f"soft/ordsmed-{__version__}"
+    installed, after = said.splitlines()[-2:]
+    assert installed == f"installed: module use {folder}/soft/modulefiles; module load ordsmed/{NAME}"
+    assert after == f"next: ordsmed install --default {NAME} --prefix {folder}/soft"
+    link = folder / f"soft/ordsmed-{NAME}"
     assert link.is_symlink()
     assert (link / "constraints.txt").read_text() == "torch==2.8.0\n"
-    module = (folder / f"soft/modulefiles/ordsmed/{__version__}.lua").read_text()
+    module = (folder / f"soft/modulefiles/ordsmed/{NAME}.lua").read_text()
     assert module.index('depends_on("GCC/13")') < module.index('depends_on("PyTorch/2.8.0")')
     assert f'prepend_path("PATH", "{link}/bin")' in module
     calls = (folder / "calls").read_text()
     assert "-m venv --system-site-packages" in calls
     assert "--constraint" in calls
     assert not re.search(r"pip install.*'?torch>=", calls)
+    record = json.loads((folder / f"soft/installed/{NAME}.json").read_text())
+    assert (record["identity"], record["way"], record["target"]) == (NAME, "module", f"ordsmed-{NAME}")
+    assert record["before"] == [f"module use {folder}/soft/modulefiles", "module unload ordsmed",
+                                f"module load ordsmed/{NAME}"]  # fmt: skip
+    assert (folder / "soft" / record["modulefile"]).is_file()
+    assert record["by"]
+    assert record["when"] > "2026"
     first = link.resolve()
     main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
     assert link.resolve() != first, "a second installation takes the place of the first, whole"
@@ -223,6 +236,41 @@ def test_what_fails_is_one_line_and_leaves_nothing(
     assert list((folder / "soft").glob(".*") if (folder / "soft").exists() else ()) == []
 
 
+def test_one_installs_at_a_time(machine: Path, folder: Path) -> None:
+    work = decide(InstallWish("here.toml", prefix="soft"))
+    make.write(work)
+    (folder / "soft").mkdir()
+    with (folder / "soft" / shell.LOCK).open("w") as file:
+        file.write("ida on login-1\n")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="soft: ida on login-1 works there; wait until that has ended"):
+            make.carry_out(work)
+    assert [path.name for path in (folder / "soft").iterdir()] == [shell.LOCK]
+    make.carry_out(work)
+    assert json.loads((folder / f"soft/installed/{NAME}.json").read_text())["by"] in (
+        (folder / "soft" / shell.LOCK).read_text()
+    )
+
+
+def test_what_takes_the_place_of_the_default_is_validated_first(machine: Path, folder: Path) -> None:
+    work = decide(InstallWish("here.toml", prefix="soft"))
+    make.write(work)
+    make.carry_out(work)
+    link = folder / f"soft/ordsmed-{NAME}"
+    (folder / "soft/default").symlink_to(link.name)
+    first = link.resolve()
+    python = folder / "bin/python3"
+    says = 'case $1 in validate) echo "error  masking: rows differ"; exit 1 ;; esac'
+    python.write_text(python.read_text().replace('echo "ordsmed $*"', says))
+    with pytest.raises(RunError, match="its validation fails, and the default stays: error  masking: rows differ"):
+        make.carry_out(work)
+    assert link.resolve() == first
+    python.write_text(python.read_text().replace("exit 1", "exit 0"))
+    make.carry_out(work)
+    assert link.resolve() != first
+
+
 def test_wheels_of_another_processor_are_not_taken(folder: Path, machine: Path) -> None:
     other = "ppc64le" if MACHINE != "ppc64le" else "x86_64"
     machine.write_text(machine.read_text().replace(f'arch = "{MACHINE}"', f'arch = "{other}"'))
@@ -234,12 +282,14 @@ def test_wheels_of_another_processor_are_not_taken(folder: Path, machine: Path) 
 
 
 def test_a_folder_in_the_way_is_named(machine: Path, folder: Path) -> None:
-    (folder / f"soft/ordsmed-{__version__}/own").mkdir(parents=True)
+    (folder / f"soft/ordsmed-{NAME}/own").mkdir(parents=True)
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)
-    with pytest.raises(RunError, match=rf"soft/ordsmed-{__version__}: IsADirectoryError.*delete what is in the way"):
+    with pytest.raises(
+        RunError, match=rf"soft/ordsmed-{re.escape(NAME)}: IsADirectoryError.*delete what is in the way"
+    ):
         make.carry_out(work)
-    assert [path.name for path in (folder / "soft").iterdir()] == [f"ordsmed-{__version__}"]
+    assert [path.name for path in (folder / "soft").iterdir()] == [f"ordsmed-{NAME}"]
 
 
 def test_images_hold_pytorch_of_their_own_where_pip_may_not_bring_it() -> None:
@@ -337,7 +387,8 @@ class Pip:
             return self.problem
         target = Path(words[words.index("--wheel-dir" if words[0] == "wheel" else "--dest") + 1])
         if words[0] == "wheel":
-            (target / f"ordsmed-{__version__}-py3-none-any.whl").touch()
+            with zipfile.ZipFile(target / f"ordsmed-{__version__}-py3-none-any.whl", "w") as wheel:
+                wheel.writestr("ordsmed/__init__.py", f'__version__ = "{__version__}"\n')
         names = [re.split("[>=]", word)[0] for word in words[3:] if ">=" in word]
         binary = "--only-binary=:all:" in words
         if binary and any(name in self.lacking for name in names):

@@ -1,4 +1,10 @@
-"""Ordsmed on a machine, in the way its site takes software: written, and with --yes done; or a bundle of wheels"""
+"""Ordsmed on a machine, in the way its site takes software: written, and with --yes done; or a bundle of wheels
+
+ordsmed install --site saga --prefix P --yes             beside what stands in P already
+ordsmed install --list --prefix P                        what stands there: when, from what, by whom
+ordsmed install --default 0.3.0 --prefix P               validates that one, then all users get it
+ordsmed install --rollback --prefix P                    the default before it again
+"""
 
 from __future__ import annotations
 
@@ -32,6 +38,11 @@ def arguments(parser: Parser) -> None:
     meaning = "scripts; left out: work/install/SITE-WAY"
     parser.add_argument("--out", metavar="FOLDER", default="", help=meaning)
     parser.add_argument("--yes", action="store_true", help="do it; without, it is written only")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--list", action="store_true", help="what is installed below --prefix, and which is the default")
+    meaning = "validate what is installed below --prefix, then make it the default"
+    only.add_argument("--default", metavar="VERSION", default="", help=meaning)
+    only.add_argument("--rollback", action="store_true", help="make the default before this one the default again")
     flags.json_line(parser)
 
 
@@ -39,6 +50,10 @@ def run(args: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ordsmed.base.arguments import UsageError
+
+    if args.list or args.default or args.rollback:
+        _side_by_side(args)
+        return
     from ordsmed.base.screen import command
     from ordsmed.machines.install import bundle, make, plan
 
@@ -64,3 +79,35 @@ def run(args: argparse.Namespace) -> None:
         print_or_json({"files": list(map(str, written)), "prefix": str(work.prefix), "done": last}, [], args)
     elif not args.yes:
         print_lines([f"next: {command(*args.words, '--yes')}, or bash {make.SCRIPT} there"])
+    else:
+        print_lines([f"next: {command('install', '--default', work.name, '--prefix', work.prefix)}"])
+
+
+SHARED = ("--prefix", "--json", "--list", "--default", "--rollback")  # flags of what concerns all installations
+
+
+def _side_by_side(args: argparse.Namespace) -> None:
+    """What stands below a prefix, and which of it is the default."""
+    from pathlib import Path
+
+    from ordsmed.base.arguments import UsageError
+    from ordsmed.base.screen import command
+    from ordsmed.machines.install import default, records
+
+    flag = "--list" if args.list else "--default" if args.default else "--rollback"
+    flags_given = [word.partition("=")[0] for word in args.words if word.startswith("--")]
+    if foreign := next((word for word in flags_given if word not in SHARED), None):
+        raise UsageError("install", f"{foreign} beside {flag}", "one of them", "installing is a command of its own")
+    if not args.prefix:
+        raise UsageError("install", f"{flag} without --prefix", f"`{command('install', flag, '--prefix', 'FOLDER')}`")
+    prefix = Path(args.prefix).expanduser().absolute()
+    if args.list:
+        facts = records.facts(prefix)
+        print_or_json(facts, records.lines(facts), args)
+        return
+    show = (lambda line: None) if args.json else (lambda line: print(line, flush=True))
+    facts = default.change(prefix, args.default, show) if args.default else default.go_back(prefix)
+    before = f", which was {facts['before']}" if facts["before"] else ""
+    print_or_json(
+        facts, [f"{prefix / records.DEFAULT} is {facts['default']} now{before}", f"validated: {facts['report']}"], args
+    )

@@ -45,8 +45,10 @@ def _tykky(work: Installation) -> Iterator[str]:
         yield 'export PIP_NO_INDEX=1 PIP_FIND_LINKS="$PWD/bundle"'
     yield 'step "tykky" pip-containerize new --prefix "$new" --post-install inside.sh requirements.txt'
     yield 'step "ordsmed" "$new/bin/ordsmed" version'
-    yield ""
+    target = f"ordsmed-{work.name}"
+    yield from shell.description(work, '"$new/bin/ordsmed"', target, start=[str(work.prefix / target / "bin/ordsmed")])
     yield shell.LINK
+    yield shell.KEPT
     yield 'echo "installed: $prefix/ordsmed-$version/bin/ordsmed"'
 
 
@@ -82,9 +84,16 @@ def _apptainer(work: Installation) -> Iterator[str]:
     yield '    stop "apptainer: is not here; load its module (--module), or build the image on a machine that has it"'
     yield from shell.python(work)
     yield from shell.wheel(work)
+    yield shell.LOCKED
     yield '\nnew="$prefix/.ordsmed-$version.$$.sif"'
     yield 'step "apptainer build" "$build" build "$new" ordsmed.def'
+    gpu = work.place.partition.model
+    flags = ["exec", *(["--rocm" if gpu.amd else "--nv"] if gpu else []), "--bind", str(work.prefix)]
+    target = f"ordsmed-{work.name}.sif"
+    start = ["apptainer", *flags, str(work.prefix / target), "ordsmed"]
+    yield from shell.description(work, f'"$build" {shlex.join(flags)} "$new" ordsmed', target, start=start)
     yield 'mv -f "$new" "$prefix/ordsmed-$version.sif" && whole=yes'
+    yield shell.KEPT
     yield 'echo "installed: $prefix/ordsmed-$version.sif"'
     words = command("submit", "RECIPE", "--site", work.place.name, "--container")
     yield f'echo "next: {words} $prefix/ordsmed-$version.sif"'
@@ -117,16 +126,22 @@ def _docker(work: Installation) -> Iterator[str]:
     yield '    stop "docker: is not here, nor podman; build the image on a machine that has one"'
     yield from shell.python(work)
     yield from shell.wheel(work)
-    yield '\nstep "$(basename "$engine") build" "$engine" build --tag "ordsmed:$version" .'
+    yield shell.LOCKED
+    yield "\ntag=${version//+/-} # names of images have no +"
+    yield 'step "$(basename "$engine") build" "$engine" build --tag "ordsmed:$tag" .'
+    target, tag, shared = f"ordsmed-{work.name}.sqsh", work.name.replace("+", "-"), f"{work.prefix}:{work.prefix}"
+    start = ["docker", "run", "--rm", "--volume", shared, f"ordsmed:{tag}", "ordsmed"]
+    yield from shell.description(work, '"$engine" run --rm "ordsmed:$tag" ordsmed', target, start=start)
     yield "# Enroot's file, which Pyxis reads on the nodes"
     yield "if command -v enroot >/dev/null; then"
     yield "    case $engine in *podman) from=podman ;; *) from=dockerd ;; esac"
     yield '    new="$prefix/.ordsmed-$version.$$.sqsh"'
-    yield '    step "enroot import" enroot import --output "$new" "$from://ordsmed:$version"'
+    yield '    step "enroot import" enroot import --output "$new" "$from://ordsmed:$tag"'
     yield '    mv -f "$new" "$prefix/ordsmed-$version.sqsh"'
     yield "fi"
     yield "whole=yes"
-    yield 'echo "installed: the image ordsmed:$version"'
+    yield shell.KEPT
+    yield 'echo "installed: the image ordsmed:$tag"'
     yield 'echo "next: bash launch.sh, or where enroot is: sbatch -N 2 run.sub pretrain RECIPE"'
 
 
@@ -138,7 +153,7 @@ def _launch(work: Installation) -> Iterator[str]:
     yield "mkdir -p data work"
     yield f"exec docker run --rm -it{gpus} --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 \\"
     yield '    --volume "$PWD/data:/workspace/data" --volume "$PWD/work:/workspace/work" \\'
-    yield f'    "ordsmed:{work.version}" "${{@:-bash}}"'
+    yield f'    "ordsmed:{work.name.replace("+", "-")}" "${{@:-bash}}"'
 
 
 def _run_sub(work: Installation) -> Iterator[str]:
@@ -164,7 +179,7 @@ def _run_sub(work: Installation) -> Iterator[str]:
         yield "# sbatch wants --account=NAME too"
     yield "set -eu"
     yield 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # else srun gives each process one'
-    yield f"image=${{IMAGE:-{work.prefix}/ordsmed-{work.version}.sqsh}}"
+    yield f"image=${{IMAGE:-{work.prefix}/ordsmed-{work.name}.sqsh}}"
     yield '[ -e "$image" ] || { echo "run.sub: no $image; install.sh makes it, or set IMAGE" >&2; exit 1; }'
     yield "mkdir -p data work"
     yield 'srun --container-image="$image" --container-workdir=/workspace \\'

@@ -9,6 +9,7 @@ from pathlib import Path
 from ordsmed.base import files
 from ordsmed.base.errors import RunError
 from ordsmed.machines.install import containers, easybuild, venv
+from ordsmed.machines.install.default import variables
 from ordsmed.machines.install.plan import Installation
 
 WRITERS: dict[str, Callable[[Installation], dict[str, str]]] = {
@@ -32,7 +33,9 @@ def carry_out(work: Installation) -> str:
     """Run the script; its last line, or the one with which it failed."""
     script = work.folder / SCRIPT
     last = ""
-    with subprocess.Popen(["bash", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        ["bash", script], env=variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout
         for line in process.stdout:
             print(line, end="", flush=True)

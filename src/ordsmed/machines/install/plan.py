@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import tomllib
+import zipfile
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 from ordsmed import __version__
 from ordsmed.base import files, menu
 from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.identity import Identity, identity_of
 from ordsmed.base.launch.site import Destination, find, refuse_retired
 from ordsmed.base.screen import command
 
@@ -65,8 +68,8 @@ class Installation:
     folder: Path
     bundle: Path | None
     python: str
+    code: Identity  # of what is installed
     words: str = ""  # that wrote it
-    version: str = __version__
 
     @property
     def arch(self) -> str:
@@ -76,6 +79,16 @@ class Installation:
     def title(self) -> str:
         site, part = self.place.site, self.place.partition.name
         return f"{site.title or self.place.name}{f', partition {part}' if site.partition else ''}"
+
+    @property
+    def version(self) -> str:
+        """As pip has it."""
+        return self.code.version
+
+    @property
+    def name(self) -> str:
+        """By which it stands beside others: 0.3.0+g1a2b3c4d"""
+        return str(self.code)
 
     @property
     def wanted(self) -> str:
@@ -119,6 +132,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
         prefix=Path(wish.prefix or Path("work/software") / name).expanduser().absolute(),
         folder=Path(wish.out or Path("work/install") / f"{name}-{flavor}").absolute(),
         bundle=Path(wish.bundle).absolute() if wish.bundle else None, python=_python(wish.python), words=words,
+        code=_code(source, wish.bundle),
     )  # fmt: skip
     return _of_bundle(installation) if installation.bundle else installation
 
@@ -178,6 +192,21 @@ def _own_source() -> str:
     """This checkout, or this version."""
     root = menu.HOUSE.parent.parent
     return str(root) if _project(str(root)) else f"ordsmed=={__version__}"
+
+
+def _code(source: str, bundle: str) -> Identity:
+    """What a checkout or a wheel says of itself; of what pip fetches the version is known alone."""
+    wheels = sorted(Path(bundle).glob("ordsmed-*.whl")) if bundle else [Path(source)]
+    if wheels and wheels[0].suffix == ".whl" and wheels[0].is_file():
+        try:
+            with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheels[0]) as wheel:
+                wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith("ordsmed/")])
+                return identity_of(Path(folder) / "ordsmed")
+        except (zipfile.BadZipFile, FileNotFoundError):
+            raise DataError(wheels[0], "is no wheel of ordsmed", "", "make it again: `pip wheel --no-deps .`") from None
+    if _project(source):
+        return identity_of(Path(source) / "src/ordsmed")
+    return Identity(source.partition("==")[2] or __version__, "", False, "")
 
 
 def _project(source: str) -> dict[str, Any]:

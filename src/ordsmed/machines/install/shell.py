@@ -5,8 +5,10 @@ What is made stands under a name that nothing knows until all of it went well; t
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from ordsmed.machines.install.plan import FLAVORS, LEAST_PYTHON, Installation
 
@@ -38,12 +40,56 @@ step() {
 
 whole=""
 new=""
+locked=""
 leave() {
     [ -n "$whole" ] || rm -rf ${new:+"$new"}
-    rm -f "$log"
+    [ -z "$locked" ] || [ -e "$prefix/installed" ] || rm -f "$prefix/.install.lock"
+    rm -rf "$log" "$log.json" "$log.validation"
 }
 log=$(mktemp "${TMPDIR:-/tmp}/ordsmed-install.XXXXXX") || stop "${TMPDIR:-/tmp}: cannot write; set TMPDIR elsewhere"
 trap leave EXIT
+"""
+LOCK = ".install.lock"
+LOCKED = r"""
+# one at a time: the lock is held as long as this script runs
+exec 9>>"$prefix/.install.lock"
+"$python" - "$prefix/.install.lock" "$(id -un)" $$ <<'END' 2>"$log" || stop "$prefix: $(tail -n 1 "$log")"
+import fcntl, platform, sys, time
+path, user, process = sys.argv[1:]
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    with open(path) as file:
+        sys.exit(f"{file.read().strip() or 'somebody'} works there; wait until that has ended")
+with open(path, "w") as file:
+    file.write(f"{user} on {platform.node()}, process {process}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+END
+locked=yes"""
+DESCRIBED = r"""
+facts=$(start version --json 2>/dev/null) || facts=""
+"$python" - "$version" "$record" "$facts" "$log.json" "$(id -un)" <<'END'
+import json, platform, sys, time
+name, record, facts, path, user = sys.argv[1:]
+record = json.loads(record)
+try:
+    facts = json.loads(facts)
+except ValueError:  # a version that does not say it
+    facts = {}
+record.update({key: facts.get(key, "") for key in ("digest", "python", "torch")}, identity=name, by=user)
+record.update(when=time.strftime("%Y-%m-%d %H:%M:%S"), host=platform.node())
+with open(path, "w") as file:
+    json.dump(record, file, indent=1)
+END
+# what users have already is validated before another takes its place
+if [ "$(readlink "$prefix/default")" = "$target" ]; then
+    printf '== %s\n' "validate: it takes the place of the default"
+    start validate --quick --out "$log.validation" >"$log" 2>&1 ||
+        stop "its validation fails, and the default stays: $(grep -m 1 '^error' "$log" || tail -n 1 "$log")"
+fi
+"""
+KEPT = r"""step "a record" mkdir -p "$prefix/installed"
+step "a record" cp "$log.json" "$prefix/installed/.$version.part"
+step "a record" mv -f "$prefix/installed/.$version.part" "$prefix/installed/$version.json"
 """
 PROFILE = """# shellcheck disable=SC1091
 type module >/dev/null 2>&1 || . /etc/profile >/dev/null 2>&1 || true"""
@@ -74,7 +120,7 @@ def head(work: Installation) -> Iterator[str]:
     yield "set -eo pipefail # not -u: what `module` calls reads variables that are not set"
     yield f"prefix={shlex.quote(str(work.prefix))}"
     if work.flavor != "easybuild":
-        yield f"version={work.version}"
+        yield f"version={work.name}"
     yield "export PYTHONNOUSERSITE=1 # what lies in ~/.local is not part of it"
     yield HEAD
     if work.arch != "unknown":
@@ -113,8 +159,22 @@ def python(work: Installation) -> Iterator[str]:
 
 
 def new_folder() -> Iterator[str]:
+    yield LOCKED
     yield '\nnew=$(mktemp -d "$prefix/.ordsmed-$version.XXXXXX" 2>"$log") || stop "$prefix: $(tail -n 1 "$log")"'
     yield 'chmod 755 "$new"'
+
+
+def description(work: Installation, command: str, target: str, **facts: object) -> Iterator[str]:
+    """What it is, before it gets its name: `command` runs it where it lies, `target` is its name below the prefix."""
+    place = work.place.name
+    site = str(Path(place).absolute()) if Path(place).is_file() else place
+    record = {"way": work.flavor, "site": site, "source": work.source, "target": target, **facts}
+    yield "\n# what `ordsmed install --list` says of it"
+    yield f"target={shlex.quote(target)}"
+    yield f"record={shlex.quote(json.dumps(record))}"
+    yield f'start() {{ {command} "$@"; }}'
+    yield DESCRIBED.strip()
+    yield ""
 
 
 def wheel(work: Installation) -> Iterator[str]:

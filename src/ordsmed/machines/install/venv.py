@@ -1,6 +1,6 @@
 """A venv: beside the module that holds PyTorch, or with its wheels, or with what is built from source; a modulefile.
 
-prefix/.ordsmed-0.1.0.x7Gh2k (venv) <- prefix/ordsmed-0.1.0 (link, last of all) <- prefix/modulefiles/ordsmed/0.1.0.lua
+prefix/.ordsmed-0.3.0+g1a2b3c4d.x7Gh2k (venv) <- prefix/ordsmed-0.3.0+g1a2b3c4d (link, last of all) <- modulefiles/
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def files(work: Installation) -> dict[str, str]:
     if work.torch == "source":
         texts["torch-from-source.sh"] = shell.script(_source(work))
     if work.flavor == "module":
-        texts[f"{work.version}.lua"] = shell.script(_modulefile(work))
+        texts[f"{work.name}.lua"] = shell.script(_modulefile(work))
     return texts
 
 
@@ -61,16 +61,29 @@ def _lines(work: Installation) -> Iterator[str]:
     wanted = f"ordsmed{work.wanted[len(work.source) :]}" if work.bundle else work.wanted
     yield f'step "ordsmed by pip" pip install{packages} --constraint "$new/constraints.txt" {shlex.quote(wanted)}'
     yield 'step "ordsmed" "$new/bin/ordsmed" version'
-    yield ""
+    yield from shell.description(work, '"$new/bin/ordsmed"', f"ordsmed-{work.name}", **_start(work))
     yield shell.LINK
     if work.flavor == "module":
         yield 'menu="$prefix/modulefiles/ordsmed"'
         yield 'step "a modulefile" mkdir -p "$menu"'
         yield 'step "a modulefile" cp "$new/modulefile.lua" "$menu/.$version.part"'
         yield 'mv -f "$menu/.$version.part" "$menu/$version.lua"'
+    yield shell.KEPT
+    if work.flavor == "module":
         yield 'echo "installed: module use $prefix/modulefiles; module load ordsmed/$version"'
     else:
         yield 'echo "installed: $prefix/ordsmed-$version/bin/ordsmed"'
+
+
+def _start(work: Installation) -> dict[str, object]:
+    """How users start it, with the modules it stands on."""
+    if work.flavor == "module":
+        menu = work.prefix / "modulefiles"
+        before = [f"module use {shlex.quote(str(menu))}", "module unload ordsmed", f"module load ordsmed/{work.name}"]
+        return {"before": before, "start": ["ordsmed"], "modulefile": f"modulefiles/ordsmed/{work.name}.lua"}
+    lines = [*work.place.partition.before, *work.place.site.use] if work.modules else []
+    before = [*lines, *(f"module load {shlex.quote(name)}" for name in work.modules)]
+    return {"before": before, "start": [str(work.prefix / f"ordsmed-{work.name}/bin/ordsmed")]}
 
 
 def _torch_is_there(work: Installation, python: str) -> Iterator[str]:
@@ -82,11 +95,11 @@ def _torch_is_there(work: Installation, python: str) -> Iterator[str]:
 
 def _modulefile(work: Installation) -> Iterator[str]:
     """What Lmod reads."""
-    at = f"{work.prefix}/ordsmed-{work.version}"
-    yield f"-- ordsmed {work.version} on {work.title}"
-    yield f"help([[Ordsmed {work.version}: pretraining of language models. `ordsmed --help`.]])"
+    at = f"{work.prefix}/ordsmed-{work.name}"
+    yield f"-- ordsmed {work.name} on {work.title}"
+    yield f"help([[Ordsmed {work.name}: pretraining of language models. `ordsmed --help`.]])"
     yield 'whatis("Name: ordsmed")'
-    yield f'whatis("Version: {work.version}")'
+    yield f'whatis("Version: {work.name}")'
     yield 'conflict("ordsmed")'
     for line in work.place.partition.before:
         yield f"-- first: {line}"

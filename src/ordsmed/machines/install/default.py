@@ -1,0 +1,190 @@
+"""The default of a prefix: changed to another installation once that one's validation is right, or back.
+
+lock -> is it the code that was installed? -> `ordsmed validate --quick` of that very installation -> one link
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, RunError
+from ordsmed.base.say import many
+from ordsmed.machines.doctor.host import user
+from ordsmed.machines.install import records
+from ordsmed.machines.install.records import DEFAULT, FOLDER, HISTORY, Change, InstallRecord
+from ordsmed.machines.install.shell import LOCK, PROFILE
+from ordsmed.machines.suite.report import NAME, PAGE, RED
+
+Show = Callable[[str], None]
+
+
+def change(prefix: Path, name: str, show: Show) -> dict[str, Any]:
+    """Validate an installation, and make it the default where that is right."""
+    with locked(prefix):
+        known = records.read(prefix)
+        chosen, before = records.choose(known, name), records.default_of(prefix, known)
+        stays = f"the default is still {before.identity}" if before else "there is still no default"
+        _check(prefix, chosen, stays)
+        report = _validate(prefix, chosen, stays, show)
+        _lead(prefix, chosen)
+        return _note(prefix, chosen, before, str(report.relative_to(prefix)), back=False)
+
+
+def go_back(prefix: Path) -> dict[str, Any]:
+    """The default before this one, which was validated when it became that; its code must be what it was."""
+    with locked(prefix):
+        known = records.read(prefix)
+        before = records.default_of(prefix, known)
+        past: list[Change] = []
+        for step in records.history(prefix):
+            past = past[:-1] if step.back else [*(p for p in past if p.identity != step.identity), step]
+        if len(past) < 2:
+            remedy = "`ordsmed install --default VERSION` chooses any"
+            raise DataError(prefix, "no default came before this one", "", remedy)
+        chosen = records.choose(known, past[-2].identity)
+        _check(prefix, chosen, f"the default is still {before.identity if before else 'none'}")
+        _lead(prefix, chosen)
+        return _note(prefix, chosen, before, past[-2].report, back=True)
+
+
+@contextlib.contextmanager
+def locked(prefix: Path) -> Iterator[None]:
+    """One works in a prefix at a time, install.sh too; whoever else comes is told who that is."""
+    path = prefix / LOCK
+    if not prefix.is_dir():
+        raise DataError(prefix, "no such folder", "the --prefix of an installation")
+    with contextlib.ExitStack() as stack:
+        with files.survive_disk(path):
+            file = stack.enter_context(path.open("a+", encoding="utf-8"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                remedy = "wait until that has ended"
+                raise RunError(prefix, f"{file.read().strip() or 'somebody'} works there", "", remedy) from None
+            file.truncate(0)
+            file.write(f"{user()} on {platform.node()}, process {os.getpid()}, since {_now()}\n")
+            file.flush()
+        yield
+
+
+def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
+    """Is it there, does it start, and is its code what was installed?"""
+    if not records.is_there(prefix, record):
+        raise DataError(prefix / record.target, f"is not there; {stays}", "", "install it again")
+    done = subprocess.run(
+        _command(record, "version", "--json"), env=_variables(), capture_output=True, text=True, check=False
+    )
+    if not record.digest:  # of a version that does not say it
+        return
+    try:
+        digest = json.loads(_last(done.stdout))["digest"]
+    except (ValueError, KeyError, TypeError):
+        problem = f"does not start: {_last(done.stderr)}; {stays}"
+        raise RunError(record.identity, problem, "", "install it again") from None
+    if digest != record.digest:
+        problem = f"its code is {digest}, not what was installed; {stays}"
+        raise DataError(record.identity, problem, record.digest, "install it again")
+
+
+def _validate(prefix: Path, record: InstallRecord, stays: str, show: Show) -> Path:
+    """The report of a validation in which nothing is wrong."""
+    folder = prefix / FOLDER / record.identity / time.strftime("%Y%m%d-%H%M%S")
+    site = ["--site", record.site] if record.site else []
+    last = ""
+    with subprocess.Popen(
+        _command(record, "validate", "--quick", "--out", str(folder), *site),
+        env=_variables(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        errors="replace",
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            show(line.rstrip("\n"))
+            last = line.strip() or last
+    rows = files.read_table(folder / NAME)["items"] if (folder / NAME).exists() else []
+    red = [row for row in rows if row["state"] in RED]
+    if red:
+        first = f"{red[0]['item']}, {red[0]['case']}: {red[0]['text']}"
+        problem = f"{len(red)} of {many(len(rows), 'case')} of its validation went wrong ({first}); {stays}"
+        raise RunError(record.identity, problem, "", f"{folder / PAGE} has all")
+    if process.returncode or not rows:
+        problem = f"its validation ended with status {process.returncode}: {last[:300]}; {stays}"
+        raise RunError(record.identity, problem, "", "install it again")
+    return folder
+
+
+def _command(record: InstallRecord, *words: str) -> list[str]:
+    """Words that start an installation, with its modules where it has some."""
+    if not record.start:
+        raise DataError(record.identity, "its record does not say how it is started", "", "install it again")
+    profile = [PROFILE] if record.before else []
+    return ["bash", "-c", "\n".join([*profile, "set -e", *record.before, shlex.join([*record.start, *words])])]
+
+
+def _variables() -> dict[str, str]:
+    """Without what launchers set: a validation is asked of one process."""
+    from ordsmed.machines.suite.items import STARTED
+
+    return {name: value for name, value in variables().items() if not STARTED.match(name)}
+
+
+def variables() -> dict[str, str]:
+    """Those of this process, but for paths to other code of ordsmed, which would be taken for what is installed."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [path for path in paths if path and not Path(path, "ordsmed").exists()]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(kept), "PYTHONNOUSERSITE": "1"}
+
+
+def _last(text: str) -> str:
+    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "it says nothing")
+
+
+def _lead(prefix: Path, record: InstallRecord) -> None:
+    """The links lead to another installation, each at once: both are made before one takes its place."""
+    links = {prefix / DEFAULT: record.target}
+    if record.modulefile:
+        links[(prefix / record.modulefile).parent / DEFAULT] = Path(record.modulefile).name
+    parts = {link: link.with_name(f".{link.name}.{os.getpid()}.part") for link in links}
+    try:
+        for link, target in links.items():
+            with files.survive_disk(link):
+                parts[link].symlink_to(target)
+        for link, part in parts.items():
+            with files.survive_disk(link):
+                part.replace(link)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
+def _note(
+    prefix: Path, record: InstallRecord, before: InstallRecord | None, report: str, *, back: bool
+) -> dict[str, Any]:
+    step = Change(record.identity, _now(), user(), report, back)
+    with (prefix / FOLDER / HISTORY).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(step)) + "\n")
+    return {
+        "prefix": str(prefix),
+        "default": record.identity,
+        "before": before.identity if before else None,
+        "report": str(prefix / report),
+    }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")

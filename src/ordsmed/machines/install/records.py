@@ -1,0 +1,143 @@
+"""Installations side by side below one prefix: a record of each, and which of them is the default.
+
+prefix/installed/0.3.0+g1a2b3c4d.json          a record, which install.sh writes as it ends
+prefix/default -> ordsmed-0.3.0+g1a2b3c4d      the one that users start: prefix/default/bin/ordsmed
+prefix/installed/defaults.jsonl                which became the default when, by whom
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, screen, settings
+from ordsmed.base.errors import DataError, RecipeError, nearest
+
+FOLDER, DEFAULT, HISTORY = "installed", "default", "defaults.jsonl"
+
+
+@dataclass(frozen=True)
+class InstallRecord:
+    """What is known of an installation since it was made."""
+
+    identity: str
+    "version and commit: 0.3.0+g1a2b3c4d"
+    digest: str = ""
+    "of the installed code"
+    way: str = ""
+    "in which it was installed: venv, module, ..."
+    site: str = ""
+    "for which it was installed"
+    source: str = ""
+    "from which it was installed"
+    when: str = ""
+    "day and time"
+    by: str = ""
+    "user who installed it"
+    host: str = ""
+    "machine on which that was done"
+    python: str = ""
+    "version of Python"
+    torch: str = ""
+    "version of PyTorch"
+    target: str = ""
+    "folder or image, below the prefix"
+    modulefile: str = ""
+    "below the prefix"
+    before: tuple[str, ...] = ()
+    "lines of a shell that come before it is started: modules"
+    start: tuple[str, ...] = ()
+    "words that start it"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of the history."""
+
+    identity: str
+    when: str
+    by: str
+    report: str  # of the validation that came before
+    back: bool = False  # a rollback
+
+
+def read(prefix: Path) -> list[InstallRecord]:
+    """All records, oldest first."""
+    if not (prefix / FOLDER).is_dir():
+        wanted = f"a folder into which `ordsmed install` put software, with {FOLDER}/ in it"
+        raise DataError(prefix, "holds no records of installations", wanted)
+    known = {field.name for field in fields(InstallRecord)}  # a newer version may write more
+    tables = ((path, files.read_table(path)) for path in sorted((prefix / FOLDER).glob("*.json")))
+    records = (
+        settings.decode(InstallRecord, {key: value for key, value in table.items() if key in known}, str(path))
+        for path, table in tables
+    )
+    return sorted(records, key=lambda record: record.when)
+
+
+def choose(records: Sequence[InstallRecord], name: str) -> InstallRecord:
+    """By its identity, or by the beginning of it that no other has: 0.3.0."""
+    names = {record.identity: record for record in records}
+    fitting = [name] if name in names else [identity for identity in names if identity.startswith(name)]
+    if len(fitting) == 1:
+        return names[fitting[0]]
+    if fitting:
+        raise RecipeError("--default", f"found {name}, of which there are {len(fitting)}", f"{' or '.join(fitting)}")
+    raise RecipeError("--default", f"found {name}", "", nearest(name, names))
+
+
+def default_of(prefix: Path, records: Sequence[InstallRecord]) -> InstallRecord | None:
+    """Which one users get; None: there is no default yet, or one that nobody recorded."""
+    link = prefix / DEFAULT
+    target = os.readlink(link) if link.is_symlink() else ""
+    return next((record for record in records if target and record.target == target), None)
+
+
+def history(prefix: Path) -> list[Change]:
+    """Every change of the default, oldest first."""
+    path = prefix / FOLDER / HISTORY
+    rows = files.read_lines(path) if path.exists() else []
+    known = {field.name for field in fields(Change)}
+    return [settings.decode(Change, {k: v for k, v in row.items() if k in known}, str(path)) for row in rows]
+
+
+def is_there(prefix: Path, record: InstallRecord) -> bool:
+    return bool(record.target) and (prefix / record.target).exists()
+
+
+def facts(prefix: Path) -> dict[str, Any]:
+    records = read(prefix)
+    default = default_of(prefix, records)
+    rows = [{**asdict(record), "there": is_there(prefix, record)} for record in records]
+    return {
+        "prefix": str(prefix),
+        "default": default.identity if default else None,
+        "installations": rows,
+        "history": [asdict(change) for change in history(prefix)],
+    }
+
+
+def lines(table: dict[str, Any]) -> list[str]:
+    """For a person."""
+    head = ["", "identity", "code", "installed", "by", "way", "Python", "torch", "from", ""]
+    rows = [
+        [
+            "default" if row["identity"] == table["default"] else "",
+            row["identity"],
+            row["digest"],
+            row["when"],
+            row["by"],
+            row["way"],
+            row["python"],
+            row["torch"],
+            row["source"],
+            "" if row["there"] else "gone",
+        ]
+        for row in table["installations"]
+    ]
+    text = [*screen.markdown(head, rows, padded=True)]
+    after = screen.command("install", "--default", "VERSION", "--prefix", table["prefix"])
+    return text if table["default"] else [*text, f"no default yet: {after}"]
