@@ -19,7 +19,7 @@ FACE = {  # a name -> where it stands
     "corpus": "api.making", "tokenizer": "api.making", "encode": "api.making", "export": "api.making",
     "report": "api.making", "evaluate": "api.measuring", "compare": "api.measuring", "Made": "api.made",
     "Filled": "use.fill", "Guess": "use.fill", "Generated": "use.generation.options", "Embedded": "use.embed",
-    "Answered": "learn.score.answers",
+    "Answered": "learn.score.answers", "Scored": "measure.likelihood.scored",
     "Classified": "use.predict", "Tagged": "use.predict", "Predicted": "use.predict",
     "Evaluated": "use.predict", "TrainingRun": "api.run",
     "make": "maker.make", "MadeModel": "maker.make", "Stopped": "base.ending",

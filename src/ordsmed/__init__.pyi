@@ -19,6 +19,7 @@ from ordsmed.base.errors import RunError as RunError
 from ordsmed.learn.score.answers import Answered as Answered
 from ordsmed.maker.make import MadeModel as MadeModel
 from ordsmed.maker.make import make as make
+from ordsmed.measure.likelihood.scored import Scored as Scored
 from ordsmed.use.embed import Embedded as Embedded
 from ordsmed.use.fill import Filled as Filled
 from ordsmed.use.fill import Guess as Guess

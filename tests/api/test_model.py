@@ -65,8 +65,8 @@ def opened(folder: Path) -> ordsmed.OpenModel:
 def test_it_says_what_it_is_and_can(tiny_run: Any, tasks: dict[str, Path]) -> None:
     model = ordsmed.open(str(tiny_run.bert), step=8, device="cpu")
     assert (model.folder, model.family, model.step, model.labels) == (tiny_run.bert, "bert", 8, ())
-    assert repr(model) == f"<bert from {tiny_run.bert}, step 8: fill, generate, embed>"
-    assert opened(tiny_run.gpt2).can == ("generate", "embed")
+    assert repr(model) == f"<bert from {tiny_run.bert}, step 8: fill, generate, score, embed>"
+    assert opened(tiny_run.gpt2).can == ("generate", "score", "embed")
     assert opened(tasks["tag"]).can == ("tag", "embed")
     assert opened(tasks["pairs"]).can == ("classify", "embed")
     assert opened(tasks["answer"]).can == ("answer", "embed")
@@ -90,7 +90,10 @@ def test_fill_is_that_of_the_verb(tiny_run: Any, capsys: pytest.CaptureFixture[s
     cli.main(["fill", str(tiny_run.bert), "the [MASK] fox", "a [MASK] [MASK]", "--best", "3"])
     filled = opened(tiny_run.bert).fill(["the [MASK] fox", "a [MASK] [MASK]"], best=3)
     assert "".join(f"{line}\n" for each in filled for line in each.lines) == capsys.readouterr().out
-    assert opened(tiny_run.bert).fill("the [MASK] fox", best=3) == filled[0]
+    alone = opened(tiny_run.bert).fill("the [MASK] fox", best=3).masks[0]
+    assert [guess.text for guess in alone] == [guess.text for guess in filled[0].masks[0]]
+    together = [guess.probability for guess in filled[0].masks[0]]
+    assert [guess.probability for guess in alone] == pytest.approx(together, rel=1e-5)
     assert [len(mask) for mask in filled[1].masks] == [3, 3]
     assert filled[0].masks[0][0].probability > filled[0].masks[0][1].probability > 0
     assert opened(tiny_run.bert).fill([]) == []
@@ -247,9 +250,9 @@ REFUSED: list[tuple[str, Callable[[Any], Any], str]] = [
     (
         "bert",
         lambda m: m.answer("a", "b"),
-        "cannot answer: it is a bert that learned mlm; .*this one can fill, generate, embed$",
+        "cannot answer: it is a bert that learned mlm; .*this one can fill, generate, score, embed$",
     ),
-    ("gpt2", lambda m: m.tag("a"), "cannot tag: it is a gpt2 that learned clm; .*this one can generate, embed$"),
+    ("gpt2", lambda m: m.tag("a"), "cannot tag: it is a gpt2 that learned clm; .*this one can generate, score, embed$"),
     ("bert", lambda m: m.classify("a"), "cannot classify: .*wanted a model fine-tuned for that"),
     ("bert", lambda m: m.fill("no mask"), "no mask in the text"),
     ("bert", lambda m: m.fill("[MASK] " * 200), "found [0-9]+ tokens; wanted at most 64; shorten it"),

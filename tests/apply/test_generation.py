@@ -276,7 +276,7 @@ def test_rows_that_have_ended_leave(trained: Trained) -> None:
     network, how = writing(trained), SamplingOptions(tokens=14, temperature=0)
     rows = continuing.text_rows(network, how, ["the cat", "a"])
     rows[0].given, early = rows[0].given - 7, rows[0]  # as if seven had been written
-    sizes = [len(step) for step in continuing.Continuation(network, how, list(reversed(rows)))]
+    sizes = [len(step) for step in continuing.Continuation(network, list(reversed(rows)))]
     assert sizes == sorted(sizes, reverse=True)
     assert {1, 2} == set(sizes)
     assert early.made <= 14

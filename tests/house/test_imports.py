@@ -14,6 +14,7 @@ from kit.sources import FILES, nodes, offenders, tree
 from ordsmed.base import ending, menu
 from ordsmed.cli import verb
 from ordsmed.others.translate import program
+from ordsmed.serve import call
 from ordsmed.tell.report import send
 
 HOUSE = menu.HOUSE
@@ -32,6 +33,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "machines": ("doctor", "cluster install suite"),
     "others": ("translate", "dialects"),
     "api": ("api",),
+    "serve": ("serve", "protocols"),
     "maker": ("maker",),
     "cli": ("cli", "verbs"),
 }
@@ -42,7 +44,7 @@ FLOOR = {
     for height, rooms in enumerate(floors)
     for room in rooms.split()
 }
-MENUS = (*menu.MENUS, verb.MENU, program.MENU, send.MENU)
+MENUS = (*menu.MENUS, verb.MENU, program.MENU, send.MENU, call.MENU)
 MENU_FILES = [p for name in menu.MENUS for p in sorted(menu.folder_of(name).glob("*.py")) if not p.stem.startswith("_")]
 
 

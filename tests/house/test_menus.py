@@ -9,6 +9,7 @@ from kit.sources import FILES, nodes
 from ordsmed.base import menu
 from ordsmed.cli import verb
 from ordsmed.others.translate import program
+from ordsmed.serve import call
 
 MENUS = ("models", "objectives", "tasks", "tokenizers", "optimizers", "formats")
 WORDS = {"words"}  # the name of an entry, and a word that is used everywhere
@@ -42,7 +43,7 @@ def test_no_machine_names_a_choice() -> None:
     entries = {entry for name in MENUS for entry in menu.entries(name)} - WORDS
     named = defaultdict(set)
     for path in FILES:
-        if path.parent in map(menu.folder_of, (*menu.MENUS, verb.MENU, program.MENU)):
+        if path.parent in map(menu.folder_of, (*menu.MENUS, verb.MENU, program.MENU, call.MENU)):
             continue
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in entries:

@@ -49,6 +49,7 @@ MOST = {  # names of a wing that are thin, participles, unusual, and layouts by 
     "measure": (6, 0, 0, 31),
     "nn": (1, 0, 0, 67),
     "others": (0, 0, 0, 38),
+    "serve": (0, 0, 0, 0),
     "tell": (11, 0, 5, 40),
     "text": (1, 0, 0, 21),
     "train": (11, 0, 23, 16),

@@ -21,6 +21,7 @@ MOST = {
     "measure": 14,
     "nn": 12,
     "others": 6,
+    "serve": 1,
     "tell": 5,
     "text": 0,
     "train": 2,

@@ -13,10 +13,10 @@ from typing import Any
 from ordsmed.base.errors import RecipeError
 
 OPTIONAL = (
-    "blingfire", "dask", "distributed", "ftfy", "furo", "google_crc32c", "h5py", "hatchling", "lm_eval", "lxml",
-    "lxml_html_clean", "minicons", "mwparserfromhell", "myst_parser", "protego", "py3langid", "pyarrow",
-    "scipy", "sentence_transformers", "sentencepiece", "seqeval", "sklearn", "sphinx", "tensorboard",
-    "trafilatura", "transformers", "triton", "yaml",
+    "blingfire", "dask", "distributed", "ftfy", "furo", "google_crc32c", "h5py", "hatchling", "httpx", "lm_eval",
+    "lxml", "lxml_html_clean", "minicons", "mwparserfromhell", "myst_parser", "openai", "protego", "py3langid",
+    "pyarrow", "schemathesis", "scipy", "sentence_transformers", "sentencepiece", "seqeval", "sklearn", "sphinx",
+    "starlette", "tensorboard", "trafilatura", "transformers", "triton", "uvicorn", "yaml",
 )  # fmt: skip
 ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
 SAID = re.compile(r"`?\b(\w+)`?,?(?: which)? (?:is not installed|cannot be imported)")

@@ -24,6 +24,8 @@ from ordsmed.learn.task import Task
 from ordsmed.measure.evaluation.evaluate import ask
 from ordsmed.measure.evaluation.recipe import named
 from ordsmed.measure.evaluation.results import table
+from ordsmed.measure.likelihood import scored
+from ordsmed.measure.likelihood.scored import Scored
 from ordsmed.use import answer, embed, fill, generate, predict
 from ordsmed.use.embed import Embedded, Form, Source
 from ordsmed.use.fill import Filled
@@ -134,16 +136,16 @@ class OpenModel:
         return html_table(row for row in rows if row[1])
 
     @overload
-    def fill(self, texts: str, *, best: int = 5) -> Filled: ...
+    def fill(self, texts: str, *, best: int = 5, targets: Sequence[str] = ()) -> Filled: ...
     @overload
-    def fill(self, texts: Texts, *, best: int = 5) -> list[Filled]: ...
-    def fill(self, texts: str | Texts, *, best: int = 5) -> Filled | list[Filled]:
-        """The best guesses for each [MASK] of a text.
+    def fill(self, texts: Texts, *, best: int = 5, targets: Sequence[str] = ()) -> list[Filled]: ...
+    def fill(self, texts: str | Texts, *, best: int = 5, targets: Sequence[str] = ()) -> Filled | list[Filled]:
+        """The best guesses for each [MASK] of a text; `targets`: the only pieces to choose from.
 
         model.fill("it is [MASK].").masks[0][0].text
         """
         self.check("fill")
-        filled = [fill.fill(self.trained, text, best) for text in _texts("fill", texts)]
+        filled = fill.fill_each(self.trained, _texts("fill", texts), best, targets)
         return filled[0] if isinstance(texts, str) else filled
 
     def fill_all(self, text: str, *, together: int = 1) -> str:
@@ -190,14 +192,18 @@ class OpenModel:
         rows = embed.embedded(self.trained, _texts("embed", texts), _form(how))
         return rows[0] if isinstance(texts, str) else rows
 
-    def answer(self, question: str, context: str, *, best: int = 3) -> Answered:
-        """Which part of a text answers a question, how sure that is, and what else it may be.
+    @overload
+    def answer(self, question: str, context: str, *, best: int = 3) -> Answered: ...
+    @overload
+    def answer(self, question: Texts, context: Texts, *, best: int = 3) -> list[Answered]: ...
+    def answer(self, question: str | Texts, context: str | Texts, *, best: int = 3) -> Answered | list[Answered]:
+        """Which part of a text answers a question, how sure that is, and what else it may be; or of several each.
 
         model.answer("What does it raise?", "It takes bytes and raises a key error.").text
         """
         self.check("answer")
-        question, context = _texts("answer", [question, context])
-        return answer.answer(self.trained, question, context, best)
+        answered = answer.answer_each(self.trained, _texts("answer", question), _texts("answer", context), best)
+        return answered[0] if isinstance(question, str) else answered
 
     @overload
     def classify(self, texts: str, seconds: str = "") -> Classified: ...
@@ -227,6 +233,22 @@ class OpenModel:
         words = [sentence.split() if isinstance(sentence, str) else _texts("tag", sentence) for sentence in several]
         tagged = predict.tagged(self.trained, words)
         return tagged[0] if isinstance(sentences, str) else tagged
+
+    @overload
+    def score(self, texts: str, *, way: str = "") -> Scored: ...
+    @overload
+    def score(self, texts: Texts, *, way: str = "") -> list[Scored]: ...
+    def score(self, texts: str | Texts, *, way: str = "") -> Scored | list[Scored]:
+        """How likely a text is: of each token and word its surprisal in bits, and the sum of the logarithms.
+
+        `way`: causal, masked (each token hidden by itself), word (and its word's pieces right of it), detect (how real
+        an ELECTRA finds it), forward, backward or mean (of an ELMo); empty: the model's usual one.
+
+            model.score("Newts swim in Bergen").words[0].bits
+        """
+        self.check("score")
+        results = scored.score_each(self.trained, _texts("score", texts), way)
+        return results[0] if isinstance(texts, str) else results
 
     @in_a_line()
     def predict(
@@ -285,10 +307,10 @@ class OpenModel:
         raise RecipeError(self.folder, cannot, wanted, f"this one can {', '.join(self.can)}")
 
 
-CHECKS: dict[str, Callable[[Trained], None]] = {"fill": fill.check, "generate": generate.check}
+CHECKS: dict[str, Callable[[Trained], object]] = {"fill": fill.check, "generate": generate.check, "score": scored.check}
 
 
-def _passes(check: Callable[[Trained], None], trained: Trained) -> bool:
+def _passes(check: Callable[[Trained], object], trained: Trained) -> bool:
     with contextlib.suppress(OrdsmedError):
         check(trained)
         return True

@@ -25,7 +25,7 @@ MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "
 WINGS = {
     "corpora": "corpus", "cleaners": "corpus", "tokenizers": "text", "models": "nn", "objectives": "learn",
     "tasks": "learn", "optimizers": "learn", "formats": "weights", "probes": "measure",
-    "trackers": "tell", "dialects": "others", "verbs": "cli",
+    "trackers": "tell", "dialects": "others", "verbs": "cli", "protocols": "serve",
 }  # fmt: skip
 _advised: set[str] = set()
 

@@ -30,6 +30,7 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "trackers": ("LATER", "Tracker(sending)"),  # of this menu and those below modules offer it, without a choice
     "dialects": ("PROGRAMS",),
     "verbs": ("PLACE", "arguments(parser)", "run(asked)"),
+    "protocols": ("ENDPOINTS", "failure(refusal)"),
 }  # fmt: skip
 FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
 PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # below docs/add-a/; others: the menu's name in the singular

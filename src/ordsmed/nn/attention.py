@@ -120,6 +120,21 @@ class KeyValueCache:
         if self.room is not None:
             self.room = self.room.index_select(1, rows)
 
+    def drop(self, count: int) -> None:
+        """Forget the first tokens of all rows."""
+        self.room = None if self.room is None else self.room[:, :, :, count:]
+        self.length -= count
+
+    def join(self, newer: KeyValueCache) -> None:
+        """The rows of another one behind these; what is shorter gets zeros in front."""
+        length = max(self.length, newer.length)
+        self.room = torch.cat([self._as_long_as(length), newer._as_long_as(length)], 1)
+        self.length = length
+
+    def _as_long_as(self, length: int) -> Tensor:
+        assert self.room is not None
+        return F.pad(self.room[:, :, :, : self.length], (0, 0, length - self.length, 0))
+
 
 class Cache:
     """What a causal network has read of some rows: keys and values a layer, and which document each token is of."""
@@ -147,6 +162,35 @@ class Cache:
         for layer in self.layers:
             layer.select(rows)
         self.documents = None if self.documents is None else self.documents.index_select(0, rows)
+
+    def join(self, newer: Cache) -> None:
+        """Rows that another cache has read, behind these; who is shorter stands behind padding, which nobody sees."""
+        for cache in (self, newer):
+            cache._trim()
+        length = max(self.length, newer.length)
+        if self.documents is not None or newer.documents is not None or self.length != newer.length:
+            parts = [F.pad(cache._texts(), (length - cache.length, 0)) for cache in (self, newer)]
+            self.documents = torch.cat(parts)
+        self.length = length
+        for layer, more in zip(self.layers, newer.layers, strict=True):
+            layer.join(more)
+
+    def _texts(self) -> Tensor:
+        """Which document each token is of, where that was not told: all of one."""
+        room = self.layers[0].room
+        assert room is not None
+        ones = torch.ones(room.shape[1], self.length, dtype=torch.int64, device=room.device)
+        return ones if self.documents is None else self.documents
+
+    def _trim(self) -> None:
+        """Without padding that stands before all rows."""
+        if self.documents is None:
+            return
+        lead = int((self.documents == 0).all(0).long().cumprod(0).sum())
+        if lead:
+            self.documents, self.length = self.documents[:, lead:], self.length - lead
+            for layer in self.layers:
+                layer.drop(lead)
 
     def nearby(self, visible: Tensor | None, new: int, reach: int, device: torch.device) -> Tensor | None:
         """What of it is no further than `reach` before; None: that is all."""

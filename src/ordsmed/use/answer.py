@@ -65,9 +65,20 @@ def answer_lines(
 
 def answer(trained: Trained, question: str, context: str, best: int = 3) -> Answered:
     """What a model says to one question."""
-    question_parts = _checked(Question("1", question, context, (), impossible=False), "answer").checked()
-    [reply] = answers(widened(asked_of(trained, verb="answer"), best), [question_parts.question])
-    return dataclasses.replace(reply, n_best=reply.n_best[:best])
+    return answer_each(trained, [question], [context], best)[0]
+
+
+def answer_each(trained: Trained, texts: Sequence[str], contexts: Sequence[str], best: int = 3) -> list[Answered]:
+    """What a model says to each of several questions about their contexts, which are read together."""
+    if len(texts) != len(contexts):
+        problem = f"found {many(len(texts), 'question')} and {many(len(contexts), 'context')}"
+        raise RecipeError("answer", problem, "a context for each question")
+    block = [
+        _checked(Question(f"{number}", text, context, (), impossible=False), "answer").checked().question
+        for number, (text, context) in enumerate(zip(texts, contexts, strict=True), 1)
+    ]
+    replies = answers(widened(asked_of(trained, verb="answer"), best), block)
+    return [dataclasses.replace(reply, n_best=reply.n_best[:best]) for reply in replies]
 
 
 def widened(model: Asked, best: int) -> Asked:

@@ -5,19 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import IO, Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
+from ordsmed.data.batch import Batch
+from ordsmed.data.features import Features, Packing, by_length
+from ordsmed.learn.inference import TOKENS
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights.trained import Trained
 
 MASK = "[MASK]"  # understood whatever the tokenizer's own spelling
+STATES = 256  # of which the scores of all pieces are made at once
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class Guess:
 
     text: str
     probability: float
+    token: int = field(default=-1, repr=False)  # its number in the vocabulary
 
 
 @dataclass(frozen=True)
@@ -55,27 +62,82 @@ def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
 
 def fill(trained: Trained, text: str, best: int = 5) -> Filled:
     """The likeliest pieces at each mask of a text, with their probabilities."""
+    return fill_each(trained, [text], best)[0]
+
+
+def fill_each(trained: Trained, texts: Sequence[str], best: int = 5, targets: Sequence[str] = ()) -> list[Filled]:
+    """The same of several texts, which are read together without padding; `targets`: the only pieces to choose from."""
     check(trained, best)
-    tokenizer = trained.tokenizer
-    ids = framed(tokenizer, text, ends=trained.objective.shifted)
-    masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
-    if not masks:
+    rows = [_row(trained, text) for text in texts]
+    if not rows:
+        return []
+    features = Features(np.cumsum([0, *map(len, rows)]), np.concatenate(rows).astype(np.int32))
+    gaps = [np.flatnonzero(np.asarray(row) == trained.tokenizer.mask) for row in rows]
+    network, head = _guesser(trained)
+    only = [_target(trained.tokenizer, target) for target in targets]
+    filled: dict[int, Filled] = {}
+    for chosen in by_length(features.sizes, TOKENS.get(trained.device.type, TOKENS["cpu"])):
+        batch = Packing(trained.tokenizer.pad or 0).batch(features, chosen, chosen)
+        assert batch.spans is not None
+        begins = batch.spans[:, 0].tolist()
+        at = np.concatenate([gaps[n] + begin for n, begin in zip(chosen, begins, strict=True)])
+        with torch.no_grad(), trained.within():
+            hidden = _hidden(network, batch.to(trained.device), shifted=trained.objective.shifted)
+            states = hidden[torch.from_numpy(at - trained.objective.shifted).to(trained.device)]
+            guesses = [guess for part in states.split(STATES) for guess in _best(head(part), best, only)]
+        guessed = iter(guesses)
+        for n in chosen.tolist():
+            masks = [next(guessed) for _ in gaps[n]]
+            filled[n] = Filled(texts[n], tuple(tuple(_guess(trained, *pair) for pair in mask) for mask in masks))
+    return [filled[n] for n in range(len(texts))]
+
+
+def _row(trained: Trained, text: str) -> list[int]:
+    """A text as it is read; refused where nothing is masked, or where it is too long."""
+    ids = framed(trained.tokenizer, text, ends=trained.objective.shifted)
+    if trained.tokenizer.mask not in ids:
         raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
     if len(ids) > trained.settings.longest():
         raise RecipeError(
             _short(text), f"found {many(len(ids), 'token')}", f"at most {trained.settings.longest():,}", "shorten it"
         )
-    network, head = _guesser(trained)
-    shifted, device = trained.objective.shifted, trained.device
-    tokens, positions = torch.tensor([ids], device=device), torch.arange(len(ids), device=device)[None]
-    both = {"documents": torch.ones_like(tokens), "causal": torch.tensor([False], device=device)} if shifted else {}
-    with torch.no_grad(), trained.within():
-        hidden = network(tokens, positions, **both)
-        shares = head(hidden[0, [place - 1 for place in masks] if shifted else masks]).float().softmax(-1)
+    return ids
+
+
+def _target(tokenizer: Tokenizer, target: str) -> int:
+    """The piece that a word begins with, where it is not a piece itself."""
+    number = tokenizer.pipeline.token_to_id(target)
+    ids = tokenizer.encode(target) if number is None else [number]
+    if not ids or ids[0] == tokenizer.unknown:
+        raise RecipeError("targets", f"found {_short(target)}, which no piece of the vocabulary begins", "a known word")
+    return ids[0]
+
+
+def _hidden(network: nn.Module, batch: Batch, *, shifted: bool) -> Tensor:
+    """States of all tokens, rows laid end to end; a hybrid is told to see both sides."""
+    documents = batch.texts(network)
+    both: dict[str, Tensor] = {}
+    if shifted:
+        documents = torch.ones_like(batch.tokens) if documents is None else documents
+        both = {"causal": torch.zeros(len(batch.tokens), dtype=torch.bool, device=batch.tokens.device)}
+    hidden: Tensor = network(batch.tokens, batch.positions, documents=documents, **both)
+    return hidden.flatten(0, 1)
+
+
+def _best(scores: Tensor, best: int, only: list[int]) -> list[list[tuple[int, float]]]:
+    """Of each state so many pieces with their probabilities, the likeliest first."""
+    shares = scores.float().softmax(-1)
+    chosen = torch.tensor(only, device=shares.device) if only else None
+    shares = shares if chosen is None else shares[:, chosen]
     top = shares.topk(min(best, shares.shape[-1]))
-    rows = zip(top.values.tolist(), top.indices.tolist(), strict=True)
-    guesses = ((Guess(written_as(tokenizer, n), share) for share, n in zip(*row, strict=True)) for row in rows)
-    return Filled(text, tuple(map(tuple, guesses)))
+    numbers = top.indices if chosen is None else chosen[top.indices]
+    return [
+        list(zip(row, values, strict=True)) for row, values in zip(numbers.tolist(), top.values.tolist(), strict=True)
+    ]
+
+
+def _guess(trained: Trained, number: int, probability: float) -> Guess:
+    return Guess(written_as(trained.tokenizer, number), probability, number)
 
 
 def _guesser(trained: Trained) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from ordsmed.base.errors import RecipeError
 from ordsmed.use.generation.continuing import Continuation, TextRow, continued, stable_length, text_rows
 from ordsmed.use.generation.network import WritingNetwork, check, fills, writing
-from ordsmed.use.generation.options import Generated, SamplingOptions
+from ordsmed.use.generation.options import Ending, Generated, SamplingOptions
 from ordsmed.use.generation.unmasking import behind, filled, written
 from ordsmed.weights.trained import Trained
 
@@ -35,9 +35,9 @@ def generate_all(
                 network.tell()
                 yield text
         return
-    rows = (row for prompt in prompts for row in _rows(network, how, prompt))
+    rows = (row for prompt in prompts for row in rows_of(network, how, prompt))
     while some := list(itertools.islice(rows, batch)):
-        for _ in Continuation(network, how, some):
+        for _ in Continuation(network, some):
             pass
         network.tell()
         yield from map(_generated, some)
@@ -51,37 +51,50 @@ def stream(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: i
 
 def steps(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
     """What has come to stand behind the prompt for good after every token or pass: often nothing."""
+    yield from (piece for piece, _ in grown(network, prompt, how, sample))
+
+
+def grown(
+    network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0
+) -> Iterator[tuple[str, Ending | None]]:
+    """The same; with the last piece, how the text ended."""
     sent = ""
-    for text, over in (_filled if fills(network.trained) else _continued)(network, prompt, how, sample):
-        size = len(text) if over else stable_length(network, how, text)
+    for text, ended in (_filled if fills(network.trained) else _continued)(network, prompt, how, sample):
+        size = len(text) if ended else stable_length(network, how, text)
         fits = size > len(sent) and text.startswith(sent)
-        yield text[len(sent) : size] if fits else ""
+        yield text[len(sent) : size] if fits else "", ended
         sent = text[:size] if fits else sent
-        if over:
+        if ended:
             return
 
 
-def _continued(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[tuple[str, bool]]:
-    """What follows a prompt after every token; is it all?"""
-    row = _rows(network, how, prompt)[sample]
-    for _ in Continuation(network, how, [row]):
-        yield row.text if row.ended else continued(network, row), row.ended is not None
+def _continued(
+    network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int
+) -> Iterator[tuple[str, Ending | None]]:
+    """What follows a prompt after every token; has it ended?"""
+    row = rows_of(network, how, prompt)[sample]
+    for _ in Continuation(network, [row]):
+        yield row.text if row.ended else continued(network, row), row.ended
 
 
-def _filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[tuple[str, bool]]:
+def _filled(
+    network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int
+) -> Iterator[tuple[str, Ending | None]]:
     """What follows a prompt up to the first gap that is left, after every pass; is it all?"""
     text = ""
     for ids in filled(network, prompt, how, sample):
         text = behind(network, prompt, ids)
         if (short := how.stopped(text[: stable_length(network, how, text)])) is not None:
             text = short
-            break
-        yield text, False
+            yield text, "stop"
+            return
+        yield text, None
     short = how.stopped(text)
-    yield text if short is None else short, True
+    yield (text, "tokens") if short is None else (short, "stop")
 
 
-def _rows(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
+def rows_of(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
+    """A row for each sample of a prompt; refused where there is nothing to go on from."""
     rows = text_rows(network, how, [prompt])
     if not rows[0].ids:
         reason = (

@@ -33,8 +33,11 @@ def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps
     return draw.word(shares, draw.block(draw.sums(shares), rows), rows)[1]
 
 
-def penalized(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Scores of tokens that a text holds already, divided (below 0: multiplied) by the penalty (Keskar et al. 2019)."""
+def penalized(scores: Tensor, seen: Tensor, penalty: float | Tensor) -> Tensor:
+    """Scores of tokens that a text holds already, divided (below 0: multiplied) by the penalty (Keskar et al. 2019).
+
+    The penalty is that of all rows, or of each, [R, 1].
+    """
     return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 

@@ -8,6 +8,8 @@ A row that is longer than the model's window slides: its last tokens are read an
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -23,48 +25,80 @@ from ordsmed.use.generation.options import Ending, SamplingOptions
 HELD = 12  # characters of the last word that may change yet: pieces that are put together, signs that move up to it
 
 
-@dataclass
+@dataclass(frozen=True)
+class TokenLog:
+    """A token that was written, how likely it was, and what was likelier: natural logarithms of probabilities."""
+
+    token: int
+    log: float
+    likeliest: tuple[tuple[int, float], ...]
+
+
+@dataclass(eq=False)
 class TextRow:
     prompt: str
     sample: int
     ids: list[int]  # with the sign before it
     given: int  # so many were there
-    key: int
+    how: SamplingOptions
     begin: int = 0  # the first token that is seen
     ended: Ending | None = None
     text: str = ""  # of the continuation, when it has ended
+    alternatives: int | None = None  # so many of the likeliest are noted of each token; None: nothing is noted
+    logs: list[TokenLog] = field(default_factory=list)
 
     @property
     def made(self) -> int:
         return len(self.ids) - self.given
 
+    @functools.cached_property
+    def key(self) -> int:
+        return self.how.key(self.prompt, self.sample)
+
 
 @dataclass
 class Continuation:
-    """Rows that are written together, a token of each a step."""
+    """Rows that are written together, a token of each a step; others may join between two steps, and rows may leave."""
 
     network: WritingNetwork
-    how: SamplingOptions
     rows: list[TextRow]
     cache: Cache | None = None
     seen: Tensor | None = field(default=None)  # [R, V]: which tokens a text holds, where that matters
+    joining: list[TextRow] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[list[TextRow]]:
         """The rows that got a token, or ended, after every step; until all have ended."""
-        while self.rows:
-            words = self._words(self._scores())
-            done = []
-            for row, word in zip(self.rows, words.tolist(), strict=True):
-                done.append(self._put(row, word))
-            stepped = self.rows
-            if any(done):
-                left = [number for number, over in enumerate(done) if not over]
-                self.rows = [self.rows[number] for number in left]
-                at = torch.tensor(left, dtype=torch.int64, device=self.network.device)
-                if left and self.cache is not None:
-                    self.cache.select(at)
-                self.seen = None if self.seen is None else self.seen.index_select(0, at)
-            yield stepped
+        while self.rows or self.joining:
+            yield self.step()
+
+    def join(self, rows: Sequence[TextRow]) -> None:
+        """More rows, from the next step on."""
+        self.joining += rows
+
+    def leave(self, rows: Sequence[TextRow]) -> None:
+        """These are not gone on with."""
+        self.joining = [row for row in self.joining if row not in rows]
+        self._keep([number for number, row in enumerate(self.rows) if row not in rows])
+
+    def step(self) -> list[TextRow]:
+        """A token of each; the rows that got one, or ended."""
+        words = self._words(self._scores())
+        done = [self._put(row, word) for row, word in zip(self.rows, words.tolist(), strict=True)]
+        stepped = self.rows
+        if any(done):
+            self._keep([number for number, over in enumerate(done) if not over])
+        return stepped
+
+    def _keep(self, numbers: list[int]) -> None:
+        if len(numbers) == len(self.rows):
+            return
+        self.rows = [self.rows[number] for number in numbers]
+        at = torch.tensor(numbers, dtype=torch.int64, device=self.network.device)
+        if not numbers:
+            self.cache = self.seen = None
+        elif self.cache is not None:
+            self.cache.select(at)
+        self.seen = None if self.seen is None else self.seen.index_select(0, at)
 
     def _put(self, row: TextRow, word: int) -> bool:
         """A row's next token; has it ended?"""
@@ -72,8 +106,8 @@ class Continuation:
             row.ended = "end"
         else:
             row.ids.append(word)
-            row.ended = "tokens" if row.made >= self.how.tokens else None
-        if self.how.stop and (text := self.how.stopped(continued(self.network, row))) is not None:
+            row.ended = "tokens" if row.made >= row.how.tokens else None
+        if row.how.stop and (text := row.how.stopped(continued(self.network, row))) is not None:
             row.text, row.ended = text, "stop"
             return True
         if row.ended:
@@ -81,27 +115,38 @@ class Continuation:
         return row.ended is not None
 
     def _scores(self) -> Tensor:
-        """Of what may follow each row."""
-        longest = self.network.longest
+        """Of what may follow each row, those that join behind the others."""
+        longest, joining = self.network.longest, self.joining
+        self.joining, more = [], None
         if self.cache is None or any(len(row.ids) - row.begin > longest for row in self.rows):
-            return self._read_all()
+            self.rows = [*self.rows, *joining]
+            self.seen = None if joining else self.seen
+            scores, self.cache = self._read(self.rows)
+            return scores
+        if joining:  # before the others go on: what is wrong with them changes nothing
+            more, cache = self._read(joining)
         tokens = torch.tensor([row.ids[-1:] for row in self.rows], device=self.network.device)
         positions = torch.tensor([[len(row.ids) - row.begin - 1] for row in self.rows], device=self.network.device)
         documents = None if self.cache.documents is None else torch.ones_like(tokens)
-        return self.network.next_scores(tokens, positions, documents, self.cache)
+        scores = self.network.next_scores(tokens, positions, documents, self.cache)
+        if more is not None:
+            self.cache.join(cache)
+            self.rows, self.seen = [*self.rows, *joining], None
+            scores = torch.cat([scores, more])
+        return scores
 
-    def _read_all(self) -> Tensor:
-        """Every row from its beginning, or from where its window begins now."""
-        for row in self.rows:
+    def _read(self, rows: Sequence[TextRow]) -> tuple[Tensor, Cache]:
+        """Rows from their beginning, or from where their windows begin now: scores of what follows, and the cache."""
+        for row in rows:
             self._slide(row)
-        parts = [row.ids[row.begin :] for row in self.rows]
+        parts = [row.ids[row.begin :] for row in rows]
         most = max(map(len, parts))
         tokens = torch.tensor([[0] * (most - len(part)) + part for part in parts], device=self.network.device)
         lead = torch.tensor([[most - len(part)] for part in parts], device=self.network.device)
         places = torch.arange(most, device=self.network.device)
         documents = (places >= lead).long() if lead.any() else None
-        self.cache = Cache(self.network.trained.settings.layers)
-        return self.network.next_scores(tokens, (places - lead).clamp(min=0), documents, self.cache)
+        cache = Cache(self.network.trained.settings.layers)
+        return self.network.next_scores(tokens, (places - lead).clamp(min=0), documents, cache), cache
 
     def _slide(self, row: TextRow) -> None:
         """Where a row is longer than the window: see its last tokens alone, with room for what is still wanted."""
@@ -109,20 +154,46 @@ class Continuation:
         if len(row.ids) - row.begin <= longest:
             return
         self.network.note_it_slides()
-        row.begin = len(row.ids) - max(1, longest - min(self.how.tokens - row.made - 1, longest // 2))
+        row.begin = len(row.ids) - max(1, longest - min(row.how.tokens - row.made - 1, longest // 2))
 
     def _words(self, scores: Tensor) -> Tensor:
-        if self.how.penalty != 1:
+        plain = scores
+        if any(row.how.penalty != 1 for row in self.rows):
             if self.seen is None:
                 self.seen = torch.zeros_like(scores, dtype=torch.bool)
                 for marks, row in zip(self.seen, self.rows, strict=True):
                     marks[row.ids] = True
-            scores = penalized(scores, self.seen, self.how.penalty)
-        keys = np.asarray([row.key for row in self.rows], np.uint64)
-        words = choose(scores, self.how, keys, np.asarray([row.made for row in self.rows]))
+            penalties = torch.tensor([[row.how.penalty] for row in self.rows], device=scores.device)
+            scores = penalized(scores, self.seen, penalties)
+        words = self._chosen(scores)
         if self.seen is not None:
             self.seen.scatter_(1, words[:, None], True)
+        for number, row in enumerate(self.rows):
+            if row.alternatives is not None:
+                row.logs.append(_log(plain[number], int(words[number]), row.alternatives))
         return words
+
+    def _chosen(self, scores: Tensor) -> Tensor:
+        """The next token of each row, those chosen at once whose options are alike."""
+        alike = defaultdict[tuple[float, int, float], list[int]](list)
+        for number, row in enumerate(self.rows):
+            alike[row.how.temperature, row.how.best, row.how.share].append(number)
+        words = torch.empty(len(self.rows), dtype=torch.int64, device=scores.device)
+        for numbers in alike.values():
+            rows = [self.rows[number] for number in numbers]
+            at = torch.tensor(numbers, device=scores.device)
+            keys = np.asarray([row.key for row in rows], np.uint64)
+            of_rows = scores if len(rows) == len(self.rows) else scores[at]
+            words[at] = choose(of_rows, rows[0].how, keys, np.asarray([row.made for row in rows]))
+        return words
+
+
+def _log(scores: Tensor, word: int, count: int) -> TokenLog:
+    """How likely a token was among all, and which were the likeliest."""
+    logs = scores.float().log_softmax(0)
+    top = logs.topk(count)
+    likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return TokenLog(word, float(logs[word]), tuple(likeliest))
 
 
 def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
@@ -132,7 +203,7 @@ def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[s
         ids = network.trained.tokenizer.encode(prompt)
         ids = [*_lead(network, how, ids), *ids]
         for sample in range(how.samples):
-            rows.append(TextRow(prompt, sample, list(ids), len(ids), how.key(prompt, sample)))
+            rows.append(TextRow(prompt, sample, list(ids), len(ids), how))
     return rows
 
 

@@ -42,11 +42,17 @@ def fill_all(trained: Trained, text: str, how: SamplingOptions = SUREST) -> str:
     return put_in(tokenizer, text, [row[gap] for gap in gaps])
 
 
-def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int]) -> str:
-    """A text with pieces in the place of its masks, else as it was; a piece that goes on with a word joins it."""
+def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int | None]) -> str:
+    """A text with pieces in the place of its masks, else as it was; a piece that goes on with a word joins it.
+
+    None: this mask stays.
+    """
     mask = tokenizer.piece(tokenizer.mask or 0)
     whole, *parts = text.replace(MASK, mask).split(mask)
     for word, part in zip(words, parts, strict=True):
+        if word is None:
+            whole += mask + part
+            continue
         before = whole.removesuffix(" ") if tokenizer.joins(word) else whole
         whole = before + written_as(tokenizer, word) + part
     return whole

@@ -1,0 +1,73 @@
+"""models asked over HTTP, by OpenAI's and Hugging Face's clients, by curl, and by ordsmed.open from another machine
+
+Each model has a name: the last part of its folder, or NAME=RUN. `GET /` lists the models, what each can do and every
+path, `GET /openapi.json` describes the requests. Only this machine is listened to, unless --host says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser, number, whole
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+
+PLACE = ("use", 3)
+
+
+def arguments(parser: Parser) -> None:
+    meaning = "runs, imports, Hugging Face folders or published names; NAME=RUN names one"
+    parser.add_argument("models", nargs="+", metavar="RUN", help=meaning)
+    flags.cache(parser)
+    meaning = "default 8000; 0: one that is free"
+    parser.add_argument("--port", type=whole(0, 65535), metavar="N", default=8000, help=meaning)
+    meaning = "an address of this machine to listen to (default 127.0.0.1: this machine alone)"
+    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=meaning)
+    meaning = "a file whose first line is the token that clients have to send"
+    parser.add_argument("--token-file", metavar="FILE", help=meaning)
+    meaning = "let scripts of pages of this origin ask, as https://lab.example; may be given several times"
+    parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", default=[], help=meaning)
+    parser.add_argument("--admin", action="store_true", help="POST /admin/reload opens the models again")
+    meaning = "texts that may wait; beyond it requests are answered 429 (default 4096)"
+    parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
+    meaning = "texts of one request at most (default 2048)"
+    parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
+    meaning = "a request may take, its wait counted (default 120)"
+    parser.add_argument("--timeout", type=number, metavar="SECONDS", default=120.0, help=meaning)
+    flags.any_step(parser)
+    flags.device(parser)
+    flags.precision(parser)
+    flags.threads(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ordsmed.serve.server import ServerOptions, serve
+
+    if args.timeout <= 0:
+        raise RecipeError("--timeout", f"found {args.timeout:g}", "more than 0")
+    options = ServerOptions(
+        host=args.host,
+        port=args.port,
+        token=_token(args.token_file),
+        origins=tuple(args.allow_origin),
+        admin=args.admin,
+        queue=args.queue,
+        seconds=args.timeout,
+        items=args.items,
+        opening=flags.opened_as(args),
+    )
+    serve(args.models, options)
+
+
+def _token(path: str | None) -> str:
+    """A file's first line; a token among the words of a command would be seen by everybody on the machine."""
+    if path is None:
+        return ""
+    from pathlib import Path
+
+    from ordsmed.base.files import lines_of
+
+    token = (lines_of(Path(path)) or [""])[0].strip()
+    if len(token) < 8 or not token.isascii() or not token.isprintable():
+        raise RecipeError(path, "holds no token", "8 or more ASCII characters in its first line")
+    return token

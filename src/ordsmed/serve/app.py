@@ -1,0 +1,237 @@
+"""App: the web application: paths to endpoints, requests read within limits, refusals in each protocol's own form."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ordsmed.base import menu
+from ordsmed.base.say import size
+from ordsmed.serve import openapi
+from ordsmed.serve.call import MENU, Endpoint, ServedCall, ServedProtocol, Service
+from ordsmed.serve.refusal import AGAIN, Refusal
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask."""
+
+    token: str = ""  # empty: everybody who reaches the port
+    origins: tuple[str, ...] = ()  # pages of other hosts whose scripts may ask; "*": all
+    loopback: bool = True  # is only this machine listened to? Then names of other hosts are refused
+    admin: bool = False  # may models be reloaded?
+
+
+@dataclass(frozen=True)
+class Door:
+    """Every request comes in here."""
+
+    service: Service
+    access: Access = field(default_factory=Access)
+    closing: Callable[[], bool] = lambda: False
+
+    def app(self) -> Starlette:
+        """The application."""
+        every = protocols()
+        description = Description(self.service, openapi.document(every))
+        routes = [
+            Route("/", description.answer, methods=["GET"]),
+            Route("/openapi.json", description.openapi, methods=["GET"]),
+        ]
+        for protocol in every:
+            for endpoint in protocol.endpoints:
+                if endpoint.path.startswith("/admin") and not self.access.admin:
+                    continue
+                answer = self._answering(endpoint, protocol)
+                methods = [endpoint.verb]
+                routes.append(Route(endpoint.path, answer, methods=methods))
+                if not endpoint.path.startswith("/admin"):
+                    prefixed = "/{model_name:path}" + endpoint.path.rstrip("/")
+                    routes.append(Route(prefixed, answer, methods=methods))
+        routes.sort(key=_specific)
+        middleware = []
+        if self.access.origins:
+            origins = [*self.access.origins]
+            cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+            middleware.append(cors)
+        handlers: Mapping[Any, Any] = {404: self._absent, 405: self._absent}
+        return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+    def _answering(self, endpoint: Endpoint, protocol: ServedProtocol) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            began = time.monotonic()
+            try:
+                response = await self._answer(endpoint, request)
+            except Refusal as refusal:
+                response = refused(refusal, protocol)
+            except ClientDisconnect:
+                response = Response(status_code=499)  # nobody reads it
+            except Exception:
+                print(traceback.format_exc(), file=sys.stderr, flush=True)
+                response = refused(Refusal("broken", "a mistake of the server's; its log has it"), protocol)
+            self.service.metrics.add_request(endpoint.path, response.status_code, time.monotonic() - began)
+            return response
+
+        return answer
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        self._check_access(request, public=endpoint.public)
+        if self.closing() and not endpoint.public:
+            raise Refusal("closing", "the server is stopping")
+        body = await self._body(request) if endpoint.request is not None else b""
+        parameters = {name: str(value) for name, value in request.path_params.items()}
+        name = parameters.pop("model_name", "").removeprefix("models/").strip("/")
+        call = ServedCall(self.service, name, endpoint.read(body), parameters)
+        result = await _while_connected(request, asyncio.ensure_future(endpoint.run(call)))
+        if isinstance(result, Response):
+            return result
+        encode = msgspec.json.encode
+        written = await asyncio.to_thread(encode, result) if isinstance(result, list) else encode(result)
+        return Response(written, media_type="application/json")
+
+    def _check_access(self, request: Request, *, public: bool) -> None:
+        host = request.headers.get("host", "")
+        if self.access.loopback and re.sub(r":\d+$", "", host).lower() not in LOOPBACK:
+            raise Refusal("host", f"found the host {host[:80]!r}", "localhost: other names are not answered")
+        origin = request.headers.get("origin", "")
+        same = origin.partition("://")[2] == host
+        if origin and not same and not {origin, "*"} & set(self.access.origins):
+            raise Refusal("host", f"a page of {origin[:80]!r} may not ask", "", "--allow-origin lets it")
+        if self.access.token and not public:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            right = hmac.compare_digest(token.strip().encode(), self.access.token.encode())
+            if scheme.lower() != "bearer" or not right:
+                raise Refusal("token", "the token is absent or wrong", "Authorization: Bearer TOKEN")
+
+    async def _body(self, request: Request) -> bytes:
+        """All of it, if it is not too long and comes in time."""
+        limits = self.service.limits
+        too_large = Refusal("large", f"a body of more than {size(limits.body)}", f"at most {size(limits.body)}")
+        if int_of(request.headers.get("content-length", "0")) > limits.body:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(limits.arrival):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limits.body:
+                        raise too_large
+        except TimeoutError:
+            raise Refusal("slow", f"the body took more than {limits.arrival:g} seconds") from None
+        return bytes(body)
+
+    async def _absent(self, request: Request, error: Exception) -> Response:
+        """A path that there is not, or not by this method, in the form of the protocol that it looks like."""
+        kind = "method" if getattr(error, "status_code", 404) == 405 else "unknown"
+        line = f"{request.method} {request.url.path[:200]}"
+        refusal = Refusal(kind, f"nothing answers {line}", "", "GET / lists what does")
+        return refused(refusal, _nearest(request.url.path))
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `GET /` and `GET /openapi.json` say."""
+
+    service: Service
+    document: dict[str, Any]
+
+    async def answer(self, request: Request) -> Response:
+        """The models and what can be asked of each."""
+        paths = {
+            path: operation.get("summary", "")
+            for path, operations in self.document["paths"].items()
+            for operation in operations.values()
+        }
+        models = [
+            {
+                "name": served.name,
+                "family": served.model.family,
+                "step": served.model.step,
+                "labels": served.model.labels,
+                "can": served.can,
+            }
+            for served in self.service.models.by_name.values()
+        ]
+        described = {"ordsmed": self.document["info"]["version"], "models": models, "paths": paths}
+        return Response(msgspec.json.encode(described), media_type="application/json")
+
+    async def openapi(self, request: Request) -> Response:
+        return Response(msgspec.json.encode(self.document), media_type="application/json")
+
+
+def protocols() -> list[ServedProtocol]:
+    """Those of the menu."""
+    every = []
+    for name in menu.entries(MENU):
+        module = menu.opened(MENU, name)
+        every.append(ServedProtocol(name, module.ENDPOINTS, module.failure))
+    return every
+
+
+def _nearest(path: str) -> ServedProtocol:
+    """The protocol of which a path has most in common with the beginning of one."""
+
+    def common(protocol: ServedProtocol) -> int:
+        return max(len(os.path.commonpath([endpoint.path, path])) for endpoint in protocol.endpoints)
+
+    return max(protocols(), key=common)
+
+
+def refused(refusal: Refusal, protocol: ServedProtocol) -> Response:
+    """A refusal as its protocol writes it."""
+    form = protocol.failure(refusal)
+    headers = {"retry-after": str(AGAIN[refusal.kind])} if refusal.kind in AGAIN else {}
+    if refusal.kind == "token":
+        headers["www-authenticate"] = "Bearer"
+    if refusal.kind in ("large", "slow"):  # what is left of the body is not read
+        headers["connection"] = "close"
+    return Response(msgspec.json.encode(form.body), form.status, headers, "application/json")
+
+
+def int_of(text: str) -> int:
+    """A header's number; 0 where it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> object:
+    """The answer; where the client goes away first, nobody works on it any more."""
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientDisconnect
+        return await answer
+    finally:
+        for task in (answer, gone):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _specific(route: Route) -> tuple[int, int]:
+    """Paths without a model's name first, longer ones first."""
+    return "{model_name" in route.path, -len(route.path)

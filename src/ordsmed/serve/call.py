@@ -1,0 +1,235 @@
+"""ServedCall: a request that was read, on its way from a protocol to the batcher and back; Endpoint: a path for them.
+
+body -> msgspec -> ServedCall(request) -> Endpoint.run -> call.compute(model, method, items) -> answer -> body
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from ordsmed.base.errors import OrdsmedError, meant
+from ordsmed.base.say import many
+from ordsmed.serve.batcher import Batcher
+from ordsmed.serve.metrics import ServerMetrics
+from ordsmed.serve.models import ModelCall, ServedModel, ServedModels
+from ordsmed.serve.refusal import ErrorForm, Refusal
+from ordsmed.serve.writing import FillingWriter, PendingTexts, RowInProgress
+from ordsmed.use.generate import rows_of
+from ordsmed.use.generation.network import writing
+from ordsmed.use.generation.options import SamplingOptions
+
+MENU = "protocols"
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """What a request may be at most, and how long it may take."""
+
+    body: int = 8 << 20
+    """bytes of a request"""
+    items: int = 2_048
+    """texts of a request"""
+    characters: int = 2_000_000
+    """of all texts of a request"""
+    numbers: int = 1 << 24
+    """of all vectors of an answer"""
+    seconds: float = 120.0
+    """from a request to its answer, the wait in the queue counted"""
+    arrival: float = 20.0
+    """seconds in which the whole of a request has to arrive"""
+    tokens: int = 4_096
+    """new tokens of a text, and in all samples of a request 16 times as many"""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What all calls share."""
+
+    models: ServedModels
+    batcher: Batcher
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    metrics: ServerMetrics = field(default_factory=ServerMetrics)
+
+
+@dataclass(frozen=True)
+class ServedCall:
+    """One request."""
+
+    service: Service
+    name: str  # of the model, from the path; empty: none is named there
+    request: Any  # as the endpoint's type has it; None: it has no body
+    parameters: dict[str, str] = field(default_factory=dict)  # of the path
+
+    def model(self, method: str, name: str = "") -> ServedModel:
+        """The model that is meant: of the path, else the name in the request, else the first that can do this."""
+        return self.service.models.find(self.name or name, method)
+
+    async def compute(
+        self, served: ServedModel, method: str, items: Sequence[tuple[object, ...]], **options: object
+    ) -> list[Any]:
+        """The results of a model's method for each item, in their order."""
+        self.check_size(items)
+        if not items:
+            return []
+        work = ModelCall(served, method, tuple(sorted(options.items())), len(items[0]))
+        costs = [_characters(item) for item in items]
+        if options.get("way") in ("masked", "word"):
+            costs = [cost * max(1, cost // 16) for cost in costs]  # a row for each token
+        future = self.service.batcher.submit(work, items, costs, self.service.limits.seconds)
+        return await self.answer(served, asyncio.wrap_future(future))
+
+    async def answer(self, served: ServedModel, results: Awaitable[Result]) -> Result:
+        """What comes of it; errors of the library are told without paths of this machine."""
+        try:
+            return await results
+        except OrdsmedError as error:
+            raise Refusal.of(error, served.hidden) from None
+
+    def write(
+        self, served: ServedModel, prompts: Sequence[str], options: SamplingOptions, alternatives: int | None = None
+    ) -> PendingTexts:
+        """All samples of each prompt, piece by piece as they are written; with logarithms where they are wanted."""
+        limits, count = self.service.limits, len(prompts) * options.samples
+        self.check_size([(prompt,) for prompt in prompts for _ in range(options.samples)])
+        if options.tokens > limits.tokens or options.tokens * count > 16 * limits.tokens:
+            wanted = f"at most {limits.tokens:,} of a text, {16 * limits.tokens:,} in all"
+            raise Refusal("large", f"found {options.tokens * count:,} new tokens", wanted)
+        request = PendingTexts(count, limits.seconds)
+        writer = served.writer
+        if writer is None:
+            if alternatives is not None:
+                raise Refusal("cannot", "a model that fills masks tells no logarithms", "a causal model")
+            filling = FillingWriter(writing(served.model.trained), prompts, options, request)
+            self.service.batcher.add(filling, count)
+            return request
+        try:
+            rows = [row for prompt in prompts for row in rows_of(writer.network, options, prompt)]
+        except OrdsmedError as error:
+            raise Refusal.of(error, served.hidden) from None
+        if (most := max(len(row.ids) for row in rows)) > writer.network.longest:
+            wanted = f"at most {writer.network.longest:,}, the model's window"
+            raise Refusal("invalid", f"found a prompt of {most:,} tokens", wanted, "send its end")
+        entries = [RowInProgress(row, number, request) for number, row in enumerate(rows)]
+        for row in rows:
+            row.alternatives = alternatives
+        self.service.batcher.add(writer, count, lambda: writer.waiting.extend(entries))
+        return request
+
+    def check_size(self, items: Sequence[tuple[object, ...]]) -> None:
+        """Refuse nothing at all, too many texts and too long ones."""
+        limits = self.service.limits
+        if not items:
+            raise Refusal("invalid", "an empty batch", "a text or more")
+        if len(items) > min(limits.items, self.service.batcher.limits.queue):
+            raise Refusal(
+                "large", f"found {many(len(items), 'text')}", f"at most {limits.items:,}", "send them in parts"
+            )
+        characters = sum(map(_characters, items))
+        if characters > limits.characters:
+            wanted = f"at most {limits.characters:,}"
+            raise Refusal("large", f"found {many(characters, 'character')}", wanted, "send them in parts")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A path that a protocol answers at."""
+
+    path: str
+    does: str  # in a line
+    run: Callable[[ServedCall], Awaitable[object]]
+    request: object = None  # the type of its body; None: it is asked with GET
+    answer: object = None  # the type of what it answers, for the description
+    needs: str = ""  # the method of the models that can be asked
+    public: bool = False  # is it answered without a token, and while the server stops?
+
+    @property
+    def verb(self) -> str:
+        return "GET" if self.request is None else "POST"
+
+    @functools.cached_property
+    def _decoder(self) -> msgspec.json.Decoder[object]:
+        return msgspec.json.Decoder(self.request)
+
+    def read(self, body: bytes) -> object:
+        """The body as its type; what is wrong with it is told by its place."""
+        if self.request is None:
+            return None
+        try:
+            return self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise _mismatch(str(error), self.request) from None
+        except RecursionError:
+            raise Refusal("invalid", "JSON that is nested too deeply", "the request's own form") from None
+        except ValueError as error:
+            raise Refusal("invalid", f"no JSON: {error}", "a JSON object") from None
+
+
+@dataclass(frozen=True)
+class ServedProtocol:
+    """A file of protocols/: its endpoints, and how it writes a refusal."""
+
+    name: str
+    endpoints: tuple[Endpoint, ...]
+    failure: Callable[[Refusal], ErrorForm]
+
+
+def texts_of(value: str | Sequence[Any], place: str) -> list[str]:
+    """A text, or a list of them."""
+    texts = [value] if isinstance(value, str) else list(value)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise Refusal("invalid", f"found {type(text).__name__}", "a text", place=f"{place}[{number}]")
+    return texts
+
+
+def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], place: str) -> list[str]:
+    """Texts, or lists of a tokenizer's numbers, which stand for the texts that they make."""
+    if not isinstance(value, str) and value and all(isinstance(number, int) for number in value):
+        value = [value]
+    items = [value] if isinstance(value, str) else list(value)
+    return [
+        item if isinstance(item, str) else _text_of(served, item, f"{place}[{number}]")
+        for number, item in enumerate(items)
+    ]
+
+
+def _text_of(served: ServedModel, ids: object, place: str) -> str:
+    """The text of a list of numbers; refused where this model's tokenizer would not make them of it."""
+    tokenizer = served.model.trained.tokenizer
+    if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
+        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=place)
+    if any(not 0 <= number < tokenizer.vocabulary for number in ids):
+        wanted = f"numbers from 0 to {tokenizer.vocabulary - 1:,}, of this model's tokenizer"
+        raise Refusal("invalid", "a token number of another tokenizer", wanted, "send texts", place)
+    text = tokenizer.decode(ids)
+    plain = [number for number in ids if number not in tokenizer.special]
+    if tokenizer.encode(text) != plain:
+        problem = "token numbers that this model's tokenizer does not make of their text"
+        raise Refusal("invalid", problem, "numbers of whole texts", "send texts", place)
+    return text
+
+
+def _characters(item: object) -> int:
+    """Of all texts of an item."""
+    if isinstance(item, str):
+        return len(item) + 1
+    return sum(map(_characters, item)) if isinstance(item, tuple | list) else 0
+
+
+def _mismatch(message: str, request: object) -> Refusal:
+    """What msgspec complains of: the place first, and of an unknown field the one that was meant."""
+    problem, _, place = message.partition(" - at ")
+    place = place.strip("`")
+    field_name = re.fullmatch(r"Object contains unknown field `(.*)`", problem)
+    if field_name is None:
+        return Refusal("invalid", problem[:1].lower() + problem[1:], place=place or "$")
+    fields = getattr(request, "__struct_fields__", ())
+    return Refusal("invalid", f"unknown field `{field_name[1][:80]}`", "", meant(field_name[1], fields), place or "$")

@@ -1,0 +1,126 @@
+"""Models: what is served, by name, each opened once; what of it can be asked, and how it is opened again.
+
+work/pretrain/tiny-bert  ->  tiny-bert          de=work/other  ->  de          google/electra-small  ->  the same
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+from ordsmed.api.model import OpenModel
+from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
+from ordsmed.serve.refusal import Refusal
+from ordsmed.serve.writing import ContinuingWriter
+from ordsmed.use.generation.network import fills, writing
+from ordsmed.weights.trained import opened
+
+RESERVED = ("v1", "models", "pipeline", "admin", "api")  # what paths begin with
+
+
+class OpeningOptions(TypedDict, total=False):
+    """How models are opened."""
+
+    step: int | None
+    device: str
+    precision: str
+    threads: int | None
+
+
+@dataclass(eq=False)
+class ServedModel:
+    """A model by its name; `model` is another one once it was reloaded."""
+
+    name: str
+    source: str  # a folder, or a published name
+    options: OpeningOptions
+    model: OpenModel
+    hidden: dict[str, str] = field(default_factory=dict)  # paths of this machine, and what is told in their place
+    _writer: ContinuingWriter | None = None
+
+    @staticmethod
+    def opened(word: str, options: OpeningOptions) -> ServedModel:
+        """Of a word of the command line: a model, or `NAME=MODEL`."""
+        name, sign, source = word.partition("=")
+        name, source = (name, source) if sign else (_usual_name(word), word)
+        if not name or name.split("/")[0] in RESERVED or set(name) & set("?#%{} "):
+            raise RecipeError(word, f"found the name `{name}`", "a name that can stand in an address", "give NAME=RUN")
+        trained = opened(source, **options)
+        hidden = {str(path): name for path in (trained.folder.resolve(), trained.folder) if len(path.parts) > 1}
+        # its errors name it as clients do, not by its place
+        return ServedModel(name, source, options, OpenModel(dataclasses.replace(trained, folder=Path(name))), hidden)
+
+    def reload(self) -> None:
+        """Open it again; who asks meanwhile is answered by the one that is open."""
+        self.model, self._writer = ServedModel.opened(f"{self.name}={self.source}", self.options).model, None
+
+    @property
+    def writer(self) -> ContinuingWriter | None:
+        """Who goes on with texts; None: it writes by filling masks."""
+        self.check("generate")
+        if self._writer is None and not fills(self.model.trained):
+            self._writer = ContinuingWriter(writing(self.model.trained))
+        return self._writer
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        return self.model.can
+
+    def check(self, method: str) -> None:
+        """Refuse what it was not made for."""
+        try:
+            self.model.check(method)
+        except OrdsmedError as error:
+            raise Refusal.of(error, self.hidden, "cannot") from None
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A method of a model with its options: work of the batcher's."""
+
+    served: ServedModel
+    method: str
+    options: tuple[tuple[str, object], ...]
+    arguments: int  # of each item
+
+    def __call__(self, items: list[tuple[object, ...]]) -> Sequence[object]:
+        columns = [list(column) for column in zip(*items, strict=True)]
+        results: Sequence[object] = getattr(self.served.model, self.method)(*columns, **dict(self.options))
+        return results
+
+
+@dataclass(frozen=True)
+class ServedModels:
+    """All of them, in the order of the command line."""
+
+    by_name: dict[str, ServedModel]
+
+    @staticmethod
+    def opened(words: Iterable[str], options: OpeningOptions) -> ServedModels:
+        by_name: dict[str, ServedModel] = {}
+        for word in words:
+            served = ServedModel.opened(word, options)
+            if served.name in by_name:
+                problem = f"found `{served.name}` twice"
+                raise RecipeError(word, problem, "different names", f"give NAME={served.source}")
+            by_name[served.name] = served
+        return ServedModels(by_name)
+
+    def find(self, name: str, method: str = "") -> ServedModel:
+        """The one of this name, or the first that can do this; refused with what there is."""
+        if name and name not in self.by_name:
+            raise Refusal("unknown", f"no model `{name}`", "", nearest(name, self.by_name), "model")
+        able = [served for served in self.by_name.values() if not method or method in served.can]
+        served = self.by_name[name] if name else (able or [*self.by_name.values()])[0]
+        if method:
+            served.check(method)
+        return served
+
+
+def _usual_name(word: str) -> str:
+    """The last part of a folder's path; a published name as it is."""
+    path = Path(word)
+    return path.resolve().name if path.exists() else word

@@ -1,0 +1,270 @@
+"""Shapes of text-embeddings-inference: /embed, /embed_all, /predict, /rerank, /similarity, /tokenize, /info."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ordsmed import __version__
+from ordsmed.base.say import many
+from ordsmed.serve.call import Endpoint, ServedCall, texts_of, texts_of_tokens
+from ordsmed.serve.models import ServedModel
+from ordsmed.serve.refusal import ErrorForm, Refusal
+from ordsmed.serve.sentences import cosines, sentence_vectors, top_layer, word_vectors
+from ordsmed.use.predict import Classified
+
+Tokens = list[Annotated[int, Meta(ge=0)]]
+Inputs = str | list[str | int | Tokens]
+KINDS = {"busy": "overloaded", "broken": "backend", "cannot": "backend", "memory": "backend", "closing": "unhealthy"}
+STATUS = {"invalid": 422, "cannot": 424}
+
+
+class TextCutting(Struct, forbid_unknown_fields=True, kw_only=True):
+    truncate: bool | None = False
+    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
+    prompt_name: None = None
+
+
+class EmbedRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+    inputs: Inputs
+    normalize: bool = True
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+
+
+async def embed(call: ServedCall) -> list[list[float]]:
+    request: EmbedRequest = call.request
+    served = call.model("embed")
+    texts = _texts(served, request.inputs, request)
+    vectors = await sentence_vectors(call, served, texts, unit=request.normalize, dimensions=request.dimensions)
+    rows: list[list[float]] = vectors.tolist()
+    return rows
+
+
+class EmbedAllRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+    inputs: Inputs
+    layers: Annotated[str, Meta(max_length=100)] = ""  # not TEI's: top, all, mean or numbers: an axis more, in front
+
+
+async def embed_all(call: ServedCall) -> list[Any]:
+    """Of each text a vector a word; of an ELMo, and where `layers` says so, of several layers."""
+    request: EmbedAllRequest = call.request
+    served = call.model("embed")
+    texts = _texts(served, request.inputs, request)
+    embedded = await word_vectors(call, served, texts, layers=request.layers or top_layer(served))
+    return [result.vectors.tolist() for result in embedded]
+
+
+class PredictRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+    inputs: str | list[str | list[str]]
+    raw_scores: bool = False
+
+
+class Prediction(Struct):
+    score: float
+    label: str
+
+
+async def predict(call: ServedCall) -> object:
+    """Of a text, a pair or several of them all classes, the likeliest first."""
+    request: PredictRequest = call.request
+    served = call.model("classify")
+    _check_raw(request.raw_scores)
+    _check_cutting(request)
+    inputs = request.inputs
+    several = isinstance(inputs, list) and any(isinstance(entry, list) for entry in inputs)
+    batch = inputs if several else [[inputs] if isinstance(inputs, str) else inputs]
+    items: list[tuple[object, ...]] = []
+    for number, entry in enumerate(batch):
+        texts = texts_of(entry, f"inputs[{number}]")
+        if isinstance(entry, str) or not 1 <= len(texts) <= 2:
+            raise Refusal(
+                "invalid", f"found {many(len(texts), 'text')}", "a text, or a pair of two", place=f"inputs[{number}]"
+            )
+        items.append(tuple(texts))
+    if len({len(item) for item in items}) > 1:
+        raise Refusal("invalid", "found texts and pairs", "one of both", place="inputs")
+    answers = [_predictions(result) for result in await call.compute(served, "classify", items)]
+    return answers if several else answers[0]
+
+
+def _predictions(classified: Classified) -> list[Prediction]:
+    if classified.number is not None:
+        return [Prediction(classified.number, "LABEL_0")]
+    ordered = sorted(classified.probabilities.items(), key=lambda entry: -entry[1])
+    return [Prediction(share, label) for label, share in ordered]
+
+
+class RerankRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+    query: str
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+
+
+class Rank(Struct, omit_defaults=True):
+    index: int
+    score: float
+    text: str | None = None
+
+
+async def rerank(call: ServedCall) -> list[Rank]:
+    """By the number that a model gives to pairs of query and text, or by the probability of its second class of two."""
+    request: RerankRequest = call.request
+    served = call.model("classify")
+    _check_raw(request.raw_scores)
+    _check_cutting(request)
+    labels = served.model.labels
+    if not served.model.trained.learned.pairs or len(labels) not in (0, 2):
+        problem = f"`{served.name}` does not score pairs of texts"
+        raise Refusal("cannot", problem, "a model that learned numbers, or two classes, of pairs")
+    classified = await call.compute(served, "classify", [(request.query, text) for text in request.texts])
+    scores = [result.number if result.number is not None else result.probabilities[labels[1]] for result in classified]
+    order = sorted(range(len(scores)), key=lambda number: -scores[number])
+    return [Rank(number, scores[number], request.texts[number] if request.return_text else None) for number in order]
+
+
+class SimilarityInputs(Struct, forbid_unknown_fields=True):
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityRequest(Struct, forbid_unknown_fields=True):
+    inputs: SimilarityInputs
+    parameters: TextCutting | None = None
+
+
+async def similarity(call: ServedCall) -> list[float]:
+    request: SimilarityRequest = call.request
+    served, inputs = call.model("embed"), request.inputs
+    if request.parameters:
+        _check_cutting(request.parameters)
+    texts_of(inputs.sentences, "sentences")
+    vectors = await sentence_vectors(call, served, [inputs.source_sentence, *inputs.sentences], unit=False)
+    return cosines(vectors[0], vectors[1:])
+
+
+class TokenizeRequest(Struct, forbid_unknown_fields=True):
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+    prompt_name: None = None
+
+
+class SimpleToken(Struct):
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+async def tokenize(call: ServedCall) -> list[list[SimpleToken]]:
+    request: TokenizeRequest = call.request
+    served = call.model("")
+    texts = texts_of(request.inputs, "inputs")
+    call.check_size([(text,) for text in texts])
+    tokenizer = served.model.trained.tokenizer
+    encodings = tokenizer.pipeline.encode_batch(texts, add_special_tokens=request.add_special_tokens)
+    return [
+        [
+            SimpleToken(number, piece, bool(special), None if special else begin, None if special else end)
+            for number, piece, special, (begin, end) in zip(
+                encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
+            )
+        ]
+        for encoding in encodings
+    ]
+
+
+class DecodeRequest(Struct, forbid_unknown_fields=True):
+    ids: list[int | Tokens]
+    skip_special_tokens: bool = True
+
+
+async def decode(call: ServedCall) -> list[str]:
+    request: DecodeRequest = call.request
+    tokenizer = call.model("").model.trained.tokenizer
+    rows = request.ids if all(isinstance(row, list) for row in request.ids) else [request.ids]
+    for number, row in enumerate(rows):
+        if not all(isinstance(token, int) and 0 <= token < tokenizer.vocabulary for token in row):  # type: ignore[union-attr]
+            wanted = f"numbers from 0 to {tokenizer.vocabulary - 1:,}, or lists of them"
+            raise Refusal("invalid", "found what is no token", wanted, place=f"ids[{number}]")
+    return [tokenizer.decode(row, skip_special=request.skip_special_tokens) for row in rows]  # type: ignore[arg-type]
+
+
+class InfoAnswer(Struct):
+    model_id: str
+    served_model_name: str
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_concurrent_requests: int
+    max_client_batch_size: int
+    max_batch_tokens: int
+    auto_truncate: bool = False
+    tokenization_workers: int = 1
+    version: str = __version__
+
+
+async def info(call: ServedCall) -> InfoAnswer:
+    served, limits = call.model(""), call.service.limits
+    trained, labels = served.model.trained, served.model.labels
+    kinds: dict[str, Any] = {"embedding": {"pooling": "mean"}}
+    if "classify" in served.can and labels:
+        numbers = {str(number): label for number, label in enumerate(labels)}
+        kinds = {"classifier": {"id2label": numbers, "label2id": {label: n for n, label in enumerate(labels)}}}
+    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(trained.precision, trained.precision)
+    batch = call.service.batcher.limits
+    return InfoAnswer(
+        served.name, served.name, dtype, kinds, trained.settings.longest(), batch.queue, limits.items, batch.cost
+    )
+
+
+def _texts(served: ServedModel, inputs: Inputs, cutting: TextCutting) -> list[str]:
+    _check_cutting(cutting)
+    return texts_of_tokens(served, inputs, "inputs")
+
+
+def _check_cutting(cutting: TextCutting) -> None:
+    """Nothing is cut: vectors are made of windows, and who classifies cuts as it learned to."""
+    if cutting.truncate:
+        remedy = "leave it out: long texts are read whole, or as the model learned to"
+        raise Refusal("invalid", "is not done here", "false", remedy, "truncate")
+
+
+def _check_raw(raw: bool) -> None:
+    if raw:
+        raise Refusal("invalid", "is not done here", "false: probabilities, or the model's numbers", place="raw_scores")
+
+
+def failure(refusal: Refusal) -> ErrorForm:
+    kind = KINDS.get(refusal.kind, "validation")
+    return ErrorForm(STATUS.get(refusal.kind, refusal.status), {"error": str(refusal), "error_type": kind})
+
+
+ENDPOINTS = (
+    Endpoint(
+        "/embed",
+        "a vector for each text, of unit length unless `normalize` is false",
+        embed,
+        EmbedRequest,
+        list[list[float]],
+        "embed",
+    ),
+    Endpoint("/embed_all", "a vector for each word of each text", embed_all, EmbedAllRequest, list[Any], "embed"),
+    Endpoint(
+        "/predict",
+        "the classes of texts or pairs",
+        predict,
+        PredictRequest,
+        list[Prediction | list[Prediction]],
+        "classify",
+    ),
+    Endpoint("/rerank", "texts by how well they fit a query", rerank, RerankRequest, list[Rank], "classify"),
+    Endpoint(
+        "/similarity", "how alike sentences are to the first", similarity, SimilarityRequest, list[float], "embed"
+    ),
+    Endpoint("/tokenize", "the tokens of texts", tokenize, TokenizeRequest, list[list[SimpleToken]]),
+    Endpoint("/decode", "the texts of tokens", decode, DecodeRequest, list[str]),
+    Endpoint("/info", "what is served, and its limits", info, answer=InfoAnswer),
+)

@@ -1,0 +1,466 @@
+"""Hugging Face's shapes: the tasks of its pipelines, as huggingface_hub.InferenceClient and curl send them.
+
+{"inputs": ..., "parameters": {...}}  ->  /fill-mask, or / behind a model's name: what the model can is done
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ordsmed.base.errors import nearest
+from ordsmed.serve.call import Endpoint, ServedCall, texts_of
+from ordsmed.serve.refusal import ErrorForm, Refusal
+from ordsmed.serve.sentences import cosines, sentence_vectors
+from ordsmed.serve.streams import events, sampling
+from ordsmed.serve.writing import PendingTexts, WrittenPiece
+from ordsmed.use.fill import MASK, Filled
+from ordsmed.use.generation.options import SamplingOptions
+from ordsmed.use.generation.unmasking import put_in
+from ordsmed.use.predict import Classified, Tagged
+
+Count = Annotated[int, Meta(ge=1, le=1_000)]
+Texts = str | list[str]
+Options = dict[str, Any] | None  # wait_for_model, use_cache: of the hub's machines, nothing here
+
+
+class FillParameters(Struct, forbid_unknown_fields=True):
+    top_k: Count | None = None
+    targets: list[str] | None = None
+
+
+class FillMaskRequest(Struct, forbid_unknown_fields=True):
+    inputs: Texts
+    parameters: FillParameters | None = None
+    options: Options = None
+
+
+class FilledMask(Struct):
+    score: float
+    token: int
+    token_str: str
+    sequence: str
+
+
+async def fill_mask(call: ServedCall) -> list[Any]:
+    request: FillMaskRequest = call.request
+    served = call.model("fill")
+    how = request.parameters or FillParameters()
+    texts = texts_of(request.inputs, "inputs")
+    options: dict[str, object] = {"targets": tuple(how.targets)} if how.targets else {}
+    filled = await call.compute(served, "fill", [(text,) for text in texts], best=how.top_k or 5, **options)
+    tokenizer = served.model.trained.tokenizer
+
+    def masks(of: Filled) -> list[Any]:
+        several = [
+            [
+                FilledMask(
+                    guess.probability,
+                    guess.token,
+                    guess.text,
+                    put_in(tokenizer, of.text, _only(number, guess.token, len(of.masks))),
+                )
+                for guess in guesses
+            ]
+            for number, guesses in enumerate(of.masks)
+        ]
+        return several[0] if len(several) == 1 else several
+
+    answers = [masks(result) for result in filled]
+    return answers[0] if isinstance(request.inputs, str) else answers
+
+
+def _only(number: int, token: int, count: int) -> Sequence[int | None]:
+    """One of so many masks is filled."""
+    return [token if mask == number else None for mask in range(count)]
+
+
+class TokenParameters(Struct, forbid_unknown_fields=True):
+    aggregation_strategy: Literal["none", "simple", "first"] | None = None
+    ignore_labels: list[str] | None = None
+
+
+class TokenClassificationRequest(Struct, forbid_unknown_fields=True):
+    inputs: Texts
+    parameters: TokenParameters | None = None
+    options: Options = None
+
+
+class TaggedEntity(Struct, omit_defaults=True):
+    score: float
+    word: str
+    start: int
+    end: int
+    entity: str | None = None  # of a word
+    entity_group: str | None = None  # of several that make a span
+
+
+async def token_classification(call: ServedCall) -> list[Any]:
+    request: TokenClassificationRequest = call.request
+    served, how = call.model("tag"), request.parameters or TokenParameters()
+    texts = texts_of(request.inputs, "inputs")
+    tagged = await call.compute(served, "tag", [(text,) for text in texts])
+    ignored = ["O"] if how.ignore_labels is None else how.ignore_labels
+    answers = [
+        _entities(text, result, how.aggregation_strategy != "none", ignored)
+        for text, result in zip(texts, tagged, strict=True)
+    ]
+    return answers[0] if isinstance(request.inputs, str) else answers
+
+
+def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) -> list[TaggedEntity]:
+    """Words with their tags, or spans of them."""
+    entities: list[TaggedEntity] = []
+    scores: list[list[float]] = []
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    before = ""
+    for (begin, end), tag, score in zip(spans, tagged.tags, tagged.probabilities, strict=True):
+        mark, dash, kind = tag.partition("-")
+        label = (kind if dash and len(mark) == 1 else tag) if grouped else tag
+        if label not in ignored and tag not in ignored:
+            if grouped and entities and mark not in ("B", "S") and before == label:
+                entities[-1].word, entities[-1].end = text[entities[-1].start : end], end
+                scores[-1].append(score)
+            else:
+                name = {"entity_group": label} if grouped else {"entity": label}
+                entities.append(TaggedEntity(score, text[begin:end], begin, end, **name))
+                scores.append([score])
+        before = label
+    for entity, values in zip(entities, scores, strict=True):
+        entity.score = sum(values) / len(values)
+    return entities
+
+
+class AskedContext(Struct, forbid_unknown_fields=True):
+    question: str
+    context: str
+
+
+class QuestionParameters(Struct, forbid_unknown_fields=True):
+    top_k: Count | None = None
+    handle_impossible_answer: bool | None = None
+
+
+class QuestionAnsweringRequest(Struct, forbid_unknown_fields=True):
+    inputs: AskedContext
+    parameters: QuestionParameters | None = None
+    options: Options = None
+
+
+class FoundAnswer(Struct):
+    answer: str
+    score: float
+    start: int
+    end: int
+
+
+async def question_answering(call: ServedCall) -> object:
+    """With `handle_impossible_answer` no answer is one too: an empty text from 0 to 0."""
+    request: QuestionAnsweringRequest = call.request
+    served, how = call.model("answer"), request.parameters or QuestionParameters()
+    best = how.top_k or 1
+    pair = (request.inputs.question, request.inputs.context)
+    [answered] = await call.compute(served, "answer", [pair], best=best + 1)
+    spans = [span for span in answered.n_best if span.text or how.handle_impossible_answer]
+    if how.handle_impossible_answer and not answered.text:  # what the model decided comes first
+        spans.sort(key=lambda span: bool(span.text))
+    answers = [FoundAnswer(span.text, span.probability, max(span.start, 0), max(span.end, 0)) for span in spans[:best]]
+    if best > 1:
+        return answers
+    return answers[0] if answers else FoundAnswer("", answered.probability, 0, 0)
+
+
+class TextPair(Struct, forbid_unknown_fields=True):
+    text: str
+    text_pair: str = ""
+
+
+class ClassParameters(Struct, forbid_unknown_fields=True):
+    top_k: Count | None = None
+    function_to_apply: Literal["softmax"] | None = None
+
+
+class TextClassificationRequest(Struct, forbid_unknown_fields=True):
+    inputs: str | list[str] | TextPair
+    parameters: ClassParameters | None = None
+    options: Options = None
+
+
+class FoundClass(Struct):
+    label: str
+    score: float
+
+
+async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
+    """Of each text all classes, the likeliest first; of a model that gives numbers the number."""
+    request: TextClassificationRequest = call.request
+    served, how = call.model("classify"), request.parameters or ClassParameters()
+    if isinstance(request.inputs, TextPair):
+        pair = request.inputs
+        items: list[tuple[object, ...]] = [(pair.text, pair.text_pair)] if pair.text_pair else [(pair.text,)]
+    else:
+        items = [(text,) for text in texts_of(request.inputs, "inputs")]
+    classified = await call.compute(served, "classify", items)
+    return [classes_of(result)[: how.top_k] for result in classified]
+
+
+def classes_of(classified: Classified) -> list[FoundClass]:
+    """The likeliest first."""
+    if classified.number is not None:
+        return [FoundClass("LABEL_0", classified.number)]
+    ordered = sorted(classified.probabilities.items(), key=lambda entry: -entry[1])
+    return [FoundClass(label, share) for label, share in ordered]
+
+
+class FeatureParameters(Struct, forbid_unknown_fields=True):
+    normalize: bool | None = None
+    truncate: bool | None = None
+    dimensions: Count | None = None
+
+
+class FeatureExtractionRequest(Struct, forbid_unknown_fields=True):
+    inputs: Texts
+    parameters: FeatureParameters | None = None
+    options: Options = None
+
+
+async def feature_extraction(call: ServedCall) -> list[list[float]]:
+    """A vector for each text, as `embed` of sentences gives it; longer texts than the model's window are read whole."""
+    request: FeatureExtractionRequest = call.request
+    how = request.parameters or FeatureParameters()
+    served, texts = call.model("embed"), texts_of(request.inputs, "inputs")
+    if how.truncate:
+        raise Refusal(
+            "invalid", "is not done here", "a request without it: long texts are read whole", place="truncate"
+        )
+    vectors = await sentence_vectors(call, served, texts, unit=bool(how.normalize), dimensions=how.dimensions)
+    rows: list[list[float]] = vectors.tolist()
+    return rows
+
+
+class ComparedSentences(Struct, forbid_unknown_fields=True):
+    source_sentence: str
+    sentences: list[str]
+
+
+class SentenceSimilarityRequest(Struct, forbid_unknown_fields=True):
+    inputs: ComparedSentences
+    parameters: dict[str, None] | None = None
+    options: Options = None
+
+
+async def sentence_similarity(call: ServedCall) -> list[float]:
+    request: SentenceSimilarityRequest = call.request
+    served, compared = call.model("embed"), request.inputs
+    if not compared.sentences:
+        raise Refusal("invalid", "an empty batch", "a sentence or more", place="sentences")
+    vectors = await sentence_vectors(call, served, [compared.source_sentence, *compared.sentences], unit=False)
+    return cosines(vectors[0], vectors[1:])
+
+
+class GenerationParameters(Struct, forbid_unknown_fields=True):
+    max_new_tokens: Annotated[int, Meta(ge=1)] | None = None
+    do_sample: bool | None = None
+    temperature: Annotated[float, Meta(gt=0, le=100)] | None = None
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    stop: list[str] | None = None
+    seed: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
+    return_full_text: bool | None = None
+    details: bool | None = None
+    num_return_sequences: Annotated[int, Meta(ge=1, le=128)] | None = None
+    decoder_input_details: Literal[False] | None = None
+    watermark: Literal[False] | None = None
+
+
+class TextGenerationRequest(Struct, forbid_unknown_fields=True):
+    inputs: str
+    parameters: GenerationParameters | None = None
+    stream: bool | None = None
+    options: Options = None
+
+
+class GenerationDetails(Struct):
+    finish_reason: str
+    generated_tokens: int
+    seed: int | None
+    prefill: list[str] = []
+    tokens: list[str] = []
+
+
+class GeneratedText(Struct, omit_defaults=True):
+    generated_text: str
+    details: GenerationDetails | None = None
+
+
+class StreamedToken(Struct):
+    id: int
+    text: str
+    logprob: float
+    special: bool = False
+
+
+class StreamedText(Struct):
+    index: int
+    token: StreamedToken
+    generated_text: str | None = None
+    details: GenerationDetails | None = None
+
+
+async def text_generation(call: ServedCall) -> object:
+    """The likeliest tokens, unless the request says how they are drawn; an event a token with `stream`."""
+    request: TextGenerationRequest = call.request
+    served, how = call.model("generate"), request.parameters or GenerationParameters()
+    options = _sampling(how)
+    start = request.inputs if how.return_full_text else ""
+    if request.stream:
+        if options.samples > 1:
+            raise Refusal("invalid", "found with stream", "one text", place="num_return_sequences")
+        logs = 0 if served.writer is not None else None
+        texts = call.write(served, [request.inputs], options, logs)
+        return events(served, _tokens(texts, start, options), failure, last=b"")
+    texts = call.write(served, [request.inputs], options)
+    written = await call.answer(served, texts.texts())
+    return [
+        GeneratedText(
+            start + "".join(piece.text for piece in pieces), _details(pieces[-1], options) if how.details else None
+        )
+        for pieces in written.values()
+    ]
+
+
+async def _tokens(texts: PendingTexts, start: str, options: SamplingOptions) -> AsyncIterator[StreamedText]:
+    whole, index = start, 0
+    async for piece in texts.pieces():
+        whole, index = whole + piece.text, index + 1
+        token = (
+            StreamedToken(piece.log.token, piece.text, piece.log.log) if piece.log else StreamedToken(-1, piece.text, 0)
+        )
+        if piece.ended:
+            yield StreamedText(index, token, whole, _details(piece, options))
+        else:
+            yield StreamedText(index, token)
+
+
+def _details(last: WrittenPiece, options: SamplingOptions) -> GenerationDetails:
+    return GenerationDetails(REASONS[last.ended or "tokens"], last.tokens, options.seed)
+
+
+def _sampling(how: GenerationParameters) -> SamplingOptions:
+    drawn = how.do_sample or how.temperature not in (None, 1) or how.top_k or how.top_p not in (None, 1)
+    return sampling(
+        tokens=how.max_new_tokens or 100,
+        temperature=(how.temperature or 1.0) if drawn else 0.0,
+        best=how.top_k or 0,
+        share=how.top_p or 1.0,
+        penalty=how.repetition_penalty or 1.0,
+        samples=how.num_return_sequences or 1,
+        stop=tuple(how.stop or ()),
+        seed=how.seed,
+    )
+
+
+async def usual(call: ServedCall) -> object:
+    """What stands in the request, or what the model was made for, says which task is meant."""
+    table: dict[str, Any] = call.request
+    inputs = table.get("inputs")
+    keys = set(inputs) if isinstance(inputs, dict) else set()
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
+    can = call.model("").can
+    path = call.parameters.get("task", "")
+    if path:
+        chosen = f"/{path}"
+    elif "question" in keys:
+        chosen = "/question-answering"
+    elif "source_sentence" in keys:
+        chosen = "/sentence-similarity"
+    elif (
+        "fill" in can
+        and isinstance(first, str)
+        and not ("generate" in can and MASK not in first and "<mask>" not in first)
+    ):
+        chosen = "/fill-mask"
+    else:
+        chosen = next((name for method, name in USUAL.items() if method in can), "/feature-extraction")
+    endpoint = next((endpoint for endpoint in TASKS if endpoint.path == chosen), None)
+    if endpoint is None:
+        tasks = [endpoint.path[1:] for endpoint in TASKS]
+        raise Refusal("unknown", f"no task `{path[:80]}`", "", nearest(path, tasks))
+    return await endpoint.run(replace(call, request=endpoint.read(msgspec.json.encode(table))))
+
+
+def failure(refusal: Refusal) -> ErrorForm:
+    return ErrorForm(refusal.status, {"error": str(refusal), "error_type": refusal.kind})
+
+
+REASONS = {"end": "eos_token", "stop": "stop_sequence", "tokens": "length"}
+USUAL = {"tag": "/token-classification", "classify": "/text-classification", "generate": "/text-generation"}
+TASKS = (
+    Endpoint(
+        "/fill-mask",
+        "the likeliest pieces at each mask of a text",
+        fill_mask,
+        FillMaskRequest,
+        list[FilledMask | list[FilledMask]],
+        "fill",
+    ),
+    Endpoint(
+        "/token-classification",
+        "the tags of a text's words, or the spans that they mark",
+        token_classification,
+        TokenClassificationRequest,
+        list[TaggedEntity],
+        "tag",
+    ),
+    Endpoint(
+        "/question-answering",
+        "the part of a context that answers a question",
+        question_answering,
+        QuestionAnsweringRequest,
+        FoundAnswer,
+        "answer",
+    ),
+    Endpoint(
+        "/text-classification",
+        "the classes of texts, the likeliest first",
+        text_classification,
+        TextClassificationRequest,
+        list[list[FoundClass]],
+        "classify",
+    ),
+    Endpoint(
+        "/feature-extraction",
+        "a vector for each text",
+        feature_extraction,
+        FeatureExtractionRequest,
+        list[list[float]],
+        "embed",
+    ),
+    Endpoint(
+        "/sentence-similarity",
+        "how alike sentences are to the first",
+        sentence_similarity,
+        SentenceSimilarityRequest,
+        list[float],
+        "embed",
+    ),
+    Endpoint(
+        "/text-generation",
+        "how a model goes on with a text",
+        text_generation,
+        TextGenerationRequest,
+        list[GeneratedText],
+        "generate",
+    ),
+)
+ENDPOINTS = (
+    *TASKS,
+    Endpoint("/", "the task that a model was made for", usual, dict[str, Any], Any),
+    Endpoint("/pipeline/{task}", "the task of this name", usual, dict[str, Any], Any),
+)

@@ -1,0 +1,299 @@
+"""Our own shapes: what OpenModel's methods give, for `ordsmed.open("http://...")`, and how likely texts are."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from starlette.responses import PlainTextResponse, Response
+
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.say import many
+from ordsmed.learn.score.answers import Answered
+from ordsmed.measure.likelihood.scored import Scored
+from ordsmed.serve.call import Endpoint, ServedCall, texts_of
+from ordsmed.serve.refusal import ErrorForm, Refusal
+from ordsmed.serve.sentences import packed, word_vectors
+from ordsmed.serve.streams import events
+from ordsmed.use.fill import Filled
+from ordsmed.use.generation.options import Generated, SamplingOptions
+from ordsmed.use.predict import Classified, Tagged
+
+Count = Annotated[int, Meta(ge=1, le=4_096)]
+ALIKE = 1e-6  # sums no further apart are equal, as minimal pairs have it
+Way = Literal["", "causal", "masked", "word", "detect", "forward", "backward", "mean"]
+Texts = str | list[str]
+
+
+class HealthAnswer(Struct):
+    status: str
+
+
+async def health(call: ServedCall) -> HealthAnswer:
+    if call.service.batcher.closing:
+        raise Refusal("closing", "the server is stopping")
+    return HealthAnswer("ok")
+
+
+async def metrics(call: ServedCall) -> Response:
+    return PlainTextResponse(call.service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+class ScoreRequest(Struct, forbid_unknown_fields=True):
+    texts: Texts
+    way: Way = ""
+    models: list[str] = []  # several at once, as the checkpoints of a run; none: the one of the path
+
+
+class ModelScores(Struct):
+    model: str
+    scores: list[Scored]
+
+
+async def score(call: ServedCall) -> list[ModelScores]:
+    """Of each model the texts with their tokens and words, in bits of surprisal."""
+    request: ScoreRequest = call.request
+    every = [call.model("score", name) for name in request.models] if request.models else [call.model("score")]
+    if len(set(request.models)) < len(request.models) or len(every) > 64:
+        raise Refusal("invalid", "found models twice, or more than 64", "different models", place="models")
+    items: list[tuple[object, ...]] = [(text,) for text in texts_of(request.texts, "texts")]
+    way = {"way": request.way} if request.way else {}
+    scores = await asyncio.gather(*(call.compute(served, "score", items, **way) for served in every))
+    return [ModelScores(served.name, result) for served, result in zip(every, scores, strict=True)]
+
+
+class MinimalPair(Struct, forbid_unknown_fields=True):
+    good: str
+    bad: str
+
+
+class PairsRequest(Struct, forbid_unknown_fields=True):
+    pairs: list[MinimalPair]
+    way: Way = ""
+
+
+class ScoredPair(Struct):
+    good: float  # natural logarithms of the probabilities of both, or the sums of what stands for them
+    bad: float
+    right: bool  # is the good one the likelier?
+
+
+async def pairs(call: ServedCall) -> list[ScoredPair]:
+    request: PairsRequest = call.request
+    served = call.model("score")
+    items: list[tuple[object, ...]] = [(text,) for pair in request.pairs for text in (pair.good, pair.bad)]
+    way = {"way": request.way} if request.way else {}
+    scored = await call.compute(served, "score", items, **way)
+    sums = [result.log_likelihood for result in scored]
+    return [ScoredPair(good, bad, good - bad > ALIKE) for good, bad in zip(sums[::2], sums[1::2], strict=True)]
+
+
+class TextsRequest(Struct, forbid_unknown_fields=True):
+    texts: Texts
+
+
+class SuspectedToken(Struct):
+    text: str
+    start: int
+    end: int
+    fake: float  # the probability that it was replaced
+
+
+async def replaced(call: ServedCall) -> list[list[SuspectedToken]]:
+    """How an ELECTRA sees each token of texts: as the text's own, or as put there by another network."""
+    request: TextsRequest = call.request
+    served = call.model("score")
+    scored = await call.compute(served, "score", [(text,) for text in texts_of(request.texts, "texts")], way="detect")
+    return [
+        [
+            SuspectedToken(part.text, part.start, part.end, 1 - 2.0**-part.bits)
+            for part in result.tokens
+            if part.bits is not None
+        ]
+        for result in scored
+    ]
+
+
+class LayersRequest(Struct, forbid_unknown_fields=True):
+    texts: Texts
+    layers: Annotated[str, Meta(max_length=100)] = "all"  # all, top, mean or numbers, as 0,-1
+
+
+class WordLayers(Struct):
+    words: list[str]
+    vectors: list[Any]  # [layers, words, width]; of one layer [words, width]
+
+
+async def layers(call: ServedCall) -> list[WordLayers]:
+    request: LayersRequest = call.request
+    served, texts = call.model("embed"), texts_of(request.texts, "texts")
+    embedded = await word_vectors(call, served, texts, layers=request.layers)
+    return [WordLayers([*result.words], result.vectors.tolist()) for result in embedded]
+
+
+class FillRequest(TextsRequest, forbid_unknown_fields=True):
+    best: Count = 5
+    targets: list[str] = []
+
+
+async def fill(call: ServedCall) -> list[Filled]:
+    request: FillRequest = call.request
+    targets = {"targets": tuple(request.targets)} if request.targets else {}
+    return await call.compute(call.model("fill"), "fill", _items(request), best=request.best, **targets)
+
+
+class GenerateRequest(TextsRequest, forbid_unknown_fields=True):
+    tokens: Count = 40
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    best: Annotated[int, Meta(ge=0)] = 0
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    stop: list[Annotated[str, Meta(min_length=1)]] = []
+    samples: Annotated[int, Meta(ge=1, le=128)] = 1
+    together: Count = 1
+    order: Literal["certain", "chance"] = "certain"
+    start: bool = True
+    stream: bool = False
+
+
+async def generate(call: ServedCall) -> object:
+    """All samples of each text; with `stream` what follows the first text, piece by piece."""
+    request: GenerateRequest = call.request
+    served, texts = call.model("generate"), texts_of(request.texts, "texts")
+    names = [option.name for option in dataclasses.fields(SamplingOptions)]
+    how = SamplingOptions(**{name: getattr(request, name) for name in names} | {"stop": tuple(request.stop)})
+    pending = call.write(served, texts, how)
+    if request.stream:
+        if len(texts) * how.samples > 1:
+            raise Refusal("invalid", "found several texts", "one", place="stream")
+        return events(served, pending.pieces(), failure)
+    written = await call.answer(served, pending.texts())
+    return [
+        Generated(
+            texts[number // how.samples],
+            "".join(piece.text for piece in pieces),
+            number % how.samples,
+            pieces[-1].tokens,
+            pieces[-1].ended or "tokens",
+        )
+        for number, pieces in written.items()
+    ]
+
+
+class VectorsRequest(TextsRequest, forbid_unknown_fields=True):
+    of: Literal["words", "sentences"] = "words"
+    layers: Annotated[str, Meta(max_length=100)] = ""
+    pieces: Literal["mean", "first", "last"] = "mean"
+    pool: Literal["mean", "first"] = "mean"
+    dtype: Literal["float32", "float16"] = "float32"
+    cut: bool = False
+
+
+class PackedVectors(Struct):
+    text: str
+    words: list[str]
+    shape: list[int]
+    dtype: str
+    vectors: str  # little-endian, in base64
+
+
+async def embed(call: ServedCall) -> list[PackedVectors]:
+    request: VectorsRequest = call.request
+    options = {name: getattr(request, name) for name in ("of", "layers", "pieces", "pool", "dtype", "cut")}
+    embedded = await word_vectors(call, call.model("embed"), texts_of(request.texts, "texts"), **options)
+    return [
+        PackedVectors(result.text, [*result.words], [*result.vectors.shape], request.dtype, packed(result.vectors))
+        for result in embedded
+    ]
+
+
+class AnswerRequest(Struct, forbid_unknown_fields=True):
+    questions: list[str]
+    contexts: list[str]
+    best: Count = 3
+
+
+async def answer(call: ServedCall) -> list[Answered]:
+    request: AnswerRequest = call.request
+    if len(request.questions) != len(request.contexts):
+        problem = f"found {many(len(request.questions), 'question')} and {many(len(request.contexts), 'context')}"
+        raise Refusal("invalid", problem, "a context for each question")
+    items: list[tuple[object, ...]] = [*zip(request.questions, request.contexts, strict=True)]
+    return await call.compute(call.model("answer"), "answer", items, best=request.best)
+
+
+class ClassifyRequest(TextsRequest, forbid_unknown_fields=True):
+    seconds: list[str] = []
+
+
+async def classify(call: ServedCall) -> list[Classified]:
+    request: ClassifyRequest = call.request
+    items = _items(request)
+    if request.seconds:
+        if len(request.seconds) != len(items):
+            problem = f"found {many(len(items), 'text')} and {many(len(request.seconds), 'second one')}"
+            raise Refusal("invalid", problem, "a second one for each text, or none")
+        items = [(*item, second) for item, second in zip(items, request.seconds, strict=True)]
+    return await call.compute(call.model("classify"), "classify", items)
+
+
+class TagRequest(Struct, forbid_unknown_fields=True):
+    sentences: list[str | list[str]]  # words between white space, or a list of words
+
+
+async def tag(call: ServedCall) -> list[Tagged]:
+    request: TagRequest = call.request
+    return await call.compute(call.model("tag"), "tag", [(sentence,) for sentence in request.sentences])
+
+
+def _items(request: TextsRequest) -> list[tuple[object, ...]]:
+    return [(text,) for text in texts_of(request.texts, "texts")]
+
+
+async def reload(call: ServedCall) -> HealthAnswer:
+    """All models opened again; requests are answered by those that are open until then."""
+    try:
+        for served in call.service.models.by_name.values():
+            await asyncio.to_thread(served.reload)
+    except OrdsmedError as error:
+        raise Refusal.of(error, served.hidden, "cannot") from None
+    return HealthAnswer("ok")
+
+
+def failure(refusal: Refusal) -> ErrorForm:
+    about = {"place": refusal.place, "found": refusal.problem, "wanted": refusal.wanted, "remedy": refusal.remedy}
+    return ErrorForm(refusal.status, {"error": str(refusal), "kind": refusal.kind, **about})
+
+
+ENDPOINTS = (
+    Endpoint("/health", "is it well?", health, answer=HealthAnswer, public=True),
+    Endpoint("/metrics", "counts and times, as Prometheus reads them", metrics),
+    Endpoint(
+        "/score",
+        "how likely texts are, by token and by word, to one model or several",
+        score,
+        ScoreRequest,
+        list[ModelScores],
+        "score",
+    ),
+    Endpoint("/pairs", "which of two texts is the likelier", pairs, PairsRequest, list[ScoredPair], "score"),
+    Endpoint(
+        "/replaced",
+        "which tokens an ELECTRA takes for replaced",
+        replaced,
+        TextsRequest,
+        list[list[SuspectedToken]],
+        "score",
+    ),
+    Endpoint("/layers", "the vectors of words in every layer", layers, LayersRequest, list[WordLayers], "embed"),
+    Endpoint("/api/fill", "OpenModel.fill", fill, FillRequest, list[Filled], "fill"),
+    Endpoint("/api/generate", "OpenModel.generate, and stream", generate, GenerateRequest, list[Generated], "generate"),
+    Endpoint("/api/embed", "OpenModel.embed", embed, VectorsRequest, list[PackedVectors], "embed"),
+    Endpoint("/api/answer", "OpenModel.answer", answer, AnswerRequest, list[Answered], "answer"),
+    Endpoint("/api/classify", "OpenModel.classify", classify, ClassifyRequest, list[Classified], "classify"),
+    Endpoint("/api/tag", "OpenModel.tag", tag, TagRequest, list[Tagged], "tag"),
+    Endpoint("/admin/reload", "all models opened again", reload, dict[str, str], HealthAnswer),
+)

@@ -1,0 +1,65 @@
+"""Sentences: vectors of texts as protocols want them: of unit length or as they are, shortened, compared."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.serve.call import ServedCall
+from ordsmed.serve.models import ServedModel
+from ordsmed.serve.refusal import Refusal
+
+Vectors = NDArray[np.float32]
+
+
+async def sentence_vectors(
+    call: ServedCall, served: ServedModel, texts: Sequence[str], *, unit: bool, dimensions: int | None = None
+) -> Vectors:
+    """A vector a text [N, D]; `dimensions`: the first of them; `unit`: of length 1 then."""
+    width = served.model.trained.settings.width * (2 if served.model.trained.settings.capabilities.state else 1)
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise Refusal("invalid", f"found {dimensions:,}", f"1 to {width:,}, the model's width", place="dimensions")
+    embedded = await call.compute(
+        served, "embed", [(text,) for text in texts], of="sentences", layers=top_layer(served)
+    )
+    vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
+    return units(vectors) if unit else vectors
+
+
+def top_layer(served: ServedModel) -> str:
+    """What gives one vector a word: the last layer, of an ELMo the mean of all."""
+    return "mean" if served.model.trained.settings.capabilities.state else "top"
+
+
+def units(vectors: Vectors) -> Vectors:
+    """Of length 1; a vector of zeros, which has no direction, stays."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def cosines(first: Vectors, rest: Vectors) -> list[float]:
+    """How alike a vector is to each of others."""
+    alike: list[float] = (units(rest) @ units(first)).tolist()
+    return alike
+
+
+def packed(vector: Vectors) -> str:
+    """Its numbers as they are, little-endian, in base64."""
+    return base64.b64encode(np.ascontiguousarray(vector, vector.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[str], **options: object) -> list[Any]:
+    """What `embed` makes of each text, unless that is more numbers than an answer may hold."""
+    trained = served.model.trained
+    recurrent = trained.settings.capabilities.state
+    layers = trained.settings.layers + 1 if options.get("layers") in ("all", "") or recurrent else 1
+    words = len(texts) if options.get("of") == "sentences" else sum(len(text.split()) for text in texts)
+    numbers = words * trained.settings.width * layers * (2 if recurrent else 1)
+    if numbers > call.service.limits.numbers:
+        most = call.service.limits.numbers
+        raise Refusal("large", f"found {numbers:,} numbers of vectors", f"at most {most:,}", "send fewer texts")
+    return await call.compute(served, "embed", [(text,) for text in texts], **options)

@@ -1,0 +1,97 @@
+"""Server: models opened, the batcher started, the port listened to; at TERM what was accepted is finished first.
+
+ordsmed serve RUN  ->  ServedModels, Batcher, app  ->  uvicorn  ->  TERM: no new ones, the others answered, status 0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.say import say
+
+PIP = "pip install 'ordsmed[serve]'"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where it listens, and to whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str = ""
+    origins: tuple[str, ...] = ()
+    admin: bool = False
+    connections: int = 1_000  # at once
+    queue: int = 4_096  # items that may wait
+    seconds: float = 120.0  # of a request
+    items: int = 2_048  # of a request
+    opening: dict[str, object] = field(default_factory=dict)  # how models are opened
+
+
+def check_installed() -> None:
+    """Refuse where the extra is not installed, before a model is opened."""
+    for module in ("starlette", "uvicorn"):
+        try:
+            __import__(module)
+        except ImportError:
+            raise RecipeError("serve", f"`{module}` is not installed", "", PIP) from None
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """The socket; refused where the port is taken, before a model is opened."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2_048)
+    except OSError as error:
+        listener.close()
+        problem = f"cannot listen to {host}:{port}: {os.strerror(error.errno or 0).lower()}"
+        raise RunError("serve", problem, "a port that is free", "name another with --port, or 0 for any") from None
+    listener.setblocking(False)
+    return listener
+
+
+def serve(words: Sequence[str], options: ServerOptions) -> None:
+    """Until TERM or Ctrl-C."""
+    check_installed()
+    if options.host not in LOOPBACK and not options.token:
+        say(f"--host {options.host}: everybody who reaches it may ask; --token-file lets only those who know the token")
+    with contextlib.closing(listening(options.host, options.port)) as listener:
+        _serve(words, options, listener)
+
+
+def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket) -> None:
+    from ordsmed.serve.app import Access, Door
+    from ordsmed.serve.batcher import Batcher, BatchLimits
+    from ordsmed.serve.call import ServerLimits, Service
+    from ordsmed.serve.graceful import GracefulServer
+    from ordsmed.serve.metrics import ServerMetrics
+    from ordsmed.serve.models import ServedModels
+
+    models = ServedModels.opened(words, options.opening)  # type: ignore[arg-type]
+    metrics = ServerMetrics()
+    batcher = Batcher(replace(BatchLimits(), queue=options.queue), metrics.add_batch)
+    metrics.gauges |= {"queue_items": lambda: batcher.waiting, "batch_size": lambda: batcher.computing}
+    limits = replace(ServerLimits(), seconds=options.seconds, items=options.items)
+    service = Service(models, batcher, limits, metrics)
+    access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
+    server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), options.connections)
+    batcher.start()
+    for served in models.by_name.values():
+        say(f"{served.name}: {served.model.family}, can {', '.join(served.can)}")
+    port = listener.getsockname()[1]
+    address = f"[{options.host}]" if ":" in options.host else options.host
+    say(f"http://{address}:{port}: serving; GET / lists what can be asked; Ctrl-C or TERM ends")
+    try:
+        server.run([listener])
+    finally:
+        batcher.close()
+    say("stopped; every accepted request was answered")

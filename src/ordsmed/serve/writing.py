@@ -1,0 +1,149 @@
+"""Writing: texts that models write while others are asked, each new one joining the running batch at any token.
+
+prompts  ->  rows  ->  ContinuingWriter: a token of every row a step  ->  pieces, to each request as they come
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from ordsmed.serve.refusal import Refusal
+from ordsmed.use.generate import grown
+from ordsmed.use.generation.continuing import Continuation, TextRow, TokenLog, continued, stable_length
+from ordsmed.use.generation.network import WritingNetwork
+from ordsmed.use.generation.options import Ending, SamplingOptions
+
+ROWS = 32  # texts that are written at once
+
+
+@dataclass(frozen=True)
+class WrittenPiece:
+    """What has come to stand in one of a request's texts with a token or pass; often nothing."""
+
+    number: int  # of the text
+    text: str
+    tokens: int  # so many are new by now
+    ended: Ending | None = None
+    log: TokenLog | None = None
+
+
+class PendingTexts:
+    """The texts of one request: pieces come from the batcher's thread and are read in the loop."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.left, self.deadline, self.canceled = count, time.monotonic() + seconds, False
+        self._loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[WrittenPiece | BaseException]()
+
+    def put(self, piece: WrittenPiece | BaseException) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+
+    def is_over(self) -> bool:
+        """Has the client gone, or is it too late?"""
+        if not self.canceled and time.monotonic() > self.deadline:
+            self.put(Refusal("late", "the texts took longer than the deadline"))
+            self.canceled = True
+        return self.canceled
+
+    async def pieces(self) -> AsyncIterator[WrittenPiece]:
+        """As they come, until all texts have ended."""
+        try:
+            while self.left:
+                piece = await self._pieces.get()
+                if isinstance(piece, BaseException):
+                    raise piece
+                self.left -= piece.ended is not None
+                yield piece
+        finally:
+            self.canceled = True
+
+    async def texts(self) -> dict[int, list[WrittenPiece]]:
+        """All pieces of every text."""
+        pieces: dict[int, list[WrittenPiece]] = {number: [] for number in range(self.left)}
+        async for piece in self.pieces():
+            pieces[piece.number].append(piece)
+        return pieces
+
+
+@dataclass(eq=False)
+class RowInProgress:
+    """A row of a request, and how much of its text has been sent."""
+
+    row: TextRow
+    number: int
+    request: PendingTexts
+    sent: str = ""
+
+    def send(self, network: WritingNetwork) -> None:
+        """What has come to stand since."""
+        row = self.row
+        text = row.text if row.ended else continued(network, row)
+        size = len(text) if row.ended else stable_length(network, row.how, text)
+        fits = size >= len(self.sent) and text.startswith(self.sent)
+        piece = text[len(self.sent) : size] if fits else ""
+        self.sent = text[:size] if fits else self.sent
+        log = row.logs[-1] if row.logs else None
+        self.request.put(WrittenPiece(self.number, piece, row.made, row.ended, log))
+
+
+class ContinuingWriter:
+    """Goes on with the texts of all requests to a model that writes token by token."""
+
+    def __init__(self, network: WritingNetwork) -> None:
+        self.network, self.continuation = network, Continuation(network, [])
+        self.waiting: list[RowInProgress] = []
+        self.writing: list[RowInProgress] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.waiting) + len(self.writing)
+
+    def step(self) -> None:
+        self.waiting = [entry for entry in self.waiting if not entry.request.is_over()]
+        if over := [entry for entry in self.writing if entry.request.is_over()]:
+            self.continuation.leave([entry.row for entry in over])
+            self.writing = [entry for entry in self.writing if entry not in over]
+        joining = self.waiting[: ROWS - len(self.writing)]
+        self.waiting = self.waiting[len(joining) :]
+        self.continuation.join([entry.row for entry in joining])
+        self.writing += joining
+        if not self.writing:
+            return
+        self.continuation.step()
+        for entry in self.writing:
+            entry.send(self.network)
+        self.writing = [entry for entry in self.writing if entry.row.ended is None]
+
+    def fail(self, error: Exception) -> None:
+        """All that is being written is told; the next request begins anew."""
+        for entry in self.writing:
+            entry.request.put(error)
+        self.writing, self.continuation = [], Continuation(self.network, [])
+
+
+class FillingWriter:
+    """Writes the texts of one request to a model that fills masks, pass by pass."""
+
+    def __init__(
+        self, network: WritingNetwork, prompts: Sequence[str], how: SamplingOptions, request: PendingTexts
+    ) -> None:
+        self.request, self.size = request, len(prompts) * how.samples
+        self._passes = self._written(network, prompts, how)
+
+    def step(self) -> None:
+        if self.request.is_over() or next(self._passes, None) is None:
+            self.size = 0
+
+    def fail(self, error: Exception) -> None:
+        self.request.put(error)
+        self.size = 0
+
+    def _written(self, network: WritingNetwork, prompts: Sequence[str], how: SamplingOptions) -> Iterator[bool]:
+        numbers = ((prompt, sample) for prompt in prompts for sample in range(how.samples))
+        for number, (prompt, sample) in enumerate(numbers):
+            for piece, ended in grown(network, prompt, how, sample):
+                self.request.put(WrittenPiece(number, piece, how.tokens if ended else 0, ended))
+                yield True

@@ -1,0 +1,48 @@
+"""A server of models in a thread of the tests, on a free port of this machine, as `ordsmed serve` makes one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.serve.batcher import Batcher, BatchLimits
+from ordsmed.serve.call import ServerLimits, Service
+from ordsmed.serve.models import ServedModels
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that listens."""
+
+    url: str
+    service: Service
+    server: Any
+
+
+@contextlib.contextmanager
+def running(
+    models: Mapping[str, Path | str], *, access: Any = None, batch: BatchLimits | None = None, **limits: Any
+) -> Iterator[Running]:
+    """Serves these, by their names, until the block ends."""
+    from ordsmed.serve.app import Access, Door
+    from ordsmed.serve.graceful import GracefulServer
+    from ordsmed.serve.server import listening
+
+    words = [f"{name}={folder}" for name, folder in models.items()]
+    service = Service(ServedModels.opened(words, {"device": "cpu"}), Batcher(batch), replace(ServerLimits(), **limits))
+    listener = listening("127.0.0.1", 0)
+    server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), 1_000)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    service.batcher.start()
+    thread.start()
+    try:
+        yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
+    finally:
+        server.should_exit = True
+        thread.join()
+        service.batcher.close()
+        listener.close()
