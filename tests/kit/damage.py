@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ordsmed.tell.report import content, folders, page
+from ordsmed.tell.report import content, page, parts
 from ordsmed.tell.report.markdown import markdown
 
 OTHERS = [None, "x", -1, 1e400, 10**400, [], {"a": [1]}, [None], "\ud800"]
@@ -35,6 +35,6 @@ def written(path: Path) -> dict[str, Any]:
     facts = content.content([str(path)])
     text = page.page(facts)
     assert "<h1>" in text
-    for each in (text, markdown(facts), folders.dumps(facts)):
+    for each in (text, markdown(facts), parts.dumps(facts)):
         assert each.encode()
     return facts

@@ -14,7 +14,7 @@ from kit.damage import OTHERS, changed, places, written
 from kit.planted_runs import plant, plant_trials, step_line
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.tell.report import content, folders, learning_curve, report, values
+from ordsmed.tell.report import content, folders, learning_curve, parts, report, values
 from ordsmed.tell.report.learning_curve import Known
 
 STORE = {"train": {"documents": 5, "tokens": 31}, "validation": {"tokens": 9}, "vocabulary": 45, "kind": "words",
@@ -67,7 +67,7 @@ def test_any_value_of_a_line_may_be_another(tmp_path: Path) -> None:
             each = [*lines[:number], changed(lines[number], at, other), *lines[number + 1 :]]
             path.write_text("".join(json.dumps(line) + "\n" for line in each))
             found = learning_curve.read(path, Known({1: 10.0}))
-            assert folders.dumps(found).encode()
+            assert parts.dumps(found).encode()
             assert found["steps"] == 2 - (number == 0 and found["damaged_count"])
     path.write_text("".join(json.dumps(line) + "\n" for line in [lines[0], {**lines[1], "tokens": 1e400}]))
     found = learning_curve.read(path, Known({}))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ordsmed.base.identity import identity
 from ordsmed.learn.score import seeds
-from ordsmed.tell.report import comparisons, folders, samples, speeds, values
+from ordsmed.tell.report import comparisons, folders, parts, samples, speeds, values
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
@@ -72,7 +72,7 @@ def _groups(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Runs of one recipe, whatever their seeds; each run is told its group."""
     result: dict[str, list[int]] = {}
     for number, run in enumerate(runs):
-        key = folders.dumps([run["kind"], sorted(_words(essence(run)).items())]) if run["recipe"] else f"run {number}"
+        key = parts.dumps([run["kind"], sorted(_words(essence(run)).items())]) if run["recipe"] else f"run {number}"
         result.setdefault(key, []).append(number)
     groups: list[dict[str, Any]] = []
     for members in result.values():
@@ -92,7 +92,7 @@ def _groups(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _words(flat: Mapping[str, Any]) -> dict[str, str]:
-    return {key: folders.dumps(value) if not isinstance(value, str) else value for key, value in flat.items()}
+    return {key: parts.dumps(value) if not isinstance(value, str) else value for key, value in flat.items()}
 
 
 def _name(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -148,7 +148,7 @@ def _differences(runs: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str
         flats = [runs[groups[number]["runs"][0]]["recipe"] for number in numbers]
         keys = [key for key in dict.fromkeys(key for flat in flats for key in flat) if key not in BESIDE]
         rows = [{"setting": key, "values": [flat.get(key) for flat in flats]} for key in keys]
-        rows = [row for row in rows if len(set(map(folders.dumps, row["values"]))) > 1]
+        rows = [row for row in rows if len(set(map(parts.dumps, row["values"]))) > 1]
         kinds = {row["setting"].removesuffix("kind") for row in rows if row["setting"].endswith(".kind")}
         rows = [row for row in rows if row["setting"].endswith(".kind") or not row["setting"].startswith(tuple(kinds))]
         if rows:

@@ -5,7 +5,6 @@ Nothing of the recipe's data or weights needs to stand: a folder that was moved 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -396,8 +395,3 @@ def _note_scores(facts: dict[str, Any]) -> None:
     if known and all(scores[k] >= guessing[k] if k in LOSSES else scores[k] <= guessing[k] for k in known):
         worse = ", ".join(f"{key} {scores[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
         facts["notes"].append(f"no better than guessing: {worse}")
-
-
-def dumps(value: object) -> str:
-    """JSON as every reader takes it: what is no number is null."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

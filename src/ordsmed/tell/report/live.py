@@ -19,7 +19,7 @@ from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.run import is_held
 from ordsmed.base.say import say
-from ordsmed.tell.report import comparisons, content, folders, learning_curve, page, speeds
+from ordsmed.tell.report import comparisons, content, folders, learning_curve, page, parts, speeds
 from ordsmed.tell.report.learning_curve import Known, LearningCurve
 
 HOST = "127.0.0.1"  # nobody but this machine
@@ -85,7 +85,7 @@ class LiveReport:
                 return None
             if state != self.state_then:
                 report = content.content(self.names, watts=self.watts, read=self.follower.read)
-                self.text, self.json = page.page(report, live=state), folders.dumps(report)
+                self.text, self.json = page.page(report, live=state), parts.dumps(report)
                 self.state_then = state
         return ("text/html", self.text) if path == "/" else ("application/json", self.json)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import screen
 from ordsmed.base.say import many, operations
-from ordsmed.tell.report import folders, speeds, tables
-
-SIGNS = re.compile(r"([\\`*_\[\]<>])")  # what Markdown would read as something else
+from ordsmed.tell.report import parts, speeds, tables
+from ordsmed.tell.report.parts import escaped, plain
 
 
 def markdown(report: Mapping[str, Any]) -> str:
@@ -49,21 +47,12 @@ def _title(report: Mapping[str, Any]) -> str:
     return plain(tables.cut(names[0])) if len(names) == 1 else f"{many(len(report['runs']), 'run')}"
 
 
-def plain(text: str) -> str:
-    """As text: nothing in it is Markdown or HTML."""
-    return _escaped(" ".join(text.split()))
-
-
-def _escaped(text: str) -> str:
-    return SIGNS.sub(r"\\\1", text).replace("&", "&amp;")
-
-
 def _with_code(text: str) -> str:
     """As text in which `commands` and `settings` stand apart."""
     parts = " ".join(text.split()).split("`")
     if len(parts) % 2 == 0:
         return plain(text)
-    return "".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts))
+    return "".join(f"`{part}`" if number % 2 else escaped(part) for number, part in enumerate(parts))
 
 
 def statement(report: Mapping[str, Any]) -> list[str]:
@@ -142,5 +131,5 @@ def _settings(report: Mapping[str, Any]) -> Iterator[str]:
         flat = report["runs"][group["runs"][0]]["recipe"]
         seeds = ", ".join(str(seed) for seed in group["seeds"] if seed is not None)
         yield from (f"## Recipe of {plain(group['name'])}", "", *([f"Seeds: {seeds}.", ""] if seeds else []))
-        rows = [[plain(key), plain(folders.dumps(value))] for key, value in flat.items() if key not in ("out", "seed")]
+        rows = [[plain(key), plain(parts.dumps(value))] for key, value in flat.items() if key not in ("out", "seed")]
         yield from (*screen.markdown(["setting", "value"], rows, padded=True), "")

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ordsmed.base.say import many, operations
-from ordsmed.tell.report import curves, folders, speeds, tables
-from ordsmed.tell.report.tables import ReportCell, ReportTable
+from ordsmed.tell.report import curves, parts, speeds, tables
 
-HERE = Path(__file__).parent
 RECIPES = 12  # that are shown whole
-AGAIN = 10  # seconds after which a browser without scripts asks again
 NOTES = 40  # that are shown
 TOLD = 3  # runs of which a sentence says what came of each
 BROKEN = ("failed", "killed")  # states whose notes go first
-BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # after which a long name may go on in the next line
 
 
 def page(report: Mapping[str, Any], *, live: str = "") -> str:
     """All of it; `live`: the state it shows, of one that is served and comes again when that is another."""
-    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    title = html.escape(_title(report))
-    state = f' data-live="{html.escape(live)}"' if live else ""
-    again = f'<noscript><meta http-equiv="refresh" content="{AGAIN}"></noscript>' if live else ""
     runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
-    facts = folders.dumps({**report, "runs": runs}).replace("<", "\\u003c").replace("&", "\\u0026")
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
-        f"<title>{title}</title>\n<style>\n{style}</style></head>\n"
-        f"<body{state}>\n"
-        + "\n".join(_parts(report, title))
-        + f'\n<script type="application/json" id="report">{facts}</script>\n<script>\n{script}</script>\n'
-        "</body></html>\n"
-    )
+    title = _title(report)
+    return parts.document(title, _parts(report, html.escape(title)), {**report, "runs": runs}, live=live)
 
 
 def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -65,7 +47,7 @@ def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
     for table in speeds.and_tables(report):
         if table.key == "runs" and len(report["runs"]) == 1:  # its numbers stand at the top
             continue
-        yield _section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
+        yield parts.section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
     yield _recipes(report)
     stamp = report["made"]
     about = f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']} from {' '.join(stamp['named'])}."
@@ -110,7 +92,7 @@ def _summary(report: Mapping[str, Any]) -> str:
         ("FLOPs", ("cost", "flops"), operations), ("energy (kWh)", ("cost", "kwh"), tables.few),
     ]  # fmt: skip
     shown = [(name, cells.at(path, show)) for name, path, show in wanted]
-    items = "".join(f"<div><dt>{name}</dt>{_cell(cell, 'dd')}</div>" for name, cell in shown if cell.text)
+    items = "".join(f"<div><dt>{name}</dt>{parts.cell(cell, 'dd')}</div>" for name, cell in shown if cell.text)
     return f'<dl class="facts">{items}</dl>' if items else ""
 
 
@@ -130,16 +112,11 @@ def _notes(report: Mapping[str, Any]) -> str:
         return ""
     items = "".join(
         f'<li class="{"failed" if state == "failed" else "odd"}"><b>{html.escape(tables.cut(name))}</b>: '
-        f"{_with_code(note[:600])}</li>"
+        f"{parts.with_code(note[:600])}</li>"
         for name, note, state in notes[:NOTES]
     )
     more = f'<p class="note">and {len(notes) - NOTES:,} more in the JSON</p>' if len(notes) > NOTES else ""
     return f'<section id="notes"><h2>To know first</h2><ul class="notes">{items}</ul>{more}</section>'
-
-
-def _with_code(text: str) -> str:
-    """Text in which `commands` and `settings` stand apart."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _losses(report: Mapping[str, Any]) -> str:
@@ -176,37 +153,6 @@ def _probes(report: Mapping[str, Any]) -> str:
     return "".join(f'<section class="small"><h3>{html.escape(title)}</h3>{svg}</section>' for title, svg in pictures)
 
 
-def _section(table: ReportTable, before: str = "") -> str:
-    about = f'<p class="about">{_with_code(table.about)}</p>' if table.about else ""
-    title = f"<h2>{html.escape(table.title)}</h2>"
-    head = "".join(f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head))
-    rows = "".join(
-        f"<tr>{''.join(_cell(cell, 'td', _class(table, n, cell), breaks=not n) for n, cell in enumerate(row))}</tr>\n"
-        for row in table.rows
-    )
-    shown = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
-    return f'<section id="{html.escape(table.key)}">{title}{about}{before}{shown}</section>'
-
-
-def _class(table: ReportTable, column: int, cell: ReportCell | None = None) -> str:
-    if column in table.numbers:
-        return ' class="n"'
-    return ' class="wide"' if cell and len(cell.text) > 32 else ""
-
-
-def _cell(cell: ReportCell, tag: str, kind: str = "", *, breaks: bool = False) -> str:
-    """A cell with the number that it rounds, and where that stands in the JSON; `breaks`: it may have several lines."""
-    value = "" if cell.value is None else f' data-value="{html.escape(_exact(cell.value))}"'
-    source = f' data-from="/{html.escape("/".join(map(str, cell.source)))}"' if cell.source and value else ""
-    text = html.escape(cell.text)
-    text = BREAKS.sub(r"\1<wbr>", text) if breaks and not isinstance(cell.value, int | float) else text
-    return f"<{tag}{kind}{value}{source}>{text}</{tag}>"
-
-
-def _exact(value: float | int | str) -> str:
-    return value if isinstance(value, str) else folders.dumps(value)
-
-
 def _recipes(report: Mapping[str, Any]) -> str:
     """Recipes whole, folded."""
     shown = [group for group in report["groups"] if report["runs"][group["runs"][0]]["recipe"]]
@@ -225,4 +171,4 @@ def _recipes(report: Mapping[str, Any]) -> str:
 
 def _recipe(report: Mapping[str, Any], group: Mapping[str, Any]) -> str:
     flat = report["runs"][group["runs"][0]]["recipe"]
-    return html.escape("\n".join(f"{key} = {folders.dumps(value)}" for key, value in flat.items()))
+    return html.escape("\n".join(f"{key} = {parts.dumps(value)}" for key, value in flat.items()))

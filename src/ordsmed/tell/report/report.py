@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import size
-from ordsmed.tell.report import content, folders, page, speeds
+from ordsmed.tell.report import content, page, parts, speeds
 from ordsmed.tell.report.markdown import markdown as write_markdown
 
 USUAL = "report.html"
@@ -38,7 +38,7 @@ def write(
     if markdown:
         texts[Path(markdown)] = write_markdown(report)
     if json:
-        texts[Path(json)] = folders.dumps(report) + "\n"
+        texts[Path(json)] = parts.dumps(report) + "\n"
     for path, text in texts.items():
         with files.survive_disk(path):
             path.parent.mkdir(parents=True, exist_ok=True)
