@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import shutil
+import subprocess
 import sys
 import types
 import xml.etree.ElementTree as ElementTree
@@ -108,11 +110,13 @@ def loaded(path: Path) -> types.ModuleType:
 
 
 def test_a_site_as_reframe_reads_it(tmp_path: Path) -> None:
-    unkept = reframe.configuration(find("saga:a100"), lambda words: None if words[0] == "sacct" else "slurm 22")
+    here = [find("saga:a100")]
+    unkept = reframe.configuration(here, tmp_path, lambda words: None if words[0] == "sacct" else "slurm 22")
     assert "'squeue'" in unkept
-    configuration, test = reframe.write(tmp_path, find("saga:a100"), lambda words: None)
+    configuration, test = reframe.write(tmp_path, here, lambda words: None)
     assert "'squeue'" not in configuration.read_text()
     (system,) = loaded(configuration).site_configuration["systems"]
+    assert system["hostnames"] == [".*"]
     parts = {one["name"]: one for one in system["partitions"]}
     assert parts["a100"]["access"] == ["--partition=a100"]
     assert parts["a100"]["launcher"] == "srun"
@@ -121,20 +125,60 @@ def test_a_site_as_reframe_reads_it(tmp_path: Path) -> None:
     assert parts["a100"]["prepare_cmds"] == ["module --force swap StdEnv Zen2Env"]
     assert sys.executable in test.read_text()
     compile(test.read_text(), "test", "exec")
-    (system,) = loaded(reframe.write(tmp_path, None)[0]).site_configuration["systems"]
+    (system,) = loaded(reframe.write(tmp_path, [])[0]).site_configuration["systems"]
     assert [one["scheduler"] for one in system["partitions"]] == ["local"]
     assert "site" not in system["partitions"][0]["extras"]
 
 
-def test_reframe_reads_both(tmp_path: Path) -> None:
-    """Where it is installed (`pip install reframe-hpc`)."""
-    pytest.importorskip("reframe")
-    import subprocess
+def test_several_systems_in_one_configuration(tmp_path: Path) -> None:
+    """Each by its name, with a command of its own; results of all are kept in one file."""
+    configuration, test = reframe.write(tmp_path, [find("saga"), find("lumi")], lambda words: None)
+    table = loaded(configuration).site_configuration
+    assert [(one["name"], one["hostnames"]) for one in table["systems"]] == [
+        ("saga", [".*saga"]), ("lumi", [".*lumi"]),
+    ]  # fmt: skip
+    commands = {part["extras"]["executable"] for system in table["systems"] for part in system["partitions"]}
+    assert commands == {"ordsmed"}
+    assert table["storage"] == [{"enable": True, "backend": "sqlite", "sqlite_db_file": str(tmp_path / "results.db")}]
+    assert sys.executable not in test.read_text()
+    with pytest.raises(RecipeError, match="found saga twice; wanted each system once"):
+        reframe.write(tmp_path, [find("saga:a100"), find("saga:accel")])
 
-    configuration, test = reframe.write(tmp_path, None)
-    words = [sys.executable, "-m", "reframe", "-C", str(configuration), "-c", str(test), "-l"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert "Found 4 check(s)" in done.stdout, done.stdout + done.stderr
+
+def local_site(path: Path, name: str) -> str:
+    """A machine without Slurm, as a site of that name."""
+    file = path / f"{name}.toml"
+    file.write_text(f'title = "{name}"\n[layout]\ndevice = "cpu"\n')
+    return str(file)
+
+
+def test_reframe_reads_and_runs_both(tmp_path: Path) -> None:
+    """Where it is installed (`pip install reframe-hpc`): two systems, one run each, their speeds side by side."""
+    if not (program := shutil.which("reframe")):
+        pytest.skip("needs `reframe`")
+    sites = [local_site(tmp_path, name) for name in ("a", "b")]
+    main(["validate", "--reframe", str(tmp_path), "--site", sites[0], "--site", sites[1]])
+    configuration, test = tmp_path / reframe.CONFIGURATION, tmp_path / reframe.TEST
+    fake = tmp_path / "ordsmed"
+    kept = f"import json, os; os.mkdir('validate'); json.dump({REPORT!r}, open('validate/report.json', 'w'))"
+    fake.write_text(f"#!{sys.executable}\n{kept}\nprint('2 ok, 0 wrong, 1 absent')\n")
+    fake.chmod(0o755)
+    text = configuration.read_text().replace("'executable': 'ordsmed'", f"'executable': '{fake}'")
+    configuration.write_text(text)
+
+    def answer(*words: str) -> str:
+        command = [program, "-C", str(configuration), "-c", str(test), "--prefix", str(tmp_path / "kept")]
+        done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
+        return done.stdout + done.stderr
+
+    assert "Found 4 check(s)" in answer("--system", "a", "-l")
+    for system in ("a", "b"):
+        assert "Ran 1/1 test case(s)" in (said := answer("--system", system, "-t", "1_node$", "-r")), said
+    stored = answer("--system", "a", "--list-stored-testcases", "now-1d:now/last:/+system")
+    assert "steps_d" in stored
+    with pytest.raises(SystemExit) as end:
+        main(["validate", "--collect", str(tmp_path / "kept"), "--json"])
+    assert end.value.code == 0
 
 
 def test_what_is_slower_by_less_than_the_share_is_not_told() -> None:

@@ -3,7 +3,8 @@
     ordsmed validate --out work/validate                     report.json, junit.xml and report.md in that folder
     srun -N2 --ntasks-per-node=4 ordsmed validate --site olivia
     ordsmed validate --compare work/march work/april         what is red that was green, or slower
-    ordsmed validate --reframe work/reframe --site saga      a ReFrame test at 1, 2, 4 and 16 nodes, and the site's file
+    ordsmed validate --collect reports --page systems.html   all reports below: systems, versions, dates, what changed
+    ordsmed validate --reframe work/reframe --site saga --site lumi      a ReFrame test at 1, 2, 4 and 16 nodes
 Exit status 1 where anything is wrong, or has become so.
 """
 
@@ -16,8 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base.arguments import Parser, UsageError, whole
-from ordsmed.base.say import many
+from ordsmed.base import files
+from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.base.say import many, say
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
@@ -32,17 +34,30 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.device(parser)
     meaning = "whose name stands in the report (see `sites`)"
-    parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help=meaning, offers=flags.sites)
+    meaning += "; with --reframe as often as there are systems"
+    parser.add_argument(
+        "--site", metavar="SITE[:PARTITION]", action="append", default=[], help=meaning, offers=flags.sites
+    )
     meaning = "that a rank may keep the others waiting (default 60)"
     parser.add_argument("--patience", type=whole(1), metavar="SECONDS", default=60, help=meaning)
     parser.add_argument("--compare", nargs=2, metavar="REPORT", help="an older one and a newer one, by their folders")
-    meaning = "with --compare: per cent that a figure may be slower (default 20)"
+    meaning = "one table of all reports in these folders, or below: systems, versions, dates, and what changed"
+    parser.add_argument("--collect", nargs="+", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
+    parser.add_argument("--markdown", action="store_true", help="with --collect: as Markdown")
+    parser.add_argument(
+        "--page", metavar="FILE", help="with --collect: write it as a page, too", offers=lambda: [FILES]
+    )
+    meaning = "with --compare and --collect: per cent that a figure may be slower (default 20)"
     parser.add_argument("--slower", type=whole(1, 99), metavar="N", default=20, help=meaning)
     parser.add_argument("--reframe", metavar="FOLDER", default="", help="write files for ReFrame there, ask nothing")
     flags.json_line(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    _refuse(args)
+    if args.collect:
+        _collect(args)
+        return
     if args.compare:
         _compare(args)
         return
@@ -68,12 +83,48 @@ def run(args: argparse.Namespace) -> None:
             sys.stdout.flush()
 
     out = Path(args.out)
-    done = validate(out, device=args.device, site=args.site, quick=args.quick, patience=args.patience, show=show)
+    site = "".join(args.site)
+    done = validate(out, device=args.device, site=site, quick=args.quick, patience=args.patience, show=show)
     counts = report.count(done)
     if speaks():
         summary = f"{counts['ok']} ok, {counts['error']} wrong, {counts['absent']} absent"
         print_lines([json.dumps(done)] if args.json else [summary, f"{out / report.PAGE}: the report"])
     sys.exit(counts["error"] > 0)
+
+
+def _refuse(args: argparse.Namespace) -> None:
+    """Flags that do not go together."""
+    deeds = [name for name in ("collect", "compare", "reframe") if getattr(args, name)]
+    if deeds[1:]:
+        raise UsageError("validate", f"--{deeds[0]} and --{deeds[1]}", "one of them", "give two commands")
+    if args.site[1:] and not args.reframe:
+        problem = f"found {len(args.site)} sites, of one machine"
+        raise UsageError("--site", problem, "one", "several are for --reframe")
+    for name in ("markdown", "page"):
+        if getattr(args, name) and not args.collect:
+            raise UsageError(f"--{name}", "found without --collect", "both, or neither", "name folders of reports")
+    if args.markdown and args.json:
+        raise UsageError("validate", "--markdown and --json", "one of them", "give two commands")
+
+
+def _collect(args: argparse.Namespace) -> None:
+    from ordsmed.machines.suite.collect import RED, facts
+
+    table = facts(args.collect, args.slower / 100)
+    if args.json:
+        print(json.dumps(table))
+    else:
+        from ordsmed.machines.suite import collect_page
+
+        print_lines(collect_page.markdown(table).splitlines() if args.markdown else collect_page.lines(table))
+    if args.page:
+        from ordsmed.machines.suite import collect_page
+
+        with files.survive_disk(Path(args.page)):
+            Path(args.page).parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(Path(args.page), collect_page.html_page(table))
+        say(f"{args.page}: the page")
+    sys.exit(any(change["newest"] and change["kind"] in RED for change in table["changes"]))
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -97,7 +148,7 @@ def _reframe(args: argparse.Namespace) -> None:
     from ordsmed.machines.suite.reframe import CONFIGURATION, TEST, write
 
     folder = Path(args.reframe)
-    paths = write(folder, find(args.site) if args.site else None)
-    print_lines(
-        [*(f"{path}: written" for path in paths), f"next: reframe -C {folder / CONFIGURATION} -c {folder / TEST} -l"]
-    )
+    paths = write(folder, [find(site) for site in args.site])
+    system = " --system NAME" if args.site[1:] else ""
+    first = f"reframe -C {folder / CONFIGURATION} -c {folder / TEST}{system} -l"
+    print_lines([*(f"{path}: written" for path in paths), f"next: {first}"])

@@ -1,11 +1,12 @@
-"""Files for ReFrame: the list as a test at the suite's scales, and a configuration of the site.
+"""Files for ReFrame: the list as a test at the suite's scales, and one configuration of one or several systems.
 
-Site -> settings.py (partitions, how GPUs are asked for, modules) · ordsmed_validate.py (1, 2, 4, 16 nodes)
+sites -> settings.py (partitions, how GPUs are asked for, modules, results.db) · ordsmed_validate.py (1, 2, 4, 16 nodes)
 """
 
 from __future__ import annotations
 
 import pprint
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -13,17 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch.site import Destination, Partition, Site
 from ordsmed.machines.doctor.host import answer
 
 SCALES = (1, 2, 4, 16)  # nodes
-CONFIGURATION, TEST = "settings.py", "ordsmed_validate.py"
+CONFIGURATION, TEST, RESULTS = "settings.py", "ordsmed_validate.py", "results.db"
 
+SEVERAL = """
+
+`reframe --system NAME` says which of them this is, where the machine's name is not in `hostnames`; `executable` of a
+partition is how ordsmed is started there.
+"""
 SOURCE = '''\
 """`ordsmed validate` at several scales; written by `ordsmed validate --reframe`.
 
 reframe -C {configuration} -c {test} -l          lists; -r runs; --report-junit=junit.xml
+reframe -C {configuration} --performance-compare='now-30d:now-1d/now-1d:now/mean:/+system'
+                                                 what each speed was before, and is
+
+Of each run validate/report.json is kept: `ordsmed validate --collect` reads those of all systems.
 """
+
+import json
+import os
+import re
 
 import reframe as rfm
 import reframe.utility.sanity as sn
@@ -39,6 +54,7 @@ class ordsmed_validate(rfm.RunOnlyRegressionTest):
     executable = {executable!r}
     time_limit = "1h"
     exclusive_access = False
+    keep_files = ["validate"]
 
     @run_after("init")
     def give_it_a_scale(self):
@@ -57,6 +73,7 @@ class ordsmed_validate(rfm.RunOnlyRegressionTest):
             self.num_cpus_per_task = max(1, cores // self.num_tasks_per_node)
         if gpus:
             self.extra_resources = {{"gpus": {{"gpus": gpus, "total": gpus * self.nodes}}}}
+        self.executable = self.current_partition.extras.get("executable", self.executable)
         site = self.current_partition.extras.get("site", "")
         if site:
             self.executable_opts += ["--site", site]
@@ -72,37 +89,72 @@ class ordsmed_validate(rfm.RunOnlyRegressionTest):
     @performance_function("GB/s")
     def all_reduce(self):
         return sn.extractsingle(r"(\\S+) all-reduce GB/s", self.stdout, 1, float) if self.num_tasks > 1 else sn.defer(0)
+
+    @run_before("performance")
+    def all_speeds(self):
+        with open(os.path.join(self.stagedir, "validate", "report.json")) as file:
+            rows = json.load(file)["items"]
+        for row in rows:
+            for unit, value in row["figures"].items():
+                name = re.sub(r"\\W+", "_", f"{{row['item']}} {{row['case']}}")
+                self.perf_variables[name] = sn.make_performance_function(sn.defer(value), unit)
 '''
 
 
 Ask = Callable[[Sequence[str]], str | None]
 
 
-def write(folder: Path, place: Destination | None, ask: Ask = answer) -> list[Path]:
+def write(folder: Path, sites: Sequence[Destination], ask: Ask = answer) -> list[Path]:
+    """Without a place: for this machine alone, whatever it is."""
+    configuration_text = configuration(sites, folder, ask)
     folder.mkdir(parents=True, exist_ok=True)
-    executable = f"{shlex.quote(sys.executable)} -m ordsmed"
     source = SOURCE.format(
-        scales=list(SCALES), executable=executable, words=["validate"], configuration=CONFIGURATION, test=TEST
+        scales=list(SCALES), executable=_executable(sites), words=["validate"], configuration=CONFIGURATION, test=TEST
     )
     paths = [folder / CONFIGURATION, folder / TEST]
-    files.write_text(paths[0], configuration(place, ask))
+    files.write_text(paths[0], configuration_text)
     files.write_text(paths[1], source)
     return paths
 
 
-def configuration(place: Destination | None, ask: Ask = answer) -> str:
+def _executable(sites: Sequence[Destination]) -> str:
+    """This Python; of several systems each has its own."""
+    return "ordsmed" if sites[1:] else f"{shlex.quote(sys.executable)} -m ordsmed"
+
+
+def configuration(sites: Sequence[Destination], folder: Path, ask: Ask = answer) -> str:
     """`site_configuration`, as ReFrame reads it."""
     unkept = ask(["sinfo", "--version"]) is not None and ask(["sacct", "--noheader"]) is None
-    name = Path(place.name).stem if place else "here"
+    names = [_name(place) for place in sites]
+    if twice := [name for name in names if names.count(name) > 1]:
+        wanted = "each system once; all its partitions are written"
+        raise RecipeError("--site", f"found {twice[0]} twice", wanted, "call a site's file otherwise, or leave it out")
+    systems = [_system(place, unkept, alone=not sites[1:]) for place in sites] or [_system(None, unkept, alone=True)]
+    storage = {"enable": True, "backend": "sqlite", "sqlite_db_file": str(folder.absolute() / RESULTS)}
+    environments = [{"name": "default", "features": ["ordsmed"]}]
+    table = {"systems": systems, "environments": environments, "storage": [storage]}
+    titles = ", ".join(system["descr"] for system in systems)
+    head = f"{titles} for ReFrame; written by `ordsmed validate --reframe`: to be checked by you."
+    more = SEVERAL if sites[1:] else ""
+    return f'"""{head}{more}"""\n\nsite_configuration = {pprint.pformat(table, width=100, sort_dicts=False)}\n'
+
+
+def _name(place: Destination) -> str:
+    return Path(place.name).stem
+
+
+def _system(place: Destination | None, unkept: bool, *, alone: bool) -> dict[str, Any]:
+    name = _name(place) if place else "here"
     site = place.site if place else Site()
     every = site.partition or (Partition("this"),)
     partitions = [_partition(partition, site, place, unkept) for partition in every]
+    if not alone:
+        for partition in partitions:
+            partition["extras"]["executable"] = "ordsmed"
     modules = "lmod" if any((*site.modules, *site.use)) else "nomod"
-    system = {"name": name, "descr": site.title or name, "hostnames": [".*"], "modules_system": modules,
-              "partitions": partitions}  # fmt: skip
-    table = {"systems": [system], "environments": [{"name": "default", "features": ["ordsmed"]}]}
-    head = f'"""{site.title or name} for ReFrame; written by `ordsmed validate --reframe`: to be checked by you."""'
-    return f"{head}\n\nsite_configuration = {pprint.pformat(table, width=100, sort_dicts=False)}\n"
+    hostnames = [".*"] if alone else [f".*{re.escape(name)}"]
+    return {"name": name, "descr": site.title or name, "hostnames": hostnames, "modules_system": modules,
+            "partitions": partitions}  # fmt: skip
 
 
 def _partition(partition: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:

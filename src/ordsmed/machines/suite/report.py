@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 from xml.sax.saxutils import quoteattr
+
+import msgspec
 
 from ordsmed.base import files, screen
 from ordsmed.base.errors import DataError, RecipeError
@@ -69,15 +71,39 @@ def figures(row: dict[str, Any]) -> str:
     return ", ".join(f"{value:.4g} {name}" for name, value in row["figures"].items())
 
 
+class ReportRow(TypedDict):
+    """A case, as far as reports are compared by it."""
+
+    item: str
+    case: str
+    state: str
+    figures: dict[str, float]
+
+
+class ReportShape(TypedDict):
+    """What a file must hold to be a report; what more a version says does no harm."""
+
+    items: list[ReportRow]
+    host: NotRequired[str]
+    site: NotRequired[str]
+    facts: NotRequired[dict[str, str]]
+
+
 def read(name: str) -> dict[str, Any]:
     path = Path(name)
     path = path / NAME if path.is_dir() else path
     if not path.is_file():
         raise RecipeError("--compare", f"{name}: no such report", f"a folder of `ordsmed validate`, with a {NAME}")
+    return checked(path)
+
+
+def checked(path: Path) -> dict[str, Any]:
+    """The report in a file."""
     report = files.read_table(path)
-    rows, keys = report.get("items"), {"item", "case", "state", "figures"}
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and keys <= set(row) for row in rows):
-        raise DataError(path, "is no report", "one that `ordsmed validate` wrote")
+    try:
+        msgspec.convert(report, ReportShape)
+    except msgspec.ValidationError as error:
+        raise DataError(path, f"is no report: {error}", "one that `ordsmed validate` wrote") from None
     return report
 
 
@@ -88,13 +114,18 @@ def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER)
     for before in old["items"]:
         key = f"{before['item']}, {before['case']}"
         after = now.get((before["item"], before["case"]))
-        if before["state"] == GREEN and after is None:
-            lines.append(f"{key}: was ok, is missing")
-        elif before["state"] == GREEN and after and after["state"] != GREEN:
-            lines.append(f"{key}: was ok, is {after['state']}: {after['text']}")
+        if text := lost(before, after):
+            lines.append(f"{key}: {text}")
         elif after:
             lines += [f"{key}: {line}" for line in _slower(before["figures"], after["figures"], share)]
     return lines
+
+
+def lost(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
+    """What became of a case that was green; empty: it still is, or was not."""
+    if before["state"] != GREEN or (after and after["state"] == GREEN):
+        return ""
+    return f"was ok, is {after['state']}: {after.get('text', '')}" if after else "was ok, is missing"
 
 
 def _slower(old: dict[str, float], new: dict[str, float], share: float) -> Iterator[str]:
@@ -104,7 +135,7 @@ def _slower(old: dict[str, float], new: dict[str, float], share: float) -> Itera
             yield f"{before:.4g} {name} before, {after:.4g} now, {1 - after / before:.0%} slower"
 
 
-def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """What the two stand on, where it is not the same."""
     for fact in sorted({*old.get("facts", {}), *new.get("facts", {})}):
         before, after = (report.get("facts", {}).get(fact, "none") for report in (old, new))

@@ -18,6 +18,7 @@ from ordsmed.base import ranks as ranking
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.launch.gpus import known
 from ordsmed.base.launch.site import find
+from ordsmed.base.machine.host import processor
 from ordsmed.base.ranks import Ranks
 from ordsmed.machines.doctor import together
 from ordsmed.machines.doctor.doctor import AGAIN, PATIENCE, SUMMING, add_over_all
@@ -51,7 +52,7 @@ def validate(
     def hung(failure: OrdsmedError) -> None:
         if ranks.first:
             add(row_of("ranks", f"{ranks.world} ranks", Outcome("error", str(failure)), 0.0))
-            report.write(out, _report(rows, host, ranks))
+            report.write(out, _report(rows, host, ranks, quick))
 
     try:
         if ranks.place.local == 0:  # one process of each machine
@@ -72,7 +73,7 @@ def validate(
         else:
             add(row_of("sums", "1 rank", absent("one process alone"), 0.0))
             failed = False
-        whole = _report(rows, host, ranks)
+        whole = _report(rows, host, ranks, quick)
         if ranks.first:
             report.write(out, whole)
         return whole if ranks.first or not failed else {**whole, "items": [{"state": "error"}]}
@@ -154,8 +155,9 @@ def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     return items.compared(losses, case["losses"], items.TOLERANCE["fp32"])
 
 
-def _report(rows: list[Row], host: Host, ranks: Ranks) -> dict[str, Any]:
-    facts = {**together.facts(host), "device": ranks.device.type, "ranks": str(ranks.world), "cores": str(host.cores)}
+def _report(rows: list[Row], host: Host, ranks: Ranks, quick: bool) -> dict[str, Any]:
+    started = {"device": ranks.device.type, "ranks": str(ranks.world), "cores": str(host.cores)}
+    facts = {**together.facts(host), "processor": processor(), **started}
     place = f"{host.place.name}:{host.place.partition.name}" if host.place else ""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    return {"host": host.name, "site": place, "made": now, "facts": facts, "items": rows}
+    return {"host": host.name, "site": place, "made": now, "quick": quick, "facts": facts, "items": rows}
