@@ -253,6 +253,47 @@ def test_what_cannot_be_estimated_is_refused(
     assert complaint in error
 
 
+def validated(folder: Path, *, tflops: float, month: int = 1, site: str = "", **facts: str) -> None:
+    """A report of `validate` with the speed of products."""
+    row = {"item": "speeds", "case": "products fp32", "state": "ok", "figures": {"TFLOP/s": tflops}}
+    report = {"host": "n1", "site": site, "made": f"2026-{month:02}-01 08:00:00", "facts": facts, "items": [row]}
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report))
+
+
+def test_a_folder_of_reports_tells_how_fast_products_are(tmp_path: Path) -> None:
+    """Of the same GPU wherever it is, of a CPU at the same place; the median of the last five."""
+    words = ["layout.precision=fp32"]
+    for month, tflops in enumerate((9.0, 8.0, 8.0, 8.0, 20.0), 1):
+        facts = {"device": "cuda", "GPUs": "NVIDIA A100-SXM4-80GB"}
+        validated(tmp_path / f"reports/{month}", tflops=tflops, month=month, site="olivia:accel", **facts)
+    reports = tmp_path / "reports"
+    times = estimate("tiny/bert", words, site="saga:a100", a_node=2, file=reports)
+    assert times.speed.basis == f"{machinery.OF_GPU.likely:.0%} of the peak that `validate` measured, 16 TFLOP/s"
+    assert times.speed.reasons[0] == f"median of 5 reports, the last of olivia:accel on 2026-05-01 in {reports}"
+    share = machinery.OF_GPU.likely * machinery.IN_A_NODE.likely
+    assert times.speed.flops.likely == pytest.approx(16e12 * share)
+    with pytest.raises(RecipeError, match="holds none that is like this"):
+        estimate("tiny/bert", words, site="saga:accel", file=reports)
+    with pytest.raises(RecipeError, match="holds none that is like this"):
+        estimate("tiny/bert", file=reports)
+    validated(tmp_path / "reports/cpu", tflops=0.5, device="cpu", processor=devices.name_of(torch.device("cpu")))
+    here = estimate("tiny/bert", words, file=reports / "cpu/report.json")
+    assert here.speed.flops.likely == pytest.approx(0.5e12 * machinery.OF_CPU.likely)
+    with pytest.raises(RecipeError, match=r"--measurements: .*none.json: no such file"):
+        estimate("tiny/bert", words, file=tmp_path / "none.json")
+
+
+def test_measurements_that_were_collected_come_first(tmp_path: Path) -> None:
+    """A training that was measured says more than products do."""
+    processor = devices.name_of(torch.device("cpu"))
+    validated(tmp_path / "reports/1", tflops=0.5, device="cpu", processor=processor)
+    measurements.add(tmp_path / "reports/bench/measurements.jsonl", [likeness()])
+    assert estimate("tiny/bert", ["layout.precision=fp32"], file=tmp_path / "reports").speed.basis.startswith(
+        "measured: "
+    )
+
+
 def test_it_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
     main(["estimate", "tiny/bert", "--site", "saga", "--json"])
     facts = json.loads(capsys.readouterr().out)

@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--gpus", type=whole(0), metavar="N", help="a node; left out: all it has")
     meaning = "time some steps of it here first, which makes its data where they lack"
     parser.add_argument("--measure", action="store_true", help=meaning)
-    meaning = "what `bench` wrote (work/bench/measurements.jsonl)"
+    meaning = "what `bench` wrote (work/bench/measurements.jsonl), or a folder of that and of reports of `validate`"
     parser.add_argument("--measurements", metavar="FILE", help=meaning)
     meaning = "weak and strong scaling of a file's rates (docs/clusters.md), or of what `bench` wrote"
     parser.add_argument("--scaling", metavar="FILE", help=meaning)

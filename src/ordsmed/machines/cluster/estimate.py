@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -40,6 +40,9 @@ from ordsmed.train.mesh.precision import likely
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training, named
+
+if TYPE_CHECKING:
+    from ordsmed.machines.suite.collect import Validation
 
 WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
 LONG = 4.0  # seconds of a phase that are timed at least: what else a machine does comes and goes
@@ -307,15 +310,58 @@ def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Spe
     """By the measurement that is most like it, else by a share of the peak."""
     path = file or measurements.PLACE
     if file or path.is_file():
-        alike = [(*like, past) for past in measurements.read(path) if (like := _unlike(past, plan, place, a_token))]
+        alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, place, a_token))]
         if alike:
             off, reasons, nearest = min(alike, key=lambda entry: entry[0])
             return _like(off, nearest, reasons, place, path)
+        if file and (speed := _validated(path, place)):
+            return speed
         if file:
             wanted = f"a training of ordsmed on {place.device} in {place.precision}"
             remedy = "`ordsmed bench` there, or leave it out: a share of the peak is taken"
             raise RecipeError("--measurements", f"{file} holds none that is like this", wanted, remedy)
     return share_of_peak(place)
+
+
+def _measured(path: Path) -> list[Measurement]:
+    """In a file of measurements, or in all below a folder of reports."""
+    if path.suffix == ".json":
+        return []
+    paths = sorted(path.rglob(measurements.PLACE.name)) if path.is_dir() else [path]
+    return [measurement for file in paths for measurement in measurements.read(file)]
+
+
+def _validated(path: Path, place: Devices) -> Speed | None:
+    """A share of the peak that `validate` measured on such devices, by the reports in a folder or a file."""
+    if not path.is_dir() and path.suffix != ".json":
+        return None
+    from ordsmed.machines.suite import collect
+
+    if path.is_dir() and not any(path.rglob(collect.report.NAME)):
+        return None
+    peaks = collect.peaks(str(path), place.precision, lambda validation: _same_devices(validation, place))
+    if not peaks:
+        return None
+    peak = statistics.median(peak for _, peak in peaks) * (place.world if place.kind == "cuda" else place.nodes)
+    share, newest = (OF_CPU if place.kind == "cpu" else OF_GPU), peaks[-1][0]
+    left, more = _summing(place, 1)
+    basis = f"{share.likely:.0%} of the peak that `validate` measured, {operations(peak)}/s"
+    reason = f"median of {many(len(peaks), 'report')}, the last of {newest.name} on {newest.when:%Y-%m-%d} in {path}"
+    taken = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured there"
+    return Speed(share.times(peak).by(left), basis, (reason, taken, *more))
+
+
+def _same_devices(validation: Validation, place: Devices) -> bool:
+    """Was it measured on devices like these?"""
+    if validation.facts.get("device") != place.kind:
+        return False
+    if place.kind == "cuda":
+        cards = validation.facts.get("GPUs", "").split(", ")
+        return place.device in (*cards, *map(gpus.named, cards))
+    if place.here:
+        return validation.facts.get("processor") == place.device
+    where = find(place.site)
+    return validation.name == f"{Path(where.name).stem}:{where.partition.name}"
 
 
 def _unlike(past: Measurement, plan: Plan, place: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
