@@ -19,6 +19,7 @@ def test_every_code_has_all_columns() -> None:
     times = {one.name: one.training_time for one in codes}
     assert times["fairseq-roberta"] == "not reported"
     assert times["huggingface-bert"] == "160 M words x 2 epochs: 8 to 9 days on 4 P100"
+    assert times["nvidia-bert-pytorch"] == "3.3 G words x 40 epochs: 3 days on 16 V100"
 
 
 @pytest.mark.parametrize(("hours", "said"), [
@@ -43,6 +44,33 @@ def test_it_is_printed_for_people_pages_and_programs(capsys: pytest.CaptureFixtu
     page = capsys.readouterr().out.splitlines()
     assert page[0].startswith("| code | architecture |")
     assert len(page) == 2 + len(survey.codes())
+
+
+def test_reported_times_beside_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each claim with what our recipe would take on the same devices, or why that is not known."""
+    main(["survey", "--estimates", "--json"])
+    codes = {code["name"]: code for code in json.loads(capsys.readouterr().out)}
+    assert codes.keys() == {code.name for code in survey.codes()}
+    assert sum(len(code["claims"]) for code in codes.values()) == len(survey.claims())
+    (pytorch,) = codes["nvidia-bert-pytorch"]["claims"]
+    assert (pytorch["reported"], pytorch["recipe"]) == ("3 days on 16 V100", "pretrain/bert-large-lamb")
+    least, likely, most = pytorch["estimated_hours"]
+    assert least < likely < most
+    assert pytorch["estimate"].startswith("pretrain/bert-large-lamb: ")
+    reasons = {name: codes[name]["claims"][0]["why_not"] for name in ("google-bert", "mosaicbert", "cramming")}
+    assert reasons == {
+        "google-bert": "TPU is no GPU that is known", "mosaicbert": "no recipe is near",
+        "cramming": "which GPU is not said",
+    }  # fmt: skip
+    assert codes["google-bert"]["claims"][0]["estimated_hours"] is None
+    main(["survey", "--estimates", "--markdown"])
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.endswith("| estimated for our recipe |")
+    assert next(row for row in rows if "fairseq" in row).endswith("| none: no time was reported |")
+    assert next(row for row in rows if "allennlp" in row).endswith("| not of interest |")
+    main(["survey", "--estimates"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "estimate: 4 days on 4 to 16 TPUs: not estimated: TPU is no GPU that is known" in text
 
 
 @pytest.mark.parametrize("name", ["allennlp-elmo", "bert-as-service"])

@@ -12,6 +12,8 @@ PLACE = ("inspect", 5)
 
 
 def arguments(parser: Parser) -> None:
+    meaning = "next to each reported time what `estimate` says for our recipe on the same devices, or why it cannot"
+    parser.add_argument("--estimates", action="store_true", help=meaning)
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--markdown", action="store_true", help="as a table for a page")
     flags.json_line(shapes)
@@ -20,10 +22,15 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.show import survey
 
+    estimates = None
+    if args.estimates:
+        from ordsmed.machines.cluster import claims
+
+        estimates = claims.beside_codes()
     if args.markdown:
-        print("\n".join(survey.markdown()))
+        print("\n".join(survey.markdown(estimates)))
         return
     if args.json:
-        print_or_json(survey.facts(), [], args)
+        print_or_json(survey.facts(estimates), [], args)
         return
-    print_lines(survey.lines())
+    print_lines(survey.lines(estimates))

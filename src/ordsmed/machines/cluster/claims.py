@@ -20,11 +20,20 @@ HEAD = ("code", "work", "reported", "on", "device hours", "estimated", "range", 
 
 def estimated(claim: Claim) -> Margin | None:
     """Hours that our recipe would take on as many of these devices; None: no recipe, or no GPU that is known."""
-    if not claim.recipe or claim.device not in GPUS:
+    if why_not(claim):
         return None
     precision = claim.precision or GPUS[claim.device].precision
     place = Devices(claim.device, "cuda", claim.devices[0], claim.nodes, precision, site="claims")
     return share_of_peak(place).flops.under(_work(claim.recipe, claim.tokens)).times(1 / 3600)
+
+
+def why_not(claim: Claim) -> str:
+    """Why it cannot be estimated; empty: it can."""
+    if claim.device == "GPU":
+        return "which GPU is not said"
+    if claim.device not in GPUS:
+        return f"{claim.device} is no GPU that is known"
+    return "" if claim.recipe else "no recipe is near"
 
 
 @functools.cache
@@ -47,7 +56,8 @@ def facts() -> dict[str, Any]:
     rows = []
     for claim in survey.claims():
         margin = estimated(claim)
-        rows.append({**settings.plain(claim), "estimated_hours": margin and [margin.least, margin.likely, margin.most]})
+        hours = margin and [margin.least, margin.likely, margin.most]
+        rows.append({**settings.plain(claim), "estimated_hours": hours, "why_not": why_not(claim)})
     silent = {code.name: code.training_time for code in _silent()}
     return {"claims": rows, "others": silent, "scaling": scaling.facts(series())}
 
@@ -70,16 +80,27 @@ def _lines(claim: Claim) -> list[str]:
     shown = [
         f"{claim.code}: {claim.work}: {claim.time} on {claim.on}, {_device_hours(claim)} device hours ({claim.source})"
     ]
-    if margin := estimated(claim):
-        least, likely, most = (duration(hours * 3600) for hours in (margin.least, margin.likely, margin.most))
-        within = margin.least <= claim.hours[0] and claim.hours[1] <= margin.most
-        times = f"reported is {_times(claim, margin):.2g} times that, {'within' if within else 'outside'} the range"
-        shown.append(f"  {claim.recipe}: {likely} ({least} to {most}); {times}")
-    else:
-        shown.append(
-            f"  {NOT}: {'no recipe is near' if claim.device in GPUS else f'{claim.device} is no GPU that is known'}"
-        )
+    shown.append(f"  {sentence(claim)}")
     return [*shown, f"  {claim.note}"] if claim.note else shown
+
+
+def sentence(claim: Claim) -> str:
+    """What is estimated for our recipe on the same devices, or why nothing is."""
+    if not (margin := estimated(claim)):
+        return f"{NOT}: {why_not(claim)}"
+    least, likely, most = (duration(hours * 3600) for hours in (margin.least, margin.likely, margin.most))
+    within = margin.least <= claim.hours[0] and claim.hours[1] <= margin.most
+    times = f"reported is {_times(claim, margin):.2g} times that, {'within' if within else 'outside'} the range"
+    return f"{claim.recipe}: {likely} ({least} to {most}); {times}"
+
+
+def beside_codes() -> dict[str, list[dict[str, Any]]]:
+    """Of every code its claims, each with what is estimated, in words too."""
+    rows = facts()["claims"]
+    result: dict[str, list[dict[str, Any]]] = {code.name: [] for code in survey.codes()}
+    for claim, row in zip(survey.claims(), rows, strict=True):
+        result[claim.code].append({**row, "reported": f"{claim.time} on {claim.on}", "estimate": sentence(claim)})
+    return result
 
 
 def _device_hours(claim: Claim) -> str:

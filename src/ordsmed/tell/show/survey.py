@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,19 +100,35 @@ def codes() -> tuple[Code, ...]:
     )
 
 
-def facts() -> list[dict[str, Any]]:
-    return [settings.plain(code) for code in codes()]
+Estimates = Mapping[str, Sequence[Mapping[str, Any]]]  # of each code its claims, each with an `estimate` in words
 
 
-def lines() -> Iterator[str]:
+def facts(estimates: Estimates | None = None) -> list[dict[str, Any]]:
+    rows = [settings.plain(code) for code in codes()]
+    return rows if estimates is None else [{**row, "claims": [*estimates[row["name"]]]} for row in rows]
+
+
+def lines(estimates: Estimates | None = None) -> Iterator[str]:
     """For a screen: a paragraph a code, which is wider than a table may be."""
     for code in codes():
         name, architecture, developer, requires, gpu, node, time, kept = code.row
         yield f"{name}: {architecture}; {developer}"
         if code.use != INFERENCE:
             yield f"  multi-GPU {gpu}; multi-node {node}; training time {time}"
+        if estimates is not None:
+            yield from (f"  estimate: {text}" for text in _estimates(code, estimates))
         yield f"  requires {requires}; maintained: {kept}"
 
 
-def markdown() -> list[str]:
-    return screen.markdown(HEAD, [code.row for code in codes()])
+def _estimates(code: Code, estimates: Estimates) -> list[str]:
+    """What is estimated beside each claim; without a claim there is nothing to compare with."""
+    if code.use == INFERENCE:
+        return []
+    return [f"{row['reported']}: {row['estimate']}" for row in estimates[code.name]] or ["none: no time was reported"]
+
+
+def markdown(estimates: Estimates | None = None) -> list[str]:
+    if estimates is None:
+        return screen.markdown(HEAD, [code.row for code in codes()])
+    rows = [[*code.row, "; ".join(_estimates(code, estimates)) or "not of interest"] for code in codes()]
+    return screen.markdown([*HEAD, "estimated for our recipe"], rows)
