@@ -305,9 +305,10 @@ def test_images_hold_pytorch_of_their_own_where_pip_may_not_bring_it() -> None:
     assert subprocess.run(["sh", "-n"], input="\n".join(steps), text=True, capture_output=True).stderr == ""
     made = containers.docker(saga)
     assert all(step in made["Dockerfile"] for step in steps)
-    assert "srun --container-image" in made["run.sub"]
+    assert "--container-image=" in made["run.sub"]
     assert "--container-mounts=" in made["run.sub"]
-    assert "#SBATCH --gpus=4" in made["run.sub"]
+    assert "#SBATCH --gpus-per-node=4" in made["run.sub"], "whatever -N, as many of each node"
+    assert 'srun --ntasks="$((SLURM_JOB_NUM_NODES * tasks))"' in made["run.sub"]
 
 
 @pytest.mark.parametrize("year", easybuild.GENERATIONS)

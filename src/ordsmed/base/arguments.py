@@ -18,6 +18,8 @@ FILES = "<files>"  # among the words that an argument offers to a shell: any fil
 class UsageError(OrdsmedError):
     """Words that no command is written with. Exit status 2 at the command line."""
 
+    status = 2
+
 
 class Parser(argparse.ArgumentParser):
     """argparse, but flags are never guessed from their beginnings, and what is wrong is raised."""

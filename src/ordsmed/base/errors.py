@@ -5,6 +5,7 @@ OrdsmedError
   DataError     what a file or folder holds is not what it should
   RunError      what happened on the way (a full disk)
     Trouble     what happened to a training (a loss that is not a number)
+    Lost        a process of several is gone, or hangs: the same may go well elsewhere
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 class OrdsmedError(Exception):
     """One line: `place: found; wanted ...; remedy`. Exit status 1 at the command line."""
 
+    status = 1
     echo = False  # of several processes the first one tells it
 
     def __init__(self, place: object, found: str, wanted: str = "", remedy: str = "") -> None:
@@ -42,6 +44,12 @@ class RunError(OrdsmedError):
 
 class Trouble(RunError):
     """The training itself is ill, and nothing is left to be done about it here; all ranks find the same."""
+
+
+class Lost(RunError):
+    """A process of several is gone, or hangs, and told no error of its own: the same may go well elsewhere."""
+
+    status = 75  # as sysexits.h has it: a failure that passes
 
 
 MANY = 40  # names that a line can take

@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ordsmed.base import ending, errors
-from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import Lost, OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import devices, memory
 from ordsmed.base.machine.threads import stay_on_socket, threads_of
 from ordsmed.base.say import many, speak
@@ -39,7 +39,7 @@ MEETING = 60.0  # seconds that processes have to find each other, at least
 LEAVE = timedelta(seconds=30)
 AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
 GO_ON = "start the same command again: the run goes on from its last checkpoint"
-SILENT = RunError("rank 0", "does not answer: lost or hanging", "", GO_ON)
+SILENT = Lost("rank 0", "does not answer: lost or hanging", "", GO_ON)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def rendezvous(ranks: Ranks, patience: float) -> Ranks:
             wanted, remedy = "a free one to meet at", "set MASTER_PORT to another, on all ranks the same"
             raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
         place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
-        raise RunError(place, f"did not meet the others: {_line(error)}", f"{many(ranks.world, 'process')}") from None
+        raise Lost(place, f"did not meet the others: {_line(error)}", f"{many(ranks.world, 'process')}") from None
     return dataclasses.replace(ranks, store=store)
 
 
@@ -216,7 +216,7 @@ def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
 
     def end() -> None:
         print(f"ordsmed: rank {ranks.rank}: {SILENT}", file=sys.stderr, flush=True)
-        os._exit(1)  # nothing else ends a thread that waits inside the store
+        os._exit(SILENT.status)  # nothing else ends a thread that waits inside the store
 
     clock = threading.Timer(seconds, end)
     clock.daemon = True
@@ -351,7 +351,7 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
         answer = json.loads(ranks.store.get(key))
     except RuntimeError as error:
         remedy = "its own complaint stands above or in log.txt"
-        raise RunError("rank 0", f"is gone: {_line(error)}", "", remedy) from None
+        raise Lost("rank 0", f"is gone: {_line(error)}", "", remedy) from None
     if "error" in answer:
         kind, *parts = answer["error"]
         complaint = getattr(errors, kind)(*parts)

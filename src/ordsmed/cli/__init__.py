@@ -22,7 +22,7 @@ atexit.register(gc.freeze)  # with torch, what still lives when a process ends i
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run one verb; what a user can mend is one line: exit status 2 where the words are wrong, else 1."""
+    """Run one verb; what a user can mend is one line; exit status: 2 wrong words, 75 a process was lost, 1 all else."""
     with ending.noted():
         _main(list(sys.argv[1:] if words is None else words))
 
@@ -32,10 +32,9 @@ def _main(words: list[str]) -> None:
         with ending.heard(), in_a_line():
             _run(words)
     except OrdsmedError as error:
-        status = 2 if isinstance(error, UsageError) else 1
         if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):  # every process finds the same
-            sys.exit(status)
-        fail(str(error), status)
+            sys.exit(error.status)
+        fail(str(error), error.status)
     except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to print to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

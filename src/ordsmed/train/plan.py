@@ -67,9 +67,9 @@ class Plan(abc.ABC):
     def completed(self, *, make: bool, here: bool = True) -> Self:
         """With what the data tell; `make`: they are made where they lack, else they are told of."""
 
-    def makes(self) -> bool:
-        """Is something that it reads still to be made?"""
-        return False
+    def missing(self) -> list[tuple[str, str]]:
+        """What it reads that is still to be made: the verb and the name of each."""
+        return []
 
     @abc.abstractmethod
     def subject(self) -> str:

@@ -148,6 +148,11 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
                 if (explained := watch.explain(error)) is None:
                     raise
                 raise explained from error
+            except Stopped:
+                raise
+            except Exception as error:  # of a module of the user's own
+                watch.farewell(RunError(f"rank {ranks.rank}", repr(error)[:200]))
+                raise
     return request.folder
 
 
@@ -181,7 +186,7 @@ def _plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool = True) -
     run.finished(request.folder, request.recipe.verb)
     in_the_way = not (request.anew or request.stands) and bool(checkpoint.steps(request.folder / "checkpoints"))
     key = Run(request.folder).status.get("recipe_key")
-    if in_the_way and key not in (None, run.recipe_key(request.recipe)) and plan.makes():
+    if in_the_way and key not in (None, run.recipe_key(request.recipe)) and plan.missing():
         raise _misfit(request)
     return plan.completed(make=True, here=here)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ordsmed.base.errors import OrdsmedError, RunError
+from ordsmed.base.errors import Lost, OrdsmedError, RunError
 from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within, second_connection
 
@@ -40,6 +40,7 @@ class Watch:
         self.ranks, self.patience = ranks, patience
         self.stages, self.remedy, self.ending = stages, remedy, ending
         self.step, self.stage, self.since, self.count = 0, stages[0], time.monotonic(), 0
+        self.machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()  # as a job's script knows it
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
             with answered_within(LONG, ranks):
@@ -68,6 +69,8 @@ class Watch:
         if self.store is None or error.echo:
             return
         with contextlib.suppress(RuntimeError):
+            if isinstance(error, Lost):
+                self.store.set(f"lost/{self.ranks.rank}", "")  # another rank is, which this one found out
             self.store.set(f"gone/{self.ranks.rank}", str(error))
             for _ in range(20 if not self.ranks.first else 10):
                 time.sleep(0.05)  # the first rank keeps the store for so long
@@ -94,7 +97,7 @@ class Watch:
             self._end(SILENT, told=False)
             raise
         except RuntimeError:
-            return RunError("rank 0", f"is gone ({reason})", "", self.remedy)
+            return Lost("rank 0", f"is gone ({reason})", "", self.remedy)
 
     def _beat(self) -> None:
         while not self.over.wait(BEAT if self.count else 0):
@@ -106,11 +109,11 @@ class Watch:
                 self._end(SILENT)
             except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
-                    self._end(RunError("rank 0", "is gone, with all connections", "", self.remedy))
+                    self._end(Lost("rank 0", "is gone, with all connections", "", self.remedy))
 
     def _tell(self) -> None:
         self.count += 1
-        news = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
+        news = [self.count, self.step, self.stage, self.machine, os.getpid()]
         assert self.store is not None
         self.store.set(f"beat/{self.ranks.rank}", json.dumps(news))
 
@@ -130,7 +133,7 @@ class Watch:
         print(f"ordsmed: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
         if self.ending:
             self.ending(error)
-        os._exit(1)  # the main thread waits in a collective that nothing else ends
+        os._exit(error.status)  # the main thread waits in a collective that nothing else ends
 
     def _silent(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
         """Ranks whose beat stands still, and the last beats of all."""
@@ -174,17 +177,18 @@ class Watch:
 
     def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
         names, store = [], self.store
+        kind: type[RunError] = Lost
         assert store is not None
         for rank in ranks:
             _, step, stage, host, process = beats.get(rank, [0, 0, self.stages[0], "?", "?"])
             gone = f"gone/{rank}"
             last = f": {store.get(gone).decode()}" if store.check([gone]) else ""
+            if last and not store.check([f"lost/{rank}"]):
+                kind = RunError  # an error of its own, which it would meet elsewhere too
             names.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
         problem = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)
-        return RunError(
-            "processes", problem, f"a step within {self.patience:g} s of all {self.ranks.world}", self.remedy
-        )
+        return kind("processes", problem, f"a step within {self.patience:g} s of all {self.ranks.world}", self.remedy)
 
 
 _MEMORY = "lower `layout.micro`, set `layout.recompute=true`, or split the weights with `layout.shard`"

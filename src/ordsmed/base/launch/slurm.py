@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,7 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
 PATIENCE = 60.0  # seconds that Slurm has to answer
-STOPPED = 143  # how a run ends that was told to save and stop (128 + SIGTERM)
-MOST = 100  # times that a job sends itself in again
-STUCK = (
-    "ordsmed: no step was saved since this job was last sent in again: it is not sent in once more; a longer --time?"
-)
+AGAIN = Path(__file__).with_name("again.sh")  # what a script does when a run ends
 EARLY = 60  # seconds that Slurm's signal may come too early
 LEAVE = 120  # seconds that the other processes have after the first ended
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
@@ -36,8 +33,8 @@ class BatchJob:
     place: Destination
     title: str
     folder: Path  # where it is begun
-    log: Path
     hours: float
+    log: Path = Path("%j.log")
     nodes: int = 1
     gpus: int = 0  # a node
     tasks: int = 1  # processes a node
@@ -50,6 +47,9 @@ class BatchJob:
     saves: Path = Path()  # where what it does is saved
     saved: str = "*/checkpoints/*"  # and what the files of a step are called there
     requeue: bool = True
+    retries: int = 3  # after a process or a node was lost
+    spares: int = 0  # nodes more than are needed, on which it goes on then
+    record: Path = Path("jobs.tries")  # where the script notes what was lost
     save: int = 300  # seconds before the limit at which it is told to save
     container: str = ""
     enroot: bool = False  # the container by Enroot and Pyxis, else by Apptainer
@@ -118,7 +118,9 @@ def script(job: BatchJob) -> str:
 
 def _head(job: BatchJob) -> Iterator[str]:
     part, site = job.place.partition, job.place.site
-    where = many(job.nodes, "node") + (f" x {job.gpus} {part.gpu}" if job.gpus else "")
+    nodes = job.nodes + job.spares
+    spare = f", {job.spares} of them spare" if job.spares else ""
+    where = many(nodes, "node") + (f" x {job.gpus} {part.gpu}" if job.gpus else "") + spare
     yield "#!/bin/bash"
     yield "# " + " ".join(command(*job.words).splitlines())
     yield f"# on {site.title or job.place.name}, partition {part.name}: {where}"
@@ -129,9 +131,10 @@ def _head(job: BatchJob) -> Iterator[str]:
     options = [
         (f"--job-name={job.title}", ""),
         (f"--partition={part.queue}" if part.queue else "", ""),
-        (f"--nodes={job.nodes}", ""),
+        (f"--nodes={nodes}", ""),
+        ("--no-kill" if job.spares else "", "a lost node ends no other"),
         (f"--ntasks-per-node={tasks}", reason),
-        (part.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else "", ""),
+        (part.ask.format(gpus=job.gpus, total=job.gpus * nodes) if job.gpus else "", ""),
         (f"--cpus-per-task={job.cores * (job.tasks if job.torchrun else 1)}" if job.cores else "", ""),
         (job.memory, ""),
         (f"--time={time(job.hours)}", ""),
@@ -166,42 +169,29 @@ def _body(job: BatchJob) -> Iterator[str]:
         yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives it one, from Slurm 22.05 on'
     if job.torchrun:
         yield f"export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={job.save}  # seconds to save; torchrun kills after 30 else"
-        yield 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
-    if job.requeue:
-        search = f"find {shlex.quote(f'{job.saves}/')} -path {shlex.quote(job.saved)} -type f"
-        yield f"saved() {{ {search} 2>/dev/null | sort | cksum; }}"
-        yield "before=$(saved)"
-    yield "status=0"
-    yield f"{' '.join(_command(job))} || status=$?"
-    if job.requeue:
-        yield from _again(job)
-    yield 'exit "$status"'
-
-
-def _again(job: BatchJob) -> Iterator[str]:
-    """Send it in again, but not for ever."""
-    yield "# it was told to stop, and saved: the job is sent in again and goes on from there,"
-    yield "# unless nothing was saved since it was sent in again before: then it never will be"
-    yield f'if {_stopped(job)} && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST} ]; then'
-    yield '    if [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || [ "$(saved)" != "$before" ]; then'
-    yield '        scontrol requeue "$SLURM_JOB_ID"'
-    yield "    else"
-    yield f"        echo {shlex.quote(STUCK)} >&2"
-    yield "    fi"
-    yield "fi"
-
-
-def _stopped(job: BatchJob) -> str:
-    """Was the run told to stop? torchrun ends with 1 whatever its processes say: so late in the job it was."""
-    if not job.torchrun:
-        return f'[ "$status" = {STOPPED} ]'
+    yield ""
+    yield f"record={shlex.quote(str(job.record))}"
+    yield f"times={job.retries} wanted={job.nodes} requeue={'yes' if job.requeue else 'no'}"
     late = max(0, round(job.hours * 3600) - job.save - EARLY)
-    return f'[ "$status" != 0 ] && [ "$SECONDS" -ge {late} ]'
+    yield f"by={'torchrun' if job.torchrun else 'srun'} late={late}"
+    search = f"find {shlex.quote(f'{job.saves}/')} -path {shlex.quote(job.saved)} -type f"
+    yield f"saved() {{ {search} 2>/dev/null | sort | cksum; }}"
+    yield "run() {"
+    if job.torchrun:
+        yield "    first=${MASTER_ADDR:-${nodes%%,*}}"
+    yield f"    {' '.join(_command(job))}"
+    yield "}"
+    yield ""
+    yield from AGAIN.read_text(encoding="utf-8").splitlines()
 
 
 def _command(job: BatchJob) -> Iterator[str]:
     """srun, the container, and ordsmed."""
     yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
+    if job.spares:
+        gpus = job.place.partition.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else ""
+        tasks = job.nodes * (1 if job.torchrun else job.tasks)
+        yield " ".join(filter(None, ('--nodelist="$nodes"', f"--nodes={job.nodes} --ntasks={tasks}", gpus)))
     outside = [folder for folder in job.modules if not folder.is_relative_to(job.folder)]
     here, *_ = folders = [shlex.quote(str(folder)) for folder in (job.folder, *outside)]
     if job.container and job.enroot:
@@ -223,9 +213,10 @@ def _command(job: BatchJob) -> Iterator[str]:
         yield f"{python} -m ordsmed {words}{part}"
 
 
-def send(path: Path, *, after: str = "") -> str:
-    """Hand a script to Slurm; the job's number."""
-    words = ["sbatch", "--parsable", *([f"--dependency=afterany:{after}"] if after else []), str(path)]
+def send(path: Path, *, after: str = "", well: bool = False) -> str:
+    """Hand a script to Slurm; the job's number. `after` another has ended, with `well` only if that went well."""
+    wait = [f"--dependency=after{'ok' if well else 'any'}:{after}"] if after else []
+    words = ["sbatch", "--parsable", *wait, *(["--kill-on-invalid-dep=yes"] if wait and well else []), str(path)]
     answer = ask(words)
     number = answer.strip().split(";")[0]
     if not number.isdigit():
@@ -233,25 +224,33 @@ def send(path: Path, *, after: str = "") -> str:
     return number
 
 
-def states(numbers: Sequence[str]) -> dict[str, str]:
-    """Of jobs, as Slurm's queue has them, or its accounts where they left the queue; of others nothing."""
+def states(numbers: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Of jobs, as Slurm's queue has them, or its accounts where they left the queue; and why some are not known."""
+    listed, silent = _states(["squeue", "--noheader", "--format=%F|%T|%r", "--states=all", "--jobs"], numbers)
+    gone = [number for number in numbers if number not in listed]
+    accounts = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State", "--jobs"]
+    kept, unasked = _states(accounts, gone) if not silent else ({}, "")
+    return listed | kept, silent or unasked
+
+
+def _states(words: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, str], str]:
+    """A state a job, of an array how many tasks are in each; and why there was no answer."""
     if not numbers:
-        return {}
-    listed = _table(["squeue", "--noheader", "--format=%A|%T|%r", "--states=all", f"--jobs={','.join(numbers)}"])
-    known = {row[0]: row[1] + (f" ({row[2]})" if row[1] == "PENDING" and row[2] != "None" else "") for row in listed}
-    if gone := [number for number in numbers if number not in known]:
-        columns = "--format=JobIDRaw,State"
-        accounts = ["sacct", "--noheader", "--parsable2", "--allocations", columns, f"--jobs={','.join(gone)}"]
-        known |= {row[0]: row[1].split()[0] for row in _table(accounts)}
-    return known
-
-
-def _table(words: Sequence[str]) -> list[list[str]]:
-    """Rows of an answer; none where Slurm knows nothing (any more), or keeps no accounts."""
+        return {}, ""
     try:
-        return [line.strip().split("|") for line in ask(words).splitlines() if "|" in line]
-    except RunError:
-        return []
+        answer = ask([*words[:-1], f"{words[-1]}={','.join(numbers)}"])
+    except RunError as error:  # a single job that is no more is an error of squeue
+        return {}, "" if "Invalid job id" in error.found else f"{error.place}: {error.found}"
+    tasks: dict[str, Counter[str]] = {}
+    for number, state, *reason in (line.strip().split("|") for line in answer.splitlines() if "|" in line):
+        waits = f" ({reason[0]})" if state == "PENDING" and reason and reason[0] != "None" else ""
+        tasks.setdefault(number.partition("_")[0], Counter())[(state.split() or ["?"])[0] + waits] += 1
+    return {number: _counted(states) for number, states in tasks.items()}, ""
+
+
+def _counted(tasks: Counter[str]) -> str:
+    several = tasks.total() > 1
+    return ", ".join(f"{state} {count}" if several else state for state, count in tasks.items())
 
 
 def ask(words: Sequence[str]) -> str:

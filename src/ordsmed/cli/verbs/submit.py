@@ -35,9 +35,14 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--time", default="", metavar="12h", help=meaning)
     parser.add_argument("--account", default="", metavar="NAME", help="who pays")
     parser.add_argument("--qos", default="", metavar="NAME", help="quality of service; left out: the partition's")
-    parser.add_argument(
-        "--parts", type=whole(2), default=0, metavar="N", help="of a corpus or of trials: an array of N jobs"
-    )
+    meaning = "of a corpus or of trials: an array of N jobs"
+    parser.add_argument("--parts", "--array", type=whole(2), default=0, metavar="N", help=meaning)
+    meaning = "times that it is tried again on other nodes when a process or a node is lost (3)"
+    parser.add_argument("--retries", type=whole(0), default=3, metavar="N", help=meaning)
+    meaning = "more nodes, on which it goes on at once when one is lost"
+    parser.add_argument("--spares", type=whole(0), default=0, metavar="N", help=meaning)
+    meaning = "missing data are made by the job itself; left out: by a job without GPUs before it"
+    parser.add_argument("--data-inside", action="store_true", help=meaning)
     meaning = "N jobs one behind the other, none sent in again"
     parser.add_argument("--chain", type=whole(2), default=0, metavar="N", help=meaning)
     meaning = "before the limit at which it saves (300, or a tenth)"
@@ -45,7 +50,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--container", default="", metavar="IMAGE", help="by Apptainer; left out: the site's")
     parser.add_argument("--enroot", action="store_true", help="the container by Enroot and Pyxis")
     parser.add_argument("--torchrun", action="store_true", help="one torchrun a node in place of Slurm's tasks")
-    parser.add_argument("--out", default="", metavar="FILE", help="the script; left out: work/jobs/NAME.sh")
+    parser.add_argument("--out", default="", metavar="FILE", help="the script; left out: work/jobs/NAME-1.sh, -2 ...")
     parser.add_argument("--yes", action="store_true", help="hand it to Slurm; without, it is written only")
     meaning = "although passes over the text make no sense; as `pretrain --yes`"
     parser.add_argument("--anyway", action="store_true", help=meaning)
@@ -56,10 +61,10 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base.arguments import UsageError
     from ordsmed.base.screen import command
-    from ordsmed.machines.cluster import checks, submit
+    from ordsmed.machines.cluster import checks, sent, submit
 
     if args.status:
-        print_or_json(submit.sent(), submit.status() if not args.json else [], args)
+        print_or_json(sent.sent()[0] if args.json else [], sent.status() if not args.json else [], args)
         return
     if not args.name or not args.site:
         missing = "--site" if args.name else "RECIPE"
@@ -70,12 +75,14 @@ def run(args: argparse.Namespace) -> None:
         time=args.time, save=args.save, options=tuple(args.options),
         account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
         container=args.container, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
+        retries=args.retries, spares=args.spares, data_inside=args.data_inside,
     )  # fmt: skip
     prepare = checks.prepare if args.name in checks.VERBS else submit.prepare
     written = prepare(args.name, args.overrides, wish, out=args.out)
-    numbers = submit.queue(written, args.chain) if args.yes else []
+    numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:
-        print_or_json({"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}, [], args)
+        facts = {"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}
+        print_or_json({**facts, "data": [str(data.path) for data in written.data]}, [], args)
         return
     print_lines([*written.lines, f"{written.path}: written"])
     if numbers:

@@ -1,20 +1,20 @@
 """The checks of a machine as jobs of a cluster: `doctor` and `validate` on as many nodes as are named.
 
-verb, wish -> BatchJob (one process a GPU, not sent in again) -> work/jobs/doctor-SITE.sh
+verb, wish -> BatchJob (one process a GPU, not sent in again) -> work/jobs/doctor-SITE-1.sh
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, absolute, find
 from ordsmed.machines.cluster import submit
-from ordsmed.machines.cluster.submit import JOBS, Wish, Written
+from ordsmed.machines.cluster.submit import Wish, Written
 
 VERBS = ("doctor", "validate")
 HOUR = 1.0  # that both fit into, on any number of nodes
@@ -42,7 +42,6 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
         place=place,
         title=title,
         folder=Path.cwd(),
-        log=(JOBS / f"{title}-%j.log").absolute(),
         hours=submit.limit(wish.time, min(HOUR, part.hours or HOUR)),
         nodes=wish.nodes,
         gpus=gpus,
@@ -53,17 +52,14 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
         quality=wish.quality or part.quality,
         options=resources.options(wish.options, place),
         requeue=False,
+        retries=0,
         save=SAVE if wish.save is None else wish.save,
         container=wish.container or place.site.container,
         enroot=wish.enroot,
         torchrun=wish.torchrun,
     )
     slurm.check(job)
-    path = Path(out) if out else JOBS / f"{title}.sh"
-    with files.survive_disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, slurm.script(job))
-    return Written(job, path, tuple(resources.notes(place, gpus, cores, job.memory)))
+    return replace(submit.written(job, out), lines=tuple(resources.notes(place, gpus, cores, job.memory)))
 
 
 def _named(place: Destination, site: str) -> str:

@@ -1,26 +1,24 @@
 """Submit: a recipe as a job of a cluster: planned and checked first, then written, then handed to Slurm.
 
-recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work/jobs/NAME.sh -> sbatch -> jobs.jsonl
+recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work/jobs/NAME-1.sh -> sent.py
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
-import time
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ordsmed.base import files, run, settings
-from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, absolute, find, find_without_gpus, names_partition
 from ordsmed.base.say import many, size
-from ordsmed.base.screen import table
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
@@ -55,6 +53,9 @@ class Wish:
     torchrun: bool = False
     anyway: bool = False  # although passes over its text make no sense
     options: tuple[str, ...] = ()  # of sbatch
+    retries: int = 3  # after a process or a node was lost
+    spares: int = 0  # nodes on which it goes on then
+    data_inside: bool = False  # missing data are made by the job itself
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Written:
 
     job: slurm.BatchJob
     path: Path
-    lines: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    data: tuple[Written, ...] = ()  # jobs that make its data first, one after the other
 
 
 def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
@@ -89,16 +91,70 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
     lines += resources.notes(place, job.gpus, job.cores, job.memory)
+    missing = list[tuple[str, str]]()
     if isinstance(recipe, Training):
         plan = checked(name, overrides, verb, place, wish.site, processes)
         if not kind_of_folder(name).made:
             plan.weighed(here=False, yes=wish.anyway)
+            missing = [] if wish.data_inside else plan.missing()
         lines += plan.lines()
-    path = Path(out) if out else JOBS / f"{job.title}.sh"
-    with files.survive_disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, slurm.script(job))
-    return Written(job, path, tuple(lines))
+    data = [written(_data_job(*words, place, wish)) for words in missing]
+    for first in data:
+        lines.append(
+            f"{first.path}: written; it makes the data first, on {first.job.place.partition.name} without GPUs"
+        )
+    return replace(written(job, out), lines=tuple(lines), data=tuple(data))
+
+
+def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.BatchJob:
+    """What makes data that are missing, so that no GPU waits for them."""
+    recipe, _ = read(name, (), verb)
+    part = place.site.without_gpus or place.partition
+    same = part.name == place.partition.name
+    data = Wish(
+        f"{place.name}:{part.name}",
+        gpus=0,
+        time=wish.time if same else "",
+        memory=wish.memory if same else "",
+        account=wish.account,
+        quality=wish.quality if same else "",
+        container=wish.container,
+        enroot=wish.enroot,
+        retries=wish.retries,
+    )
+    job = _job(name, (), recipe, Destination(place.name, place.site, part), data)
+    job = replace(job, saves=Path("work"), saved=f"*/{run.STEPS}/*")
+    slurm.check(job)
+    return job
+
+
+def written(job: slurm.BatchJob, out: str = "") -> Written:
+    """A job with its script, under a name that no other submission has; one that was not sent in yet is taken again."""
+    sent = {line["script"] for line in files.read_lines(JOBS / LIST)} if (JOBS / LIST).is_file() else set()
+    form = re.compile(rf"{re.escape(job.title)}-(\d+)\.sh")
+    with files.survive_disk(JOBS):
+        JOBS.mkdir(parents=True, exist_ok=True)
+        numbers = [int(match[1]) for path in JOBS.iterdir() if (match := form.fullmatch(path.name))]
+    for number in itertools.count(max(1, *numbers, 1)):
+        path = Path(out) if out else JOBS / f"{job.title}-{number}.sh"
+        logs = (JOBS / path.stem).absolute()
+        job = replace(
+            job,
+            log=logs.with_name(f"{path.stem}-{'%A-%a' if job.parts else '%j'}.log"),
+            record=logs.with_name(f"{path.stem}.tries"),
+        )
+        text = slurm.script(job)
+        if out:
+            with files.survive_disk(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_text(path, text)
+            break
+        if path.is_file() and str(path) not in sent and path.read_text(encoding="utf-8") == text:
+            break
+        with files.survive_disk(path), contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+            file.write(text)
+            break
+    return Written(job, path)
 
 
 def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
@@ -131,30 +187,29 @@ def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tu
     return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
 
 
-def _job(
-    name: str, overrides: Sequence[str], recipe: Training | Corpus, place: Destination, wish: Wish
-) -> slurm.BatchJob:
+def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destination, wish: Wish) -> slurm.BatchJob:
     verb: str = recipe.verb
     part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
-    site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
+    site = ["--site", absolute(wish.site)] if isinstance(recipe, Training) else []
     site += ["--yes"] if wish.anyway and verb == "pretrain" else []
     most = limit(wish.time, min(LIMIT, part.hours or LIMIT))
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
     cores = resources.cores_of(place, gpus, tasks, wish.cores)
     return slurm.BatchJob(
         words=(verb, *arguments, *site), place=place, title=title, folder=Path.cwd(),
-        log=(JOBS / f"{title}-{'%A-%a' if wish.parts else '%j'}.log").absolute(), hours=most, nodes=wish.nodes,
+        hours=most, nodes=wish.nodes,
         gpus=gpus, tasks=tasks, cores=cores, memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
         account=wish.account, quality=wish.quality or part.quality, options=resources.options(wish.options, place),
-        parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
+        parts=wish.parts, requeue=wish.requeue, retries=wish.retries, spares=wish.spares,
+        save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
         container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
         modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
-        saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
+        saved="*/checkpoints/*" if isinstance(recipe, Training) else f"*/{run.STEPS}/*",
     )  # fmt: skip
 
 
-def _folders_of_modules(recipe: Training | Corpus) -> list[Path]:
+def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
     """Where Python finds modules of the user's own that a recipe names, but for what is installed."""
     callbacks = recipe.callbacks if isinstance(recipe, Training) else ()
     names = {
@@ -216,45 +271,3 @@ def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, 
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
     return plan
-
-
-def queue(written: Written, chain: int = 0) -> list[str]:
-    """Hand the script to Slurm, `chain` times one behind the other; the jobs' numbers."""
-    numbers: list[str] = []
-    written.job.log.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(max(1, chain)):
-        try:
-            numbers.append(slurm.send(written.path, after=numbers[-1] if numbers else ""))
-        except RunError:
-            _note(written, numbers)
-            raise
-    _note(written, numbers)
-    return numbers
-
-
-def _note(written: Written, numbers: Sequence[str]) -> None:
-    if not numbers:
-        return
-    job, when = written.job, time.strftime("%Y-%m-%d %H:%M:%S")
-    entry = {"title": job.title, "site": job.place.name, "script": str(written.path), "log": str(job.log), "at": when}
-    lines = [{"job": number, **entry, "words": list(job.words)} for number in numbers]
-    with files.survive_disk(JOBS / LIST):
-        JOBS.mkdir(parents=True, exist_ok=True)
-        with (JOBS / LIST).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-def sent() -> list[dict[str, Any]]:
-    """All jobs that were sent in from here, each with its state."""
-    if not (JOBS / LIST).is_file():
-        problem = "is not there: no job was sent in from this folder"
-        raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` sends one in")
-    jobs = files.read_lines(JOBS / LIST)
-    states = slurm.states([job["job"] for job in jobs])
-    return [{**job, "state": states.get(job["job"], "unknown to Slurm")} for job in jobs]
-
-
-def status() -> list[str]:
-    jobs = sent()
-    rows = [[job["job"], job["state"], job["title"], job["site"], job["at"], job["log"]] for job in jobs]
-    return table([["job", "state", "what", "site", "sent in", "log"], *rows])

@@ -161,13 +161,14 @@ def _run_sub(work: Installation) -> Iterator[str]:
     part = work.place.partition
     gpus = part.gpus or 0
     yield "#!/bin/bash"
-    yield "# sbatch -N 48 --ntasks-per-node=8 run.sub pretrain electra-base-lamb"
+    yield "# sbatch -N 48 run.sub pretrain electra-base-lamb"
     yield "#SBATCH --job-name=ordsmed"
     if work.place.site.partition:
         yield from (f"#SBATCH {flag}" for flag in part.access)
     yield f"#SBATCH --ntasks-per-node={gpus or 1}"
     if gpus:
-        yield f"#SBATCH {part.ask.format(gpus=gpus, total=gpus)}"
+        ask = "--gpus-per-node={gpus}" if "{total}" in part.ask else part.ask  # a node's, so that any -N is right
+        yield f"#SBATCH {ask.format(gpus=gpus)}"
     cores = resources.cores_of(work.place, gpus, gpus or 1)
     if cores:
         yield f"#SBATCH --cpus-per-task={cores}"
@@ -182,7 +183,9 @@ def _run_sub(work: Installation) -> Iterator[str]:
     yield f"image=${{IMAGE:-{work.prefix}/ordsmed-{work.name}.sqsh}}"
     yield '[ -e "$image" ] || { echo "run.sub: no $image; install.sh makes it, or set IMAGE" >&2; exit 1; }'
     yield "mkdir -p data work"
-    yield 'srun --container-image="$image" --container-workdir=/workspace \\'
+    yield "tasks=${SLURM_GPUS_ON_NODE:-${SLURM_NTASKS_PER_NODE:-1}}  # one a GPU, whatever is asked for"
+    yield 'srun --ntasks="$((SLURM_JOB_NUM_NODES * tasks))" --ntasks-per-node="$tasks" \\'
+    yield '    --container-image="$image" --container-workdir=/workspace \\'
     yield '    --container-mounts="$PWD/data:/workspace/data,$PWD/work:/workspace/work" \\'
     yield '    ordsmed "$@"'
 

@@ -61,6 +61,10 @@ class FinetuningPlan(Plan):
         check(self.recipe, begun.network, self.ranks)
         return dataclasses.replace(self, begun=begun, network=begun.network, tokenizer=begun.tokenizer)
 
+    def missing(self) -> list[tuple[str, str]]:
+        name = None if self.begun else self.recipe.tokenizer
+        return [("tokenizer", name)] if name and not is_tokenizer(name) else []
+
     def _started(self) -> Self:
         """With what it starts from, which is made where it is missing."""
         try:

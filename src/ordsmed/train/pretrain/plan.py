@@ -88,12 +88,12 @@ class PretrainingPlan(Plan):
         plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
         return plan
 
-    def makes(self) -> bool:
-        return not all(run.finished(standing(name), "encode") for name in self.recipe.sources)
+    def missing(self) -> list[tuple[str, str]]:
+        return [("encode", name) for name in self.recipe.sources if not run.finished(standing(name), "encode")]
 
     def _check_network(self, *, here: bool) -> None:
         """Refuse a network that cannot learn this before data are made, which may take hours."""
-        if not self.makes():
+        if not self.missing():
             return
         if named := self.recipe.tokenizer:
             with run.nothing_made():

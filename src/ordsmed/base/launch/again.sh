@@ -1,0 +1,128 @@
+# A run that was told to stop goes on in this job. What lost a process or a node is tried again: on a spare node, else on
+# other nodes, else on the same, $times times in all. An error of its own ends the job.
+# A status of 143: told to stop, and saved; 75: a process is gone or hangs; above 128: killed; 1 or 2: its own error.
+# In $record stands what happened: JOB run WHEN NODES LOG'S-LENGTH, JOB lost WHEN NODES, JOB over WHEN STATUS
+log=$(readlink "/proc/$$/fd/2")
+note() { echo "$SLURM_JOB_ID $1 $(date +%FT%T) $2" >>"$record"; }
+lost() { sed -n "s/^$SLURM_JOB_ID lost [^ ]* //p" "$record" 2>/dev/null; }
+bad() { lost | tr , '\n' | grep -vx - | sort -u; }
+down() { sinfo --noheader --Node --format=%N --states=down,fail,no_respond --nodes="$1" 2>/dev/null | sort -u; }
+hosts() { scontrol show hostnames "$1"; }
+ours() { # the nodes of this job: one that is lost leaves it
+    left=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N 2>/dev/null)
+    hosts "${left:-$SLURM_JOB_NODELIST}"
+}
+list() { paste -sd , -; }
+words() { tail -c "+$((begin + 1))" "$log" 2>/dev/null | sed '/^srun: First task exited/q'; }
+
+pick() { # the nodes to run on: the first that are up, and not known to be bad
+    good=$(ours | grep -vxFf <(bad; down "$SLURM_JOB_NODELIST") | head -n "$wanted")
+    [ "$(grep -c . <<<"$good")" = "$wanted" ] || [ -z "$(bad)" ] && return
+    good=$(ours | grep -vxFf <(down "$SLURM_JOB_NODELIST") | head -n "$wanted")
+    return 1
+}
+
+own_error() { # did a process end by an error of its own?
+    if [ "$by" = torchrun ]; then
+        words | grep -qE 'exitcode +: [12] '
+    else
+        words | grep -qE '^srun: error: .*: Exited with exit code [12]$'
+    fi
+}
+
+was_stopped() { # was the run told to stop? torchrun ends with 1 whatever its processes say: so late in the job it was
+    own_error && return 1
+    if [ "$by" = torchrun ]; then [ "$status" != 0 ] && [ "$SECONDS" -ge "$late" ]; else [ "$status" = 143 ]; fi
+}
+
+was_lost() {
+    was_stopped || own_error && return 1
+    case $status in
+    75) return 0 ;;
+    129 | 130 | 138 | 141 | 143) return 1 ;;
+    esac
+    [ "$status" -gt 128 ] || words | grep -qE '^srun: error: Node failure on|exitcode +: (-(4|6|7|8|9|11)|75) '
+}
+
+failed() { # the nodes on which it was: as ordsmed and Slurm say, else where srun saw processes killed
+    named=$({
+        words | grep 'lost or hanging: ' | grep -oE 'rank [0-9]+ \([^,]+, process' | sed -E 's/.*\((.*),.*/\1/'
+        words | sed -nE 's/^srun: error: Node failure on ([^ .]+).*/\1/p'
+        down "$nodes"
+    } | sort -u | grep -xFf <(hosts "$nodes"))
+    [ -n "$named" ] || named=$(words | sed -nE '/Exited with|Terminated/!s/^srun: error: ([^ ]+): tasks? .*/\1/p' |
+        while read -r some; do hosts "$some"; done | sort -u | grep -xFf <(hosts "$nodes"))
+    if [ "$wanted" = 1 ] || [ "$(grep -c . <<<"$named")" -lt "$wanted" ]; then # all of several: it was none of them
+        list <<<"$named"
+    fi
+}
+
+may_try() {
+    [ "$(lost | wc -l)" -le "$times" ] && return
+    echo "ordsmed: a process or a node was lost $(lost | wc -l) times ($(bad | list)): not tried again; see $record" >&2
+    return 1
+}
+
+clear_steps() { # what a srun left that was killed
+    for _ in {1..30}; do
+        steps=$(squeue --steps --noheader --jobs="$SLURM_JOB_ID" --format=%i 2>/dev/null | grep '\.[0-9]') || break
+        xargs scancel <<<"$steps"
+        sleep 1
+    done
+}
+
+elsewhere() { # send the job in again, where bad nodes are not; or go on with those there are
+    avoided=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -nE 's/.*ExcNodeList=([^ (]+).*/\1/p')
+    avoid=$({ bad; [ -z "$avoided" ] || hosts "$avoided"; } | sort -u | list)
+    if [ "$requeue" = no ]; then
+        avoid=""
+    elif ! sbatch --test-only --exclude="$avoid" "$0" >/dev/null 2>&1; then
+        echo "ordsmed: there are no nodes without $avoid" >&2
+        avoid=""
+        [ -n "$(down "$SLURM_JOB_NODELIST")" ] || return
+    fi
+    [ "$requeue" = yes ] || return
+    trap '' TERM # requeueing ends this script, which has something left to do
+    echo "ordsmed: the job is sent in again${avoid:+, without $avoid}" >&2
+    scontrol requeue "$SLURM_JOB_ID" || return
+    for _ in {1..20}; do
+        [ -z "$avoid" ] || scontrol update jobid="$SLURM_JOB_ID" excnodelist="$avoid" && break
+        sleep 0.5
+    done
+    exit "$status"
+}
+
+last=$(grep "^$SLURM_JOB_ID " "$record" 2>/dev/null | tail -n 1)
+if [[ $last == "$SLURM_JOB_ID run "* ]]; then # Slurm ended it: preempted, requeued, or a node was lost
+    read -r _ _ _ nodes begin <<<"$last"
+    failed=$(failed)
+    if [ -n "$failed" ] || words | grep -q 'DUE TO NODE FAILURE'; then note lost "${failed:--}"; fi
+fi
+before=$(saved)
+status=75 again=""
+while may_try; do
+    pick || elsewhere
+    nodes=$(list <<<"$good")
+    begin=$(stat --format=%s "$log" 2>/dev/null || echo 0)
+    [ -z "$again" ] || echo "ordsmed: goes on on $nodes" >&2
+    note run "$nodes $begin"
+    status=0
+    run || status=$?
+    note over "$status"
+    was_lost || break
+    failed=$(failed)
+    note lost "${failed:--}"
+    again=yes
+    echo "ordsmed: lost ${failed:-a process, it is not known on which node}" >&2
+    clear_steps
+done
+
+if was_stopped && [ "$requeue" = yes ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
+    # unless nothing was saved since it was sent in again before: then it never will be
+    if [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || [ "$(saved)" != "$before" ]; then
+        scontrol requeue "$SLURM_JOB_ID"
+    else
+        echo "ordsmed: no step was saved since this job was last sent in again: not sent in once more; a longer --time?" >&2
+    fi
+fi
+exit "$status"
