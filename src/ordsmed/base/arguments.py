@@ -99,6 +99,8 @@ class Parser(argparse.ArgumentParser):
         key, known = flag.lstrip("-").replace("-", "_"), self.flags()
         if near := difflib.get_close_matches(flag, known, n=1, cutoff=0.8):
             return f"did you mean `{near[0]}`?"
+        if self.behind:
+            return f"behind `--` it is handed on: `-- {flag}`"
         if key in self.settings:
             return f"a setting is written `{key}=...`"
         if paths := list(self.elsewhere(key)):

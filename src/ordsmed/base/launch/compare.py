@@ -29,6 +29,7 @@ LISTED = 6  # modules that are named in place of one that is gone
 NO_ACCOUNTS = re.compile(
     r"not running|disabled|no.*accounting|not supported|unable to contact|connection refused", re.I
 )
+NEEDS_ACCOUNT = re.compile(r"\baccount", re.I)
 NEEDS_MEMORY = re.compile(r"\bmem(ory)?\b", re.I)
 
 
@@ -305,8 +306,9 @@ def _tested(place: Destination, account: str) -> Iterator[SiteFact]:
     )
     refused = _refused(job)
     if refused:
-        key = "ask_memory" if not memory and NEEDS_MEMORY.search(refused) else ""
-        yield SiteFact("differs", about, f"sbatch: {refused}", 'write `ask_memory = "required"`' if key else "")
+        missing = "ask_memory" if not memory and NEEDS_MEMORY.search(refused) else ""
+        missing = "account" if not account and NEEDS_ACCOUNT.search(refused) else missing
+        yield SiteFact("differs", about, f"sbatch: {refused}", f'write `{missing} = "required"`' if missing else "")
         return
     yield SiteFact("same", about, "sbatch takes it")
     if memory and part.ask_memory in ("required", "unknown", "optional"):
