@@ -58,7 +58,7 @@ class Partition:
     memory_per_core: float | None = None
     """GiB of memory that come with each core"""
     ask_memory: Literal["required", "optional", "fixed", "unknown"] = "unknown"
-    """must a job request memory? fixed: it comes with nodes, cores or GPUs"""
+    """must a job request memory? fixed: it comes with the rest"""
     memory_flag: Literal["--mem", "--mem-per-cpu", "--mem-per-gpu"] = "--mem"
     """how a job requests memory"""
     whole_nodes: bool | None = None
