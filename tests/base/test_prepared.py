@@ -73,15 +73,16 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the processes are asked to meet by."""
     asked: dict[str, Any] = {}
 
-    def rendezvous(url: str, timeout: timedelta) -> Any:
-        asked.update(url=url, patience=timeout, env={n: os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")},
-                     where=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")  # fmt: skip
-        return iter([("store",)])
+    def store(address: str, port: int, world: int, keeps: bool, patience: timedelta, **_: Any) -> str:
+        asked.update(patience=patience, env={n: os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")},
+                     where=f"{address}:{port}", named=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+                     keeps=keeps)  # fmt: skip
+        return "store"
 
     def group(backend: str, **how: Any) -> None:
         asked.update(backend=backend, **how)
 
-    monkeypatch.setattr(dist, "rendezvous", rendezvous)
+    monkeypatch.setattr(dist, "TCPStore", store)
     monkeypatch.setattr(dist, "PrefixStore", lambda word, store: (word, store))
     monkeypatch.setattr(dist, "init_process_group", group)
     monkeypatch.setattr(ranks.ending, "connected", lambda: asked.update(noted=True))
@@ -98,7 +99,8 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     found = rendezvous(Ranks(torch.device(device), 3, 4, place=place), patience)
     assert not {"backend", "noted"} & set(met)  # a watch stands before they are connected
     assert connect(found, patience) == replace(found, limit=timedelta(seconds=2 * patience))
-    assert (met["url"], met["patience"], met["where"]) == ("env://", timedelta(seconds=waits), "gpu001:4567")
+    assert (met["patience"], met["where"], met["named"]) == (timedelta(seconds=waits), "gpu001:4567", "gpu001:4567")
+    assert not met["keeps"]
     assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)
     assert met["timeout"] == timedelta(seconds=2 * patience)
@@ -114,11 +116,37 @@ def test_one_process_meets_nobody(met: dict[str, Any]) -> None:
     assert met == {}
 
 
+@pytest.mark.parametrize(("agent", "keeps"), [("", True), ("True", False)])
+def test_the_first_keeps_the_store_but_where_torchrun_does(
+    met: dict[str, Any], monkeypatch: pytest.MonkeyPatch, agent: str, keeps: bool
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", agent)
+    rendezvous(Ranks(torch.device("cpu"), 0, 2, place=Place(0, 2, 0, 2, "here", 99)), 5.0, least=2.0)
+    assert (met["keeps"], met["patience"]) == (keeps, timedelta(seconds=5))
+
+
+def test_who_does_not_come_is_named_with_its_machine(met: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(*_: Any) -> str:
+        raise ranks.Absent([2, 3, 5])
+
+    monkeypatch.setattr(ranks, "word_of_attempt", alone)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3)")
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "n[07-08],big1")
+    first = Ranks(torch.device("cpu"), 0, 6, place=Place(0, 6, 0, 2, "n07", 99))
+    found = r"n08 \(rank 2, 3\), big1 \(rank 5\) did not come within 5 s; wanted 6 processes; look at their machines"
+    with pytest.raises(RunError, match=rf"^rank 0 at n07:99: {found}") as error:
+        rendezvous(first, 5.0, least=1.0)
+    assert not error.value.echo
+    monkeypatch.setenv("SLURM_DISTRIBUTION", "cyclic")
+    with pytest.raises(RunError, match=r"^rank 0 at n07:99: rank 2, 3, 5 did not come within 5 s"):
+        rendezvous(first, 5.0, least=1.0)
+
+
 def test_who_does_not_meet_is_told_where(met: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: Any, **__: Any) -> Any:
         raise RuntimeError("timed out\nwith a stack")
 
-    monkeypatch.setattr(dist, "rendezvous", nobody)
+    monkeypatch.setattr(dist, "TCPStore", nobody)
     two = Ranks(torch.device("cpu"), 1, 2, place=Place(1, 2, 1, 2, "here", 99))
     with pytest.raises(RunError, match=r"^rank 1 at here:99: did not meet the others: timed out; wanted 2 processes$"):
         rendezvous(two, 5.0)

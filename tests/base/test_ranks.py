@@ -15,7 +15,16 @@ from torch.distributed import HashStore
 
 from ordsmed.base import ranks
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.ranks import Place, Ranks, first_alone, first_node, place_of, second_connection, word_of_attempt
+from ordsmed.base.ranks import (
+    Absent,
+    Place,
+    Ranks,
+    first_alone,
+    first_node,
+    place_of,
+    second_connection,
+    word_of_attempt,
+)
 from ordsmed.cli import main
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
@@ -223,6 +232,26 @@ def test_every_attempt_has_a_word_of_its_own() -> None:
 def test_who_does_not_come_is_named(rank: int, missing: str) -> None:
     with pytest.raises(RuntimeError, match=f"^rank {missing} did not come$"):
         word_of_attempt(HashStore(), Ranks(torch.device("cpu"), rank, 3), time.monotonic() + 0.05)
+
+
+def test_who_came_is_told_by_the_first_who_did_not() -> None:
+    """At once, and in the same words; the first says it, for the others it is an echo."""
+    store, heard = HashStore(), dict[int, Absent]()
+
+    def come(rank: int) -> None:
+        try:
+            word_of_attempt(store, Ranks(torch.device("cpu"), rank, 4), time.monotonic() + (480 if rank else 0.3))
+        except Absent as absent:
+            heard[rank] = absent
+
+    threads = [threading.Thread(target=come, args=(rank,)) for rank in (0, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(240)
+    assert {rank: (absent.ranks, absent.echo) for rank, absent in heard.items()} == {
+        0: ([1, 3], False), 2: ([1, 3], True),
+    }  # fmt: skip
 
 
 def test_a_rank_that_is_no_number_ends_the_command_in_one_line(

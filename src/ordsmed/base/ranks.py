@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -36,9 +37,12 @@ T = TypeVar("T")
 LAUNCHED = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 DIMENSIONS = ("replicate", "shard", "tensor")
 MEETING = 60.0  # seconds that processes have to find each other, at least
+ASKED = 5_000  # times a second that all ranks together ask the first one's store while they meet
+NAMED = 8  # ranks or machines of one complaint
 LEAVE = timedelta(seconds=30)
 AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
 GO_ON = "start the same command again: the run goes on from its last checkpoint"
+ABSENT = "look at their machines and at what they said, leave out those that are lost (`--exclude`), start again"
 SILENT = Lost("rank 0", "does not answer: lost or hanging", "", GO_ON)
 
 
@@ -147,8 +151,42 @@ def alone() -> Iterator[None]:
 
 def first_node(nodes: str) -> str:
     """The first machine of a Slurm list: `gpu[003-010,015],big1` -> gpu003."""
-    match = re.match(r"(?:[^,\[]|\[[^]]*\])+", nodes)
-    return re.sub(r"\[(\d+)[^]]*\]", r"\1", match[0]) if match else "127.0.0.1"
+    return next(node_names(nodes), "127.0.0.1")
+
+
+def node_names(nodes: str) -> Iterator[str]:
+    """The machines of a Slurm list, in its order."""
+    for group in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodes):
+        parts = re.split(r"\[([^]]*)\]", group)  # every second one is of numbers
+        yield from map("".join, itertools.product(*(_expanded(p) if n % 2 else [p] for n, p in enumerate(parts))))
+
+
+def _expanded(ranges: str) -> list[str]:
+    """`003-005,015` -> 003, 004, 005, 015."""
+    numbers = []
+    for first, _, last in (part.partition("-") for part in ranges.split(",")):
+        numbers += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)] if last else [first]
+    return numbers
+
+
+def in_words(missing: Sequence[int], variables: Mapping[str, str]) -> str:
+    """Ranks in words, each behind its machine where Slurm tells which that is: n2 (rank 4, 5), n7 (rank 24)."""
+    nodes: dict[str, list[int]] = {}
+    per_node = _per_node(variables.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    # other distributions deal tasks out in turns
+    if per_node and variables.get("SLURM_DISTRIBUTION", "block").startswith("block"):
+        names = node_names(variables.get("SLURM_STEP_NODELIST", ""))
+        of_rank = [name for name, count in zip(names, per_node, strict=False) for _ in range(count)]
+        for rank in missing:
+            nodes.setdefault(of_rank[rank] if rank < len(of_rank) else "", []).append(rank)
+    nodes = nodes if nodes and "" not in nodes else {"": list(missing)}
+    words = [f"{name} ({_listed(ranks)})" if name else _listed(ranks) for name, ranks in nodes.items()]
+    return ", ".join(words[:NAMED]) + (f" and {len(words) - NAMED} others" if len(words) > NAMED else "")
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - NAMED} others" if len(ranks) > NAMED else ""
+    return f"rank {', '.join(map(str, ranks[:NAMED]))}{more}"
 
 
 def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
@@ -186,8 +224,8 @@ def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
     return init_mesh(connect(rendezvous(ranks, patience), patience), shape)
 
 
-def rendezvous(ranks: Ranks, patience: float) -> Ranks:
-    """Find the other processes: from now on all reach one store."""
+def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Ranks:
+    """Find the other processes: from now on all reach one store. They have `patience` seconds for it, and `least`."""
     if ranks.world == 1:
         return ranks
     import torch.distributed as dist
@@ -196,18 +234,32 @@ def rendezvous(ranks: Ranks, patience: float) -> Ranks:
         raise RunError("process group", "stands already", "one run at a time in a process")
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local)}
     os.environ |= {"MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port)}
-    seconds = max(patience, MEETING)
+    seconds = max(patience, least)
+    place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
     try:
         with answered_within(2 * seconds, ranks):
-            store = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0]
+            store = _first_store(ranks.place, timedelta(seconds=seconds))
             store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds), store)
+    except Absent as absent:
+        problem = f"{in_words(absent.ranks, os.environ)} did not come within {seconds:g} s"
+        complaint = Lost(place, problem, many(ranks.world, "process"), ABSENT)
+        complaint.echo = absent.echo
+        raise complaint from None
     except (RuntimeError, dist.DistError) as error:
         if "EADDRINUSE" in str(error):
             wanted, remedy = "a free one to meet at", "set MASTER_PORT to another, on all ranks the same"
             raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
-        place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
         raise Lost(place, f"did not meet the others: {_line(error)}", f"{many(ranks.world, 'process')}") from None
     return dataclasses.replace(ranks, store=store)
+
+
+def _first_store(place: Place, limit: timedelta) -> Store:
+    """The first rank's store, or where torchrun keeps one that; who is missing is told by `word_of_attempt`."""
+    import torch.distributed as dist
+
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    at, first = (place.address, place.port, place.world), place.rank == 0
+    return dist.TCPStore(*at, first and not kept, limit, wait_for_workers=False, multi_tenant=not kept)
 
 
 @contextlib.contextmanager
@@ -275,25 +327,48 @@ def second_connection(store: Store) -> Store:
     return dist.PrefixStore(word, dist.TCPStore(first.host, first.port, is_master=False, timeout=limit))
 
 
+class Absent(RuntimeError):
+    """Ranks did not come; `echo`: the first rank says so itself."""
+
+    def __init__(self, ranks: Sequence[int], *, echo: bool = False) -> None:
+        super().__init__(f"{_listed(ranks)} did not come")
+        self.ranks, self.echo = ranks, echo
+
+
 def word_of_attempt(store: Store, ranks: Ranks, until: float) -> str:
     """A word that only the processes of this attempt share: the first draws it and gives it to who asks.
 
     torchrun keeps its store, with all that stands in it, when it begins again; and it counts restarts a machine.
+    All wait until all have it, or the first gives up and tells who is absent.
     """
-    drawn = secrets.token_hex(8)
+    drawn, pause = secrets.token_hex(8), max(0.01, ranks.world / ASKED)
     if not ranks.first:
-        store.set(f"asks/{ranks.rank}", drawn)
-    missing = list(range(1, ranks.world)) if ranks.first else [0]
-    while time.monotonic() < until:
-        if not ranks.first:
-            answered, _, word = _read(store, f"given/{ranks.rank}").partition(" ")
-            if answered == drawn:
-                store.set(f"has/{ranks.rank}", word)
-                return word
-        elif not (missing := [rank for rank in missing if not _has(store, rank, drawn)]):
-            return drawn
-        time.sleep(0.01)
-    raise RuntimeError(f"rank {', '.join(map(str, missing[:8]))} did not come")
+        return _given_word(store, ranks.rank, drawn, until, pause)
+    missing = list(range(1, ranks.world))
+    while (missing := [rank for rank in missing if not _has(store, rank, drawn)]) and time.monotonic() < until:
+        time.sleep(pause)
+    store.set(f"met/{drawn}", json.dumps(missing))
+    if missing:
+        time.sleep(10 * pause)  # the first rank keeps the store, where the others read it
+        raise Absent(missing)
+    return drawn
+
+
+def _given_word(store: Store, rank: int, drawn: str, until: float, pause: float) -> str:
+    """The word for a rank that is not the first; once it has one, the first says when to go on."""
+    store.set(f"asks/{rank}", drawn)
+    word = ""
+    while word or time.monotonic() < until:
+        answered, _, answer = _read(store, f"given/{rank}").partition(" ")
+        if answered == drawn and answer != word:
+            word = answer
+            store.set(f"has/{rank}", word)
+        if word and (met := _read(store, f"met/{word}")):
+            if missing := json.loads(met):
+                raise Absent(missing, echo=True)
+            return word
+        time.sleep(pause)
+    raise Absent([0])
 
 
 def _has(store: Store, rank: int, word: str) -> bool:
