@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,10 +18,12 @@ from typing import Any, ClassVar
 
 import filelock
 import pytest
+import torch
 
 from kit.processes import PATIENT
 from ordsmed.base import run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run, obtain
 from ordsmed.base.say import say
 
@@ -277,6 +280,73 @@ def test_processes_of_one_command_are_no_others(
     assert ("another process works on it; waiting" in capsys.readouterr().err) == is_told
     thread.join()
     assert not note.exists()
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What the ranks of one command do, one after the other, each with nothing known but what it is told."""
+    told: list[str] = []
+
+    def first_alone(ranks: Ranks, act: Callable[[], Any]) -> Any:
+        if ranks.first:
+            told[:] = [json.dumps(act())]
+        return json.loads(told[0])
+
+    def work(rank: int, act: Callable[[], Any]) -> Any:
+        monkeypatch.setattr(run, "_whole", {})
+        return run.once_for_all(Ranks(torch.device("cpu"), rank, 3, store=Any), act)
+
+    monkeypatch.setattr(run, "first_alone", first_alone)
+    return work
+
+
+def locks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that are locked from now on."""
+    seen, locked = list[Path](), run.locked
+
+    def counted(folder: Path, **how: Any) -> Any:
+        seen.append(folder)
+        return locked(folder, **how)
+
+    monkeypatch.setattr(run, "locked", counted)
+    return seen
+
+
+def test_the_first_rank_makes_and_locks_for_all(
+    deeds: Any, together: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = locks(monkeypatch)
+    found = [together(rank, lambda: obtain(deeds.Deed, "a.toml")) for rank in range(3)]
+    assert found == [Path("work/deed/a")] * 3
+    assert seen == [Path("work/deed/a")]
+    obtain(deeds.Deed, "a.toml")
+    assert len(seen) == 2, "what follows is looked at by each rank itself"
+    assert len(Path("performed").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["is gone", "is another", "is being made"])
+def test_a_folder_that_changed_since_the_first_looked_is_locked_as_ever(
+    deeds: Any, together: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    together(0, lambda: obtain(deeds.Deed, "a.toml"))
+    folder = Run(Path("work/deed/a"))
+    if what == "is gone":
+        shutil.rmtree(folder.path)
+    elif what == "is another":
+        Path("input").write_text("changed")
+        obtain(deeds.Deed, "a.toml", anew=True)
+    else:
+        folder.set(state="running")
+    before, seen = len(Path("performed").read_text().splitlines()), locks(monkeypatch)
+    assert together(1, lambda: obtain(deeds.Deed, "a.toml")) == folder.path
+    assert seen == [folder.path]
+    assert len(Path("performed").read_text().splitlines()) - before == (what != "is another")
+
+
+def test_ranks_that_did_not_meet_each_look_for_themselves(deeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, alone = locks(monkeypatch), Ranks(torch.device("cpu"))
+    assert run.once_for_all(alone, lambda: obtain(deeds.Deed, "a.toml")) == Path("work/deed/a")
+    assert len(seen) == 1
 
 
 def test_a_deed_within_a_deed_writes_its_own_log(deeds: Any) -> None:

@@ -27,7 +27,7 @@ from ordsmed.base.errors import DataError, RecipeError, RunError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.identity import identity
 from ordsmed.base.keys import value_key
-from ordsmed.base.ranks import place_of
+from ordsmed.base.ranks import Ranks, first_alone, place_of
 from ordsmed.base.say import detail, logged, say
 from ordsmed.base.screen import command
 
@@ -64,7 +64,12 @@ LOOK = 1.0  # seconds after which a process that holds a lock has noted who it i
 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
+T = TypeVar("T")
 _announced: set[Path] = set()  # folders that were announced as reused or made
+_whole: dict[
+    str, str
+] = {}  # finished folders that were checked under their lock, here or by the first rank: their marks
+_trusted = ContextVar("trusted", default=False)  # is what the first rank checked taken without a lock?
 _only_checks = ContextVar("only_checks", default=False)
 _under_way: list[Path] = []  # folders that are being made, each for the one before
 
@@ -373,6 +378,8 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
         check_free(folder)
         with nothing_made():  # one input may take hours to make before another is found to be missing
             _check_inputs(recipe)
+    if _trusted.get() and not anew and _stands_as_checked(folder, verb):
+        return folder
     with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not fits(run, recipe):
@@ -386,6 +393,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
             if folder.resolve() not in _announced:
                 (detail if _under_way[1:] else say)(f"{folder}: exists, reused")  # of inputs the log tells
             _announced.add(folder.resolve())
+            _whole[str(folder.resolve())] = run.status["fingerprint"]
             return folder
         run.begin(recipe, began=time.time())
         with logged(folder / "log.txt"):
@@ -394,7 +402,38 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
         if tidy := getattr(recipe, "tidy", None):
             tidy(run)  # what the finished folder needs no more
+        _whole[str(folder.resolve())] = run.status["fingerprint"]
     return folder
+
+
+def once_for_all(ranks: Ranks, act: Callable[[], T]) -> T:
+    """Do it on the first rank, which makes and checks folders under their locks; then on the others, without locks.
+
+    These see by its status that the same folder stands; one that does not, or is made again, they wait for as ever.
+    """
+    if ranks.store is None:
+        return act()
+    done: list[T] = []
+
+    def first() -> dict[str, str]:
+        done.append(act())
+        return _whole
+
+    marks = first_alone(ranks, first)
+    if ranks.first:
+        return done[0]
+    _whole.update(marks)
+    before = _trusted.set(True)
+    try:
+        return act()
+    finally:
+        _trusted.reset(before)
+
+
+def _stands_as_checked(folder: Path, verb: str) -> bool:
+    """Is it the finished folder that the first rank checked?"""
+    mark = _whole.get(str(folder.resolve()))
+    return mark is not None and finished(folder, verb) and Run(folder).status.get("fingerprint") == mark
 
 
 def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:

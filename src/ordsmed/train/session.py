@@ -130,13 +130,13 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
     request.tell()
     with named(request.words[0], kind.recipes):
         process = _process(request)
-        with remembered() as before:  # what is wrong in the data belongs in the run's log
-            plan = _plan(kind, request, process)
         patience = request.recipe.layout.patience
         ranks = rendezvous(process, patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, patience) as watch:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
+                with remembered() as before:  # what is wrong in the data belongs in the run's log
+                    plan = run.once_for_all(ranks, lambda: _plan(kind, request, process))
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
             except OrdsmedError as error:
@@ -176,7 +176,7 @@ def _process(request: Request) -> Ranks:
 
 
 def _plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool = True) -> P:
-    """The plan with all that is read, made before the processes meet: a corpus may take hours.
+    """The plan with all that is read, made before the processes connect: a corpus may take hours.
 
     What is refused without it is refused before.
     """
@@ -256,10 +256,14 @@ def _writable(folder: Path) -> bool:
 def _begin(plan: Plan, request: Request) -> Training:
     """Write a new run's folder; returns the recipe as resolved."""
     resolved, fit = _complete(plan, request)
-    facts: dict[str, Any] = {"fingerprint": run.fingerprint(plan.recipe), "recipe_key": run.recipe_key(request.recipe)}
-    facts |= {"began": request.began, "deadline": request.deadline, **fit}
-    facts["steps_asked"] = [phase.steps for phase in plan.recipe.phases]
-    first_alone(plan.ranks, lambda: Run(request.folder).begin(resolved, **facts))
+
+    def begin() -> None:
+        marks = {"fingerprint": run.fingerprint(plan.recipe), "recipe_key": run.recipe_key(request.recipe)}
+        steps = [phase.steps for phase in plan.recipe.phases]
+        times = {"began": request.began, "deadline": request.deadline}
+        Run(request.folder).begin(resolved, **marks, **times, **fit, steps_asked=steps)
+
+    first_alone(plan.ranks, begin)
     return resolved
 
 
@@ -394,7 +398,7 @@ def _ready(
 ) -> tuple[P, Job, bool]:
     """Build the job and restore checkpoint `last`, if any, into it; also return whether training is finished."""
     recipe, ranks = plan.recipe, plan.ranks
-    stamp = recipe.stamp()
+    stamp = first_alone(ranks, recipe.stamp)
     if last and status.get("data") not in (None, stamp):
         differing = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
         found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer data"
