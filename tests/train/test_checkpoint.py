@@ -65,6 +65,39 @@ def test_copies_share_the_writing_and_state_is_cut_by_streams(tmp_path: Path) ->
             assert torch.equal(optimizer.state[ours.local]["exp_avg_sq"], moments.state[theirs.local]["exp_avg_sq"])
 
 
+@pytest.mark.parametrize(("writers", "files"), [(0, 4), (2, 2), (1, 1), (9, 4)])
+def test_so_many_of_those_that_hold_the_same_write_it(tmp_path: Path, writers: int, files: int) -> None:
+    """Each tensor once; ranks that write nothing leave no file, and the last to come is waited for."""
+    by_rank = {}
+    for rank in (2, 0, 3, 1):
+        objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+        objective.state = {}
+        writer = checkpoint.CheckpointWriter(tmp_path, rank_of(rank, 4), 3, background=True, token="x", writers=writers)
+        writer.save(5, objective, optimizer, parts, {}, scaler={})
+        by_rank[rank] = writer
+    assert by_rank[0].outcome(give_up=False) is None
+    path = tmp_path / "step-000000005"
+    assert len(list(path.glob("model-*"))) == len(list(path.glob("optimizer-*"))) == files
+    assert not list(path.glob("done-*"))
+    assert checkpoint.damage(path) == ""
+    again, optimizer, parts = learned(1, torch.zeros(1, 1))
+    again.state = {}
+    checkpoint.restore(path, again, optimizer, parts, rank_of(0, 1), {})
+    assert all(torch.equal(tensor, objective.state_dict()[name]) for name, tensor in again.state_dict().items())
+
+
+def test_the_rank_whose_part_lacks_is_named(tmp_path: Path) -> None:
+    writers = []
+    for rank in (0, 2):
+        objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+        writers.append(checkpoint.CheckpointWriter(tmp_path, rank_of(rank, 3), 3, background=True, token="x"))
+        writers[-1].save(5, objective, optimizer, parts, {}, scaler={})
+        writers[-1].wait_for_own()
+    outcome = writers[0].outcome(give_up=True)
+    assert outcome
+    assert outcome[1] == "rank 1 could not write its part (no checkpoint stands)"
+
+
 def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step: False) -> checkpoint.CheckpointWriter:
     """A writer that has written these steps, one after the other."""
     objective, optimizer, parts = learned(0, torch.zeros(1, 1))

@@ -46,6 +46,9 @@ __all__ = [
 ]
 
 
+LOOK = 0.5  # seconds between two looks at which parts stand, at most
+
+
 @dataclass(frozen=True)
 class TensorPiece:
     """A tensor that a checkpoint keeps: what of it lies here, where that lies in the whole, and who else holds it."""
@@ -113,9 +116,10 @@ class CheckpointWriter:
 
     def __init__(
         self, folder: Path, ranks: Ranks, keep: int, *, background: bool, token: str = "",
-        revision: Callable[[int], bool] = lambda step: False,
+        revision: Callable[[int], bool] = lambda step: False, writers: int = 0,
     ) -> None:  # fmt: skip
         self.folder, self.ranks, self.keep, self.background = folder, ranks, keep, background
+        self.writers = writers  # of ranks that hold the same, so many share the writing of it; 0: all
         self.revision = revision  # steps whose weights are kept for good
         self.token = token or str(os.getpid())  # equal on all ranks, other than that of a run killed before
         self.thread: threading.Thread | None = None
@@ -176,7 +180,8 @@ class CheckpointWriter:
         """This rank's share of what is held by several, on the CPU and apart from what goes on learning."""
         tensors, where = {}, {}
         for number, piece in enumerate(pieces):
-            if number % piece.copies == piece.copy and (piece.tensor.numel() or not piece.box.shape):
+            sharing = min(piece.copies, self.writers or piece.copies)
+            if number % sharing == piece.copy and (piece.tensor.numel() or not piece.box.shape):
                 tensors[piece.name] = self.copies.copy(piece.name, piece.tensor)
                 where[piece.name] = piece.box
         return tensors, where
@@ -208,6 +213,8 @@ class CheckpointWriter:
         with files.survive_disk(partial):
             partial.mkdir(parents=True, exist_ok=True)
         for kind, (tensors, where) in kinds.items():
+            if not tensors and not self.ranks.first:  # others write what this rank holds
+                continue
             name = file_of(kind, rank, world)
             boxes.write(partial / name, tensors, where)
             sums[name] = files.checksum(partial / name)
@@ -215,15 +222,7 @@ class CheckpointWriter:
 
     def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
         """When all parts stand: the state, the name, and the oldest away."""
-        sums: dict[str, str] = {}
-        for rank in range(self.ranks.world):
-            done = partial / f"done-{rank}.json"
-            while not done.exists():
-                if self.given_up.wait(0.02):
-                    raise RunError(path, f"rank {rank} could not write its part")
-            sums |= files.read_json(done)
-        for rank in range(self.ranks.world):
-            (partial / f"done-{rank}.json").unlink()
+        sums = self._sums(path, partial)
         files.write_json(partial / "state.json", {"step": step, **facts, "checksums": sums})
         with files.survive_disk(path):
             if path.exists():
@@ -236,6 +235,19 @@ class CheckpointWriter:
                     snapshots.strip(path_of(self.folder, old))
                 else:
                     snapshots.remove(path_of(self.folder, old))
+
+    def _sums(self, path: Path, partial: Path) -> dict[str, str]:
+        """Checksums of all files, when all ranks say that theirs stand: the folder is listed, not asked for each."""
+        sums: dict[str, str] = {}
+        wanted, pause = {f"done-{rank}.json": rank for rank in range(self.ranks.world)}, 0.02
+        while missing := wanted.keys() - os.listdir(partial):
+            if self.given_up.wait(pause):
+                raise RunError(path, f"rank {min(wanted[name] for name in missing)} could not write its part")
+            pause = min(2 * pause, LOOK)
+        for name in wanted:
+            sums |= files.read_json(partial / name)
+            (partial / name).unlink()
+        return sums
 
 
 def restore(

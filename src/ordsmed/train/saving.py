@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from importlib import metadata
@@ -32,9 +33,8 @@ class Saving:
         self.job, self.folder, self.failures, self.count = job, folder / "checkpoints", 0, 0
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
-        self.writer = CheckpointWriter(
-            self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token, revision=job.is_kept
-        )
+        write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
+        self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=job.is_kept)
         first_alone(job.ranks, lambda: snapshots.clean(self.folder))
 
     def save(self, step: int, *, final: bool = False) -> None:

@@ -83,10 +83,13 @@ class Layout:
     """seconds without a step after which a rank counts as hanging"""
     background: bool = True
     """checkpoints are written while training goes on, from a copy of what this rank writes"""
+    writers: int = 0
+    """of ranks that hold the same weights and moments so many write them, each a share, and so keep that copy; 0: all;
+    with hundreds of ranks a few make as many files fewer"""
 
     def __post_init__(self) -> None:
         counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}
-        for name, low in {**counts, "scale": 1, "scale_window": 0}.items():
+        for name, low in {**counts, "writers": 0, "scale": 1, "scale_window": 0}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {low} or more")
         for name, most in (
