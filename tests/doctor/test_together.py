@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,40 +11,53 @@ from typing import Any
 import pytest
 import torch
 
-from kit.processes import run_born
+from kit.processes import run_at_once, run_born
 from ordsmed.base.errors import RunError
 from ordsmed.machines.doctor import together
 from ordsmed.machines.doctor.doctor import others
 from ordsmed.machines.doctor.outcome import Outcome, lines, worst
-from ordsmed.machines.doctor.together import Member, alike, clocks, difference, expected, share, slower, sums
+from ordsmed.machines.doctor.together import Member, alike, clocks, cores, difference, expected, share, slower, sums
 
 ALIKE = {"torch": "2.11.0", "NCCL_PROTO": "Simple"}
 
 
 def all_reduce(world: int, spoil: Callable[[torch.Tensor], None] = lambda numbers: None) -> Callable[..., None]:
-    """A sum as all ranks would have it, each rank's numbers made anew."""
+    """A sum as all ranks would have it, each rank's numbers made anew; added in their own type, one after another."""
 
     def add(numbers: torch.Tensor) -> None:
-        total = sum(share(len(numbers), rank, "cpu") for rank in range(world))
-        numbers.copy_(torch.as_tensor(total))
+        period = together.period_of(str(numbers.dtype).removeprefix("torch."), world)
+        total = torch.zeros_like(numbers)
+        for rank in range(world):
+            total += share(len(numbers), rank, "cpu", period).to(numbers.dtype)
+        numbers.copy_(total)
         spoil(numbers)
 
     return add
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 8, 85, 200])
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 85, 200, 512])
 def test_sums_that_are_right(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "SIZES", (1, 2, 7, 1_000, 1_027))
+    sizes = (1, 2, 7, 1_000, 1_027) if world < 100 else (1_027,)
+    monkeypatch.setattr(together, "SIZES", sizes)
     one = list(sums(world, 0, "cpu", all_reduce(world)))
     assert [each.state for each in one] == ["ok"]
-    count = 25 if world <= 128 else 20  # bfloat16 holds whole numbers up to 256
-    assert one[0].text.startswith(f"{count} sums over {world} ranks are right"), one[0].text
+    assert one[0].text.startswith(f"{5 * len(sizes)} sums over {world} ranks are right"), one[0].text
 
 
 def test_every_rank_reckons_the_sums_for_itself() -> None:
-    for world in (1, 2, 3, 4, 7):
-        wanted = torch.stack([share(50, rank, "cpu") for rank in range(world)]).sum(0)
-        assert expected(50, world, "cpu").equal(wanted)
+    for world, period in ((1, 3), (2, 3), (3, 3), (4, 3), (7, 3), (7, 4), (40, 11), (3, 50)):
+        wanted = torch.stack([share(50, rank, "cpu", period) for rank in range(world)]).sum(0)
+        assert expected(50, world, "cpu", period).equal(wanted)
+
+
+@pytest.mark.parametrize("world", [255, 256, 512, 2_046, 2_047, 100_000])
+def test_no_sum_is_more_than_its_type_holds(world: int) -> None:
+    """And none is nothing but zeros, by which nothing would be checked."""
+    for kind, most in together.EXACT.items():
+        period = together.period_of(kind, world)
+        sums_of_places = expected(period, world, "cpu", period)
+        assert sums_of_places.min() > 0
+        assert sums_of_places.max() <= most
 
 
 def corrupt(numbers: torch.Tensor) -> None:
@@ -143,6 +157,38 @@ def test_two_processes(tmp_path: Path, nursery: Any) -> None:
     assert checks["shared disk"]["state"] == "ok"
     assert checks["clocks"]["figures"]  # of how busy the machine is the test knows nothing
     assert done.returncode == (report["state"] == "error")
+
+
+@pytest.mark.long
+def test_who_never_comes_is_named_within_the_patience(tmp_path: Path, nursery: Any) -> None:
+    """By the first rank, in its report; another that came ends without a word of its own."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        env = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1])}
+        born = [
+            run_at_once(nursery, tmp_path / str(rank), {**env, "RANK": str(rank)}, "doctor", "--json", "--patience", 9)
+            for rank in (0, 2)
+        ]
+        status = [process.wait() for process in born]
+    report = json.loads(born[0].said)
+    (missing,) = [one for one in report["checks"] if one["check"] == "ranks"]
+    assert missing["state"] == "error"
+    assert "rank 1 did not come within 9 s; wanted 3 processes; look at their machines" in missing["text"]
+    assert {"python", "room", "names"} <= {one["check"] for one in report["checks"]}
+    assert (status, born[1].said) == ([1, 1], "")
+
+
+def test_ranks_that_are_bound_to_the_same_cores() -> None:
+    def bound(*cores: tuple[int, ...]) -> list[Member]:
+        return [Member(rank, f"n{rank // 2 + 1}", {}, 0.0, one, 4) for rank, one in enumerate(cores)]
+
+    first, second = tuple(range(4)), tuple(range(4, 8))
+    assert [one.state for one in cores(bound(first, second, second, first))] == ["ok"]
+    assert [one.state for one in cores(bound((*first, *second), (*first, *second)))] == ["ok"]
+    (one,) = cores(bound(first, second, first, first))
+    assert one.state == "warning"
+    assert one.words.startswith("n2: 2 ranks share 4 cores, 8 are theirs; bind each rank to cores of its own (`srun --")
 
 
 def test_the_command_ends_with_1_on_an_error(

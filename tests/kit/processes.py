@@ -64,6 +64,14 @@ class Process:
                 os.kill(pid, signal.SIGKILL)
 
 
+def run_at_once(nursery: Callable[..., Any], folder: Path, env: dict[str, str], *words: object) -> Process:
+    """`ordsmed WORDS` at work in a process of the nursery's, which may need others beside it."""
+    folder.mkdir()
+    files = {"SAID": str(folder / "said"), "TOLD": str(folder / "told")}
+    pid = nursery(words=list(map(str, words)), env={"GRACE": "5.0", **files, **env})
+    return Process(pid, lambda: nursery(poll=pid), folder / "said")
+
+
 def run_born(nursery: Callable[..., Any], folder: Path, *words: object, read: str = "") -> CompletedProcess[str]:
     """What `ordsmed WORDS` in a process of the nursery's writes, and how it ends."""
     folder = Path(tempfile.mkdtemp(dir=folder))

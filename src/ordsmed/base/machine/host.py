@@ -18,6 +18,18 @@ def cores() -> int:
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
+def available_cores() -> int:
+    """Cores of the machine, or of its container or job: what a process may use that nobody bound to some of them."""
+    sets = [*cgroup_limits("", "cpuset.cpus.effective"), *cgroup_limits("cpuset", "cpuset.effective_cpus")]
+    return min((len(numbers_in(text)) for text in sets if text), default=os.cpu_count() or 1)
+
+
+def numbers_in(ranges: str) -> set[int]:
+    """Linux's lists: `0-3,8` -> 0, 1, 2, 3, 8."""
+    pairs = (part.partition("-") for part in ranges.split(","))
+    return {number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)}
+
+
 def most_processes() -> int:
     """So many processes may be started here and no more."""
     return max(FEW, EACH * cores())

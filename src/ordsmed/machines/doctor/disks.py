@@ -18,6 +18,7 @@ from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
 HOME, SHARED = (1e8, 1e9), (1e9, 1e10)  # bytes that are free: an error below the first, a warning below the second
+WRITTEN = 1 << 20  # bytes of a temporary file
 NEAR = 0.9  # of a quota
 CACHES = ("HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "PIP_CACHE_DIR",
           "APPTAINER_CACHEDIR")  # fmt: skip
@@ -42,6 +43,22 @@ def room(host: Host) -> Iterator[Outcome]:
             yield kind(text, "free some space, or work elsewhere", **{f"{name} free GB": free / 1e9})
         else:
             yield ok(text, **{f"{name} free GB": free / 1e9})
+
+
+def temporary(host: Host) -> Iterator[Outcome]:
+    """Can libraries write what they keep for a while? Full is also a place that has no room for one more file."""
+    remedy = "free some space there, or `export TMPDIR=` a folder that has some, for every process"
+    try:
+        free = host.space(host.temporary)[0]
+        with tempfile.NamedTemporaryFile(prefix="ordsmed-doctor-", dir=host.temporary) as file:
+            file.write(bytes(WRITTEN))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as failure:
+        yield error(f"temporary files {host.temporary}: {failure.strerror}", remedy)
+        return
+    text, figures = f"temporary files {host.temporary}: {size(free)} free", {"temporary free GB": free / 1e9}
+    yield ok(text, **figures) if free >= HOME[0] else warning(text, remedy, **figures)
 
 
 def quotas(host: Host) -> Iterator[Outcome]:

@@ -27,11 +27,13 @@ CHECKS: tuple[Check, ...] = (
     job.site, job.partition, job.account, job.cores,
     software.python, software.torch, software.wheel, software.gpus, software.driver, software.precision,
     software.switches,
-    disks.room, disks.quotas, disks.caches, disks.offline, disks.disk, disks.locks, disks.renames, disks.clock,
+    disks.room, disks.temporary, disks.quotas, disks.caches, disks.offline, disks.disk, disks.locks, disks.renames,
+    disks.clock,
     network.names, network.port, network.interfaces, network.collectives,
     speed.products, speed.memory,
 )  # fmt: skip
 STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "sums"
+MEETING = "ranks"
 NAMED = 4  # ranks or machines of one complaint
 PATIENCE = 60.0  # seconds that a rank may keep the others waiting
 AGAIN = "look at its machine (`srun -w NODE`, its driver, its network), leave it out with `--exclude`, ask again"
@@ -81,9 +83,17 @@ def doctor(
         examination = Examination(this(place, account=account), show)
         examination.add(examine(examination.host))
     else:
-        ranks = ranking.rendezvous(ranks, patience)
         host = this(place, account=account, device=ranks.device.type, world=ranks.world)
         examination = Examination(host, show, first=ranks.first)
+        try:
+            ranks = ranking.rendezvous(ranks, patience, least=patience)
+        except OrdsmedError as failure:
+            if not ranks.first:
+                raise
+            examination.add([Outcome("error", str(failure))], MEETING)
+            examination.add(examine(host, tuple(check for check in CHECKS if check is not network.port)))
+            ending(examination.report)
+            return "error"
         if ranks.world == 1:
             examination.add(examine(host))
         else:
@@ -142,6 +152,7 @@ def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
         examination.add(shared, "shared disk")
         examination.add(together.alike(every), "alike")
         examination.add(together.clocks(every), "clocks")
+        examination.add(together.cores(every), "cores")
         figures = [
             {key: value for outcome in outcomes for key, value in outcome["figures"].items()} for _, outcomes in rows
         ]

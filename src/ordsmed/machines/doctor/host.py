@@ -68,6 +68,9 @@ class Host:
     interfaces: tuple[str, ...]  # of the network
     fabric: str  # Slingshot, InfiniBand or Ethernet
     cores: int
+    bound: tuple[int, ...]  # cores that this process may run on, by their numbers
+    available: int  # cores of the machine, or of the container or job that this process is in
+    temporary: Path  # where libraries write for a while
     ask: Callable[[Sequence[str]], str | None]  # a command's answer; None: there is none, or it failed
     space: Callable[[Path], tuple[int, int]]  # bytes that are free, and all
     clock: Callable[[], float]
@@ -93,7 +96,9 @@ def this(place: Destination | None, *, account: str = "", device: str = "cpu", w
         user=user(), home=home, fabric=fabric_of(host.ROOT),
         shared=Path(shared) if shared and "$" not in shared and Path(shared).is_dir() else Path.cwd(),
         torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=devices.gpus_of(host.ROOT),
-        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=host.cores(), ask=answer,
+        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=host.cores(),
+        bound=tuple(sorted(os.sched_getaffinity(0))), available=host.available_cores(),
+        temporary=Path(os.environ.get("TMPDIR", "") or "/tmp"), ask=answer,
         space=space, clock=time.time, address=address, bind=bind, device=device, world=world, account=account,
     )  # fmt: skip
 

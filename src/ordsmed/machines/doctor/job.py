@@ -75,11 +75,15 @@ def account(host: Host) -> Iterator[Outcome]:
 
 
 def cores(host: Host) -> Iterator[Outcome]:
-    """Has this process the cores that its job gives it?"""
-    if not host.slurm:
-        return
-    allotted = _given(host.env)
-    if host.cores < allotted:
+    """Has this process the cores that its job gives it, or its share of the machine's?"""
+    allotted, together = allotted_cores(host), place_of(host.env).local_world
+    if not host.slurm and len(host.bound) < allotted:
+        shared = f"by {many(together, 'process')}" if together > 1 else "in all"
+        yield warning(
+            f"bound to {many(len(host.bound), 'core')} of {host.available}, which are used {shared}",
+            "start it unbound (`mpirun --bind-to none`, without `taskset`), or bind each process to its share",
+        )
+    elif host.slurm and host.cores < allotted:
         remedy = (
             f"`srun --cpus-per-task={allotted}`, or `export SRUN_CPUS_PER_TASK={allotted}`: srun may not take it over"
         )
@@ -88,6 +92,11 @@ def cores(host: Host) -> Iterator[Outcome]:
         )
     else:
         yield ok(f"{host.cores} for this process")
+
+
+def allotted_cores(host: Host) -> int:
+    """The cores of a process: of its job, else its share of the machine's."""
+    return _given(host.env) if host.slurm else host.available // place_of(host.env).local_world
 
 
 def _given(env: Mapping[str, str]) -> int:

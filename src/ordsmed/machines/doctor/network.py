@@ -8,6 +8,7 @@ from ordsmed.base.ranks import place_of
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
+LOOPBACK = "lo"
 NEAR = ("127.", "::1")  # addresses that only this machine reaches
 SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 SLOWER = {
@@ -44,10 +45,9 @@ def names(host: Host) -> Iterator[Outcome]:
         return
     first = host.env.get("MASTER_ADDR") or place_of(host.env).address
     reached = host.address(first)
-    nodes = host.env.get("SLURM_STEP_NUM_NODES", host.env.get("SLURM_JOB_NUM_NODES", "1"))
     if not reached:
         yield error(f"nobody knows {first}, where processes are to meet", "set MASTER_ADDR to the first machine's name")
-    elif nodes != "1" and reached.startswith(NEAR):
+    elif nodes_of(host) > 1 and reached.startswith(NEAR):
         yield warning(f"{first} is {reached}, which only one machine reaches", "set MASTER_ADDR to its address")
     else:
         yield ok(f"{host.hostname} is {address}" + (f", the first is {first}" if host.world > 1 else ""))
@@ -74,7 +74,25 @@ def interfaces(host: Host) -> Iterator[Outcome]:
             remedy = f"there are: {', '.join(host.interfaces)}"
             yield error(f"{name}={value}: {', '.join(lacking)} is not here", remedy)
             return
+    if set(host.interfaces) <= {LOOPBACK}:
+        yield _no_network(host)
+        return
     yield ok(", ".join(f"{name}={value}" for name, value in variables.items()) or "left to NCCL and gloo")
+
+
+def _no_network(host: Host) -> Outcome:
+    """What is left without any: processes of one machine."""
+    if nodes_of(host) > 1:
+        remedy = "ask the site's people, or leave this machine out with `--exclude`"
+        return error(f"{host.hostname} has no network, so other machines cannot be met", remedy)
+    remedy = "nothing is to be done for a training here; bring packages (`ordsmed install --bundle`), models and texts"
+    return warning("no network: processes of this machine alone can meet, and nothing is fetched", remedy)
+
+
+def nodes_of(host: Host) -> int:
+    """On how many machines its job is; 1 where nobody says."""
+    nodes = host.env.get("SLURM_STEP_NUM_NODES", host.env.get("SLURM_JOB_NUM_NODES", "1"))
+    return int(nodes) if nodes.isdigit() else 1
 
 
 def _lacking(value: str, there: tuple[str, ...]) -> list[str]:

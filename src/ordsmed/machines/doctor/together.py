@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ordsmed.base import files
 from ordsmed.base.ranks import Ranks
+from ordsmed.base.say import many
 from ordsmed.machines.doctor.disks import clock_of
 from ordsmed.machines.doctor.host import Host
+from ordsmed.machines.doctor.job import allotted_cores
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 SIZES = (1, 1_000, 65_537, 1 << 20, (1 << 22) + 3)  # numbers: protocols change with size, and like no remainders
 TYPES = ("float32", "bfloat16", "float16", "float64", "int64")
-MODULUS = 3  # numbers are 0, 1 and 2: sums of them are exact in 16 bits up to 85 ranks
-EXACT = {"bfloat16": 256, "float16": 2048}  # whole numbers that a type holds
+MODULUS = 3  # numbers are 0, 1 and 2
+EXACT = {"bfloat16": 256, "float16": 2048}  # whole numbers that a type holds, in whatever order they are added
 SETTINGS = ("NCCL_", "FI_", "RCCL_", "UCX_", "GLOO_", "TORCH_NCCL_", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
             "CUBLAS_WORKSPACE_CONFIG", "PYTORCH_CUDA_ALLOC_CONF")  # fmt: skip
 OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ by their nature
@@ -47,6 +49,8 @@ class Member:
     node: str
     facts: Mapping[str, str]
     clock: float
+    bound: Sequence[int] = ()  # cores that it may run on
+    allotted: int = 0  # how many its job gives it; 0: nobody says
 
     @property
     def name(self) -> str:
@@ -76,7 +80,7 @@ def members(ranks: Ranks, host: Host, patience: float) -> list[Member]:
     """All ranks; their clocks are read as the last of them comes."""
     gather(ranks, "here", True, patience)
     clock = host.clock()
-    rows = gather(ranks, "member", [host.name, facts(host), clock], patience)
+    rows = gather(ranks, "member", [host.name, facts(host), clock, host.bound, allotted_cores(host)], patience)
     return [Member(rank, *row) for rank, row in enumerate(rows)]
 
 
@@ -153,6 +157,23 @@ def clocks(every: list[Member]) -> Iterator[Outcome]:
     yield result if result.state != "ok" else ok(f"of {len(every)} ranks agree", **result.figures)
 
 
+def cores(every: list[Member]) -> Iterator[Outcome]:
+    """Name the machine whose ranks are bound to the same few cores, while others lie idle."""
+    nodes: dict[str, list[Member]] = {}
+    for member in every:
+        nodes.setdefault(member.node, []).append(member)
+    crowded = []
+    for node, members in nodes.items():
+        shared, wanted = len({core for member in members for core in member.bound}), sum(m.allotted for m in members)
+        if shared < wanted:
+            crowded.append(f"{node}: {many(len(members), 'rank')} share {many(shared, 'core')}, {wanted} are theirs")
+    if crowded:
+        remedy = "bind each rank to cores of its own (`srun --cpu-bind=cores`), or none (`mpirun --bind-to none`)"
+        yield warning("; ".join(crowded[:4]) + (f" and {len(crowded) - 4} others" if crowded[4:] else ""), remedy)
+    else:
+        yield ok(f"{len(every)} ranks have the cores that are theirs")
+
+
 def sums(
     world: int, rank: int, device: str, add: Sum, *, at: Callable[[int], None] = lambda step: None
 ) -> Iterator[Outcome]:
@@ -161,14 +182,12 @@ def sums(
 
     step, slowest, wrong = 0, 0.0, list[str]()
     for kind in TYPES:
-        dtype = getattr(torch, kind)
-        if world * (MODULUS - 1) > EXACT.get(kind, 1 << 24):
-            continue
+        dtype, period = getattr(torch, kind), period_of(kind, world)
         for size in SIZES:
             step += 1
             at(step)
-            wanted = expected(size, world, device)
-            numbers = share(size, rank, device).to(dtype)
+            wanted = expected(size, world, device, period)
+            numbers = share(size, rank, device, period).to(dtype)
             began = time.perf_counter()
             add(numbers)
             if torch.device(device).type == "cuda":
@@ -194,23 +213,31 @@ WRONG = (
 )
 
 
-def share(size: int, rank: int, device: str) -> torch.Tensor:
+def period_of(kind: str, world: int) -> int:
+    """After how many ranks the numbers at a place come again: 0, 1, 2 and then zeros, so that a type holds their sum.
+
+    Of so many ranks in a row each place is given 3.
+    """
+    turns = EXACT.get(kind, 1 << 24) // sum(range(MODULUS))
+    return max(MODULUS, -(-world // turns))
+
+
+def share(size: int, rank: int, device: str, period: int = MODULUS) -> torch.Tensor:
     """The numbers of one rank, whole and small."""
     import torch
 
-    return (torch.arange(size, device=device) + rank) % MODULUS
+    numbers = (torch.arange(size, device=device) + rank) % period
+    return numbers * (numbers < MODULUS)
 
 
-def expected(size: int, world: int, device: str) -> torch.Tensor:
+def expected(size: int, world: int, device: str, period: int = MODULUS) -> torch.Tensor:
     """Their sums over all ranks, reckoned by each for itself."""
     import torch
 
-    counts = torch.tensor(
-        [world // MODULUS + (remainder < world % MODULUS) for remainder in range(MODULUS)], device=device
-    )
-    first = torch.arange(MODULUS, device=device)
-    cycle = torch.stack([((first + remainder) % MODULUS) * counts[remainder] for remainder in range(MODULUS)]).sum(0)
-    return cycle[torch.arange(size, device=device) % MODULUS]
+    numbers = torch.arange(period, device=device)
+    counts = world // period + (numbers < world % period).long()  # of ranks, by what is left of them
+    cycle = torch.stack([value * counts[(value - numbers) % period] for value in range(MODULUS)]).sum(0)
+    return cycle[torch.arange(size, device=device) % period]
 
 
 def difference(numbers: torch.Tensor, wanted: torch.Tensor) -> str:
