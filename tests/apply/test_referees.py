@@ -35,6 +35,7 @@ from ordsmed.use.generate import generate
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.formats import elmo as elmo_files
 from ordsmed.weights.formats.huggingface import HuggingFace
+from ordsmed.weights.formats.sentence_transformers import SentenceTransformers
 from ordsmed.weights.trained import Trained, open_model
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
@@ -257,6 +258,42 @@ def test_sentence_transformers_takes_the_mean(family: str, exported: Exported) -
         with torch.no_grad():
             states = trained.objective.networks()[""].modules["model"](ids, torch.arange(ids.shape[1])[None], **more)
         assert vector == pytest.approx(states[0].mean(0).numpy(), abs=1e-5)
+
+
+ST_FAMILIES = ["bert", "roberta", "modern", "electra", "megatron_bert", "gpt2", "gpt2 of bytes"]
+
+
+@pytest.mark.parametrize("family", ST_FAMILIES)
+def test_folders_of_sentence_transformers_give_our_vectors(family: str, tmp_path: Path) -> None:
+    """Each pool, each with its prompts, as the folder says it and with nothing added to it."""
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
+    from sentence_transformers import SentenceTransformer
+
+    trained = model_of(family, tmp_path / "run")
+    for pool in ("mean", "last") if trained.causal else ("mean", "first", "last"):
+        out = tmp_path / pool
+        out.mkdir()
+        form = SentenceTransformers(pool=pool, similarity="dot", query="the old ", normalize=pool == "mean")
+        form.check(trained)
+        form.write(trained, out)
+        model = SentenceTransformer(str(out), device="cpu")
+        assert (model.similarity_fn_name, model.max_seq_length) == ("dot", trained.settings.longest())
+        for vectors, before in ((model.encode_document(TEXTS), ""), (model.encode_query(TEXTS), "the old ")):
+            how = Form(of="sentences", pool="tokens" if pool == "mean" else pool)
+            for vector, ours in zip(vectors, embedded(trained, [before + text for text in TEXTS], how), strict=True):
+                length = np.linalg.norm(ours.vectors) if pool == "mean" else 1.0
+                assert vector == pytest.approx(ours.vectors / length, abs=1e-5)
+
+
+def test_a_text_longer_than_the_network_is_cut_off_there_as_here(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
+    from sentence_transformers import SentenceTransformer
+
+    trained = model_of("bert", tmp_path / "run")
+    SentenceTransformers(normalize=False).write(trained, tmp_path)
+    text = "the old red cat sat on a mat and ran " * trained.settings.longest()
+    [ours] = embedded(trained, [text], Form(of="sentences", pool="tokens"))
+    assert SentenceTransformer(str(tmp_path), device="cpu").encode(text) == pytest.approx(ours.vectors, abs=1e-5)
 
 
 ASK = """

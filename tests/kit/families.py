@@ -15,7 +15,7 @@ from ordsmed.data.batch import Batch, batch_of
 from ordsmed.learn.objectives import mlm
 from ordsmed.nn.model import own_tensors
 from ordsmed.weights import foreign, weights
-from ordsmed.weights.formats.huggingface import config, tensors
+from ordsmed.weights.hub_files import config, tensors
 
 WORDS = 97
 LENGTHS = (5, 9, 3)  # of documents in a packed row, padding after them

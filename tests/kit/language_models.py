@@ -13,7 +13,7 @@ from ordsmed.learn.objectives import bilm, clm, hybrid, mlm, rtd
 from ordsmed.nn.models import bert, electra, elmo, gpt2, modern
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
-from ordsmed.weights.formats.huggingface import config, tensors
+from ordsmed.weights.hub_files import config, tensors
 from ordsmed.weights.trained import Trained, open_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]

@@ -31,7 +31,7 @@ from ordsmed.measure.bench.tasks import latencies, part, ratios
 from ordsmed.nn.packed import CastWeights
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
-from ordsmed.weights.formats.huggingface import config, tensors
+from ordsmed.weights.hub_files import config, tensors
 
 THEIR_BATCH = 32
 

@@ -15,7 +15,7 @@ from ordsmed.learn.objectives import clm, rtd
 from ordsmed.nn.model import own_tensors
 from ordsmed.nn.models import bert, electra, gpt2
 from ordsmed.weights import foreign, weights
-from ordsmed.weights.formats.huggingface import config, tensors
+from ordsmed.weights.hub_files import config, tensors
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "positions": 40, "inner": 48}
 

@@ -17,6 +17,10 @@ class Usage:
     "how it is asked, in Markdown"
     inner: Mapping[str, str] = field(default_factory=dict)
     "of folders inside that need a word of their own: what their card says"
+    library: str = "transformers"
+    "that loads it"
+    tags: tuple[str, ...] = ()
+    "by which others find it, beside those of every card"
 
 
 def in_python(name: str, code: str) -> str:

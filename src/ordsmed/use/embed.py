@@ -34,7 +34,7 @@ HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
     "of": ("words", "sentences"),
     "pieces": ("mean", "first", "last"),
-    "pool": ("mean", "first"),
+    "pool": ("mean", "first", "last", "tokens"),
     "dtype": ("float32", "float16"),
 }
 
@@ -47,7 +47,7 @@ class Form:
     layers: str = ""  # top | all | mean | numbers; several: an axis more, in front; "": top, of an ELMo all
     mix: str = ""  # a JSON file with the weights of all layers
     pieces: str = "mean"  # of a word: mean | first | last
-    pool: str = "mean"  # of a sentence: mean of its words | first, the sign before them
+    pool: str = "mean"  # of a sentence: mean of its words | of all its tokens, signs too: first, last, tokens (mean)
     dtype: str = "float32"
     batch: int = 64  # lines the network reads at once
     carry: bool = False  # an ELMo goes on from the line before
@@ -152,7 +152,9 @@ def embed(
         say(f"{cut:,} of {words:,} words are longer than the model reads them: cut")
     if long:
         longer = f"longer than the model's {trained.settings.longest():,} places"
-        say(f"{many(long, 'line', 'is', 'are')} {longer}: read in windows")
+        whole = form.pool == "mean"
+        read_as = "read in windows" if whole else f"their vectors (--pool {form.pool}) are of the first ones alone"
+        say(f"{many(long, 'line', 'is', 'are')} {longer}: {read_as}")
     size = " x ".join("words" if length is None else f"{length:,}" for length in shape)
     return f"{target}: {many(number, 'line')}, {many(words, 'word')}; an entry is {size} numbers of {form.dtype}"
 
@@ -173,7 +175,7 @@ def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
         problem = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
         raise RecipeError("--cut", problem, "an ELMo", "leave it out")
     chosen = numbers(wanted_layers or "top", layers_of(trained))
-    return TransformerReader(trained, chosen, pieces=form.pieces, batch=form.batch)
+    return TransformerReader(trained, chosen, pieces=form.pieces, pool=form.pool, batch=form.batch)
 
 
 class Chosen:
@@ -181,11 +183,11 @@ class Chosen:
 
     def __init__(self, reader: EmbeddingReader, wanted: list[int]) -> None:
         self.reader, self.wanted = reader, wanted
-        self.layers, self.width, self.has_start = len(wanted), reader.width, reader.has_start
+        self.layers, self.width, self.pools = len(wanted), reader.width, reader.pools
 
     def read(self, lines: list[str]) -> list[Read]:
         return [replace(words, vectors=words.vectors[self.wanted],
-                        first=None if words.first is None else words.first[self.wanted])
+                        pooled=None if words.pooled is None else words.pooled[self.wanted])
                 for words in self.reader.read(lines)]  # fmt: skip
 
 
@@ -217,8 +219,9 @@ def read_mix(path: Path) -> ScalarMix:
 
 def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder: Path) -> Callable[[int, Read], Floats]:
     """What makes an entry of what was read of a line: pooled, mixed, in its number type."""
-    if form.pool == "first" and not reader.has_start:
-        raise RecipeError("--pool", f"found first, but {folder} has no sign at the start that sees a line", "mean")
+    if form.pool not in reader.pools:
+        problem = f"found {form.pool}, but {folder} has no such token that sees a line"
+        raise RecipeError("--pool", problem, " or ".join(reader.pools))
     if mix is not None and len(mix.weights) != reader.layers:
         wanted = f"{reader.layers}, one a layer of {folder}, its embeddings counted"
         raise DataError(form.mix, f"{len(mix.weights)} weights", wanted)
@@ -227,7 +230,8 @@ def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder:
     def finish(number: int, read: Read) -> Floats:
         array: Any = read.vectors
         if form.of == "sentences":
-            array = read.first if form.pool == "first" else array.sum(1) / max(len(read.words) - read.bare, 1)
+            mean = form.pool == "mean"
+            array = array.sum(1) / max(len(read.words) - read.bare, 1) if mean else read.pooled
         if mixer is not None:
             array = mixer(torch.from_numpy(np.ascontiguousarray(array))).numpy()
         elif not _many(form, reader):

@@ -35,7 +35,7 @@ class Read:
 
     words: list[str]
     vectors: Floats  # float32 [L, T, D]
-    first: Floats | None = None  # float32 [L, D]  of the sign before the line
+    pooled: Floats | None = None  # float32 [L, D]  of the line's tokens, where a sentence is not the mean of its words
     bare: int = 0  # words without a piece: their vectors are 0
     windows: int = 1  # in which the line was read
     cut: int = 0  # words that were too long, of which the front alone was read
@@ -46,7 +46,7 @@ class EmbeddingReader(Protocol):
 
     layers: int  # L of what it reads
     width: int  # D
-    has_start: bool  # is there a sign before the line that has seen all of it?
+    pools: tuple[str, ...]  # how a line becomes a vector: mean of its words | first, last or mean of its tokens
 
     def read(self, lines: list[str]) -> list[Read]:
         """One result a line, in their order; an empty line has no words."""
@@ -55,10 +55,15 @@ class EmbeddingReader(Protocol):
 class TransformerReader:
     """Every family that is made of blocks; its network is asked where it stands, on a CPU or GPU."""
 
-    def __init__(self, trained: Trained, layers: Sequence[int], *, pieces: str = "mean", batch: int = 64) -> None:
-        """`layers`: 0 to the number of blocks; `pieces`: mean, first or last of a word; `batch`: rows at a time."""
+    def __init__(
+        self, trained: Trained, layers: Sequence[int], *, pieces: str = "mean", pool: str = "mean", batch: int = 64
+    ) -> None:
+        """`layers`: 0 to the number of blocks; `pieces`: mean, first or last of a word; `batch`: rows at a time.
+
+        `pool`: first, last or tokens (their mean), of all tokens of a line's first window, signs counted.
+        """
         self.model, self.tokenizer = trained.objective.model, trained.tokenizer
-        self.wanted, self.pieces, self.batch = list(layers), pieces, batch
+        self.wanted, self.pieces, self.pool, self.batch = list(layers), pieces, pool, batch
         self.layers, self.width = len(self.wanted), trained.settings.width
         # a hybrid is read as a masked model: every token sees all
         self.hybrid, self.causal = trained.objective.shifted, trained.causal and not trained.objective.shifted
@@ -67,7 +72,8 @@ class TransformerReader:
         frame = (end, end) if self.hybrid else (end, None) if self.causal else (tokenizer.start, tokenizer.stop)
         before, after = ([n] if n is not None else [] for n in frame)
         self.before, self.after = before, after
-        self.has_start = bool(self.before) and not self.causal
+        seen = ("first",) if self.before and not self.causal else ()
+        self.pools = ("mean", *seen, "last", "tokens")
         self.room = trained.settings.longest() - len(self.before) - len(self.after)
 
     @torch.inference_mode()
@@ -79,7 +85,7 @@ class TransformerReader:
         rows = [row for number, encoding in enumerate(encodings) for row in self._rows(number, encoding.ids)]
         begin = np.cumsum([0, *(len(part.words) for part in parts)])
         sums = torch.zeros(self.layers, int(begin[-1]), self.width)
-        firsts = torch.zeros(self.layers, len(lines), self.width)
+        pooled = torch.zeros(self.layers, len(lines), self.width)
         for group in self._groups(rows):
             states = self._states(group)
             length = states[0].shape[1]
@@ -90,12 +96,14 @@ class TransformerReader:
             share = torch.from_numpy(np.concatenate([share for _, _, share in vectors]))[:, None]
             opening = [n for n, row in enumerate(group) if row.start == 0]
             opened = [group[n].line for n in opening]
-            for sum_, first, state in zip(sums, firsts, states, strict=True):
+            lengths = [len(group[n].ids) for n in opening]
+            for sum_, line, state in zip(sums, pooled, states, strict=True):
                 taken = state.flatten(0, 1)[torch.from_numpy(at).to(state.device)].float().cpu()
                 sum_.index_add_(0, torch.from_numpy(word), taken * share)
-                first[opened] = state[opening, 0].float().cpu()
+                if self.pool != "mean":
+                    line[opened] = _pooled(state[opening].float(), lengths, self.pool).cpu()
         return [
-            Read(part.words, sums[:, begin[n] : begin[n + 1]].numpy(), firsts[:, n].numpy(), part.bare,
+            Read(part.words, sums[:, begin[n] : begin[n + 1]].numpy(), pooled[:, n].numpy(), part.bare,
                  max(sum(row.line == n for row in rows), 1))
             for n, part in enumerate(parts)
         ]  # fmt: skip
@@ -129,6 +137,15 @@ class TransformerReader:
         with capture_layers(self.model, self.wanted) as heard:
             last = self.model(tokens.to(device), positions.to(device), None if plain else documents.to(device), **more)
         return [heard.get(number, last) for number in self.wanted]
+
+
+def _pooled(states: Tensor, lengths: Sequence[int], pool: str) -> Tensor:
+    """One vector a row of its tokens [B, T, D]."""
+    count = torch.tensor(lengths, device=states.device)
+    if pool in ("first", "last"):
+        return states[torch.arange(len(count)), (count - 1) * (pool == "last")]
+    inside = torch.arange(states.shape[1], device=states.device) < count[:, None]
+    return (states * inside[..., None]).sum(1) / count[:, None]
 
 
 @dataclass(frozen=True)

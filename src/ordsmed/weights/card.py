@@ -32,13 +32,14 @@ MACHINE = ("out", "layout")  # of a recipe: how a machine did it
 TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
-def write(trained: Trained, name: str, licence: str | None = None) -> str:
-    data, usage = _data(trained), _usage(trained, name)
+def write(trained: Trained, name: str, licence: str | None = None, usage: Usage | None = None) -> str:
+    """`usage`: of the files that are written, where it is another than that of what the model learned."""
+    data, usage = _data(trained), usage or _usage(trained, name)
     results = [result for result in probed.read(trained.folder / probed.SCORES) if result.get("step") == trained.step]
     cells = [row[1:] for result in results for row in probed.rows(result)]
     probes = "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
     parts = [
-        _front(trained, usage.pipeline, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
+        _front(trained, usage, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
         _settings_section(trained), _training(trained), _scores(trained), probes,
         f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
     ]  # fmt: skip
@@ -56,15 +57,15 @@ def _usage(trained: Trained, name: str) -> Usage:
     return trained.objective.usage(name, trained.tokenizer, trained.learned)
 
 
-def _front(trained: Trained, pipeline: str, data: list[Table], licence: str | None) -> str:
+def _front(trained: Trained, usage: Usage, data: list[Table], licence: str | None) -> str:
     """The YAML head; JSON strings are YAML strings."""
-    library = ["library_name: transformers"] if trained.settings.architectures else []
-    lines = [*library, f"pipeline_tag: {pipeline}"]
+    library = [f"library_name: {usage.library}"] if trained.settings.architectures else []
+    lines = [*library, f"pipeline_tag: {usage.pipeline}"]
     if licence:
         lines.append(f"license: {json.dumps(licence)}")
     lists = {
         "language": _each(d.get("language") for d in data),
-        "tags": [trained.kind, pipeline, "ordsmed"],
+        "tags": [trained.kind, usage.pipeline, *usage.tags, "ordsmed"],
         "datasets": _each(d.get("title") for d in data),
     }
     for key, values in lists.items():

@@ -21,6 +21,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.learn.task import Task
+from ordsmed.learn.usage import Usage
 from ordsmed.weights import card
 from ordsmed.weights.foreign import FORMAT, Format
 from ordsmed.weights.origin import Origin
@@ -56,13 +57,13 @@ def export(
 
     `to`: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's own.
     """
-    target = Path(out)
+    target, to = Path(out), to and to.replace("-", "_")
     check(target, hub.folder(path), anew=anew or (target / MARK).exists())
     name = to or _family(path)
     if name in entries("formats") and (ready := getattr(load("formats", name), "ready", None)):
         ready(target)
     trained = open_model(path, step)
-    if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
+    if isinstance(trained.objective, Task) and to in (None, FORMAT):
         _check_head(trained, trained.objective, path)
     form = asked_format(trained, to, overrides) if to else format_of(trained)
     if trained.recipe is None and not getattr(form, "beside", ""):
@@ -71,7 +72,8 @@ def export(
             say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
     with files.making(target) as folder:
         form.write(trained, folder)
-        files.write_text(folder / "README.md", _card(trained, title or target.name, licence))
+        usage = form.usage(title or target.name) if hasattr(form, "usage") else None
+        files.write_text(folder / "README.md", _card(trained, title or target.name, licence, usage))
         for part, text in card.inner(trained, title or target.name).items():
             files.write_text(folder / part / "README.md", text)
         facts = {"ordsmed": str(identity()), "of": str(trained.folder), "step": trained.step}
@@ -86,10 +88,10 @@ def _family(path: str | Path) -> str:
     return str(model.get("kind", "")) if isinstance(model, dict) else ""
 
 
-def _card(trained: Trained, name: str, licence: str | None) -> str:
+def _card(trained: Trained, name: str, licence: str | None, usage: Usage | None) -> str:
     """The model card, or which of a run's files it cannot be made of."""
     try:
-        return card.write(trained, name, licence)
+        return card.write(trained, name, licence, usage)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         problem = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
         remedy = "put them away: the model card does without them"
@@ -120,9 +122,11 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
 def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
     """The format of this name, with these settings, if it takes such a model."""
     form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
-    if not form.families:
-        return format_of(trained)
-    if not _takes(form, trained):
+    if name == FORMAT:
+        format_of(trained)
+    elif check := getattr(form, "check", None):
+        check(trained)
+    elif not _takes(form, trained):
         wrong = f"{name} takes {' and '.join(form.families)}; {trained.folder} holds a {trained.kind}"
         fitting = [kind for kind in entries("formats") if _takes(load("formats", kind), trained)]
         raise RecipeError("--to", wrong, " or ".join(fitting))

@@ -42,8 +42,8 @@ def _vectors(parser: Parser) -> None:
     meaning = '{"weights": [...], "gamma": 1.0}: of all layers, by a softmax'
     parser.add_argument("--mix", default="", metavar="JSON", help=meaning)
     parser.add_argument("--pieces", default="mean", metavar="mean|first|last", help="of a word (default mean)")
-    meaning = "of a sentence: its words, or the sign before them"
-    parser.add_argument("--pool", default="mean", metavar="mean|first", help=meaning)
+    meaning = "of a sentence: the mean of its words (default), or of all tokens, signs too, first, last or their mean"
+    parser.add_argument("--pool", default="mean", metavar="mean|first|last|tokens", help=meaning)
     parser.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")
 
 

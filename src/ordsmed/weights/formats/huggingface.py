@@ -14,20 +14,19 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice, load
-from ordsmed.data.pieces import TextReader
-from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
-from ordsmed.learn.objective import Network, Objective
-from ordsmed.learn.task import Task, reader
-from ordsmed.nn.model import TASK_CLASSES, ModelSettings, own_tensors
-from ordsmed.text.tokenizer import FRAMED, Tokenizer
+from ordsmed.learn.kept import told_scale
+from ordsmed.learn.objective import Objective
+from ordsmed.learn.task import Task
+from ordsmed.nn.model import ModelSettings, own_tensors
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, weights
 from ordsmed.weights.foreign import Imported
+from ordsmed.weights.hub_files import config, rescaled_head, tensors, write_tokenizer
 from ordsmed.weights.renaming import LazyTensors
 from ordsmed.weights.trained import Trained
 
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
-SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class HuggingFace(Choice):
         if scale := told_scale(objective, learned):
             tensors = objective.networks()[""].tensors()
             with torch.no_grad():
-                for name, value in _rescaled(tensors, scale, back=True).items():
+                for name, value in rescaled_head(tensors, scale, back=True).items():
                     tensors[name].copy_(value)
 
     def write_bare(self, imported: Imported, folder: Path) -> None:
@@ -123,7 +122,7 @@ class HuggingFace(Choice):
             return parts(name)[number].contiguous() if name else torch.zeros(shapes[new])
 
         weights.write_each(folder / WEIGHTS, shapes, LazyTensors(shapes, read))
-        _write_tokenizer(imported.tokenizer, family, folder)
+        write_tokenizer(imported.tokenizer, family, folder)
 
     def write(self, trained: Trained, folder: Path) -> None:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
@@ -136,7 +135,7 @@ class HuggingFace(Choice):
             files.write_json(folder / inner / "config.json", described)
             weights.write(folder / inner / WEIGHTS, tensors(network, scale))
             causal = network.settings.capabilities.causal and not fine_tuned
-            _write_tokenizer(trained.tokenizer, trained.settings, folder / inner, continues=causal, start=self.start)
+            write_tokenizer(trained.tokenizer, trained.settings, folder / inner, continues=causal, start=self.start)
             if causal:
                 ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
                 usual = {**ends, "pad_token_id": ends["eos_token_id"]}
@@ -157,42 +156,6 @@ def _tells_pairs(folder: Path, model: Any) -> bool:
     return all(not stored.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
 
 
-def config(network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
-    settings = network.settings
-    heads = " ".join(role for role in network.modules if role != "model")
-    return {
-        "architectures": [settings.architectures[heads]],
-        "model_type": settings.model_type,
-        **settings.hugging_face(tokenizer.vocabulary, tokenizer),
-        "dtype": "float32",
-        **(_task(heads, network, tokenizer) if heads in TASK_CLASSES else {}),
-    }
-
-
-def _task(kind: str, network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
-    labels = network.labels or (("LABEL_0",) if network.number else ())
-    config: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
-    if labels:
-        config |= {"id2label": {str(n): label for n, label in enumerate(labels)}, "num_labels": len(labels)}
-        config |= {"label2id": {label: n for n, label in enumerate(labels)}}
-    if kind == "classify":
-        config |= {"problem_type": "regression" if network.number else "single_label_classification"}
-    return config
-
-
-def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
-    """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
-    by_name = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
-    return weights.to_foreign(by_name | (_rescaled(by_name, scale) if scale else {}), network.settings.names())
-
-
-def _rescaled(tensors: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
-    """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
-    last = {name: tensor for name, tensor in tensors.items() if name.startswith("classify.out.")}
-    return rescaled(last, UNIT, scale) if back else rescaled(last, scale, UNIT)
-
-
 def _kept(learned: Any) -> dict[str, Any]:
     """What only we need to know of what was learned: which columns it reads, when a question has no answer..."""
     return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in LEFT_OUT}}
@@ -201,74 +164,3 @@ def _kept(learned: Any) -> dict[str, Any]:
 def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
     """Is a folder still of the task that we wrote it for? Others may have taught it another one."""
     return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))
-
-
-def _write_tokenizer(
-    tokenizer: Tokenizer, family: ModelSettings, folder: Path, *, continues: bool = False, start: bool = True
-) -> None:
-    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
-
-    Of a model that `continues` texts it also says what begins them.
-    """
-    tokenizer.save(folder)
-    described = files.read_table(folder / "tokenizer_config.json")
-    described["model_max_length"] = family.longest()
-    hf_tokenizer = reader(tokenizer, family)
-    types = ["token_type_ids"] if hf_tokenizer.types else []
-    described["model_input_names"] = ["input_ids", *types, "attention_mask"]
-    if continues:
-        described |= _begin_texts(tokenizer, folder, start=start)
-    files.write_json(folder / "tokenizer_config.json", described)
-    files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
-    if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
-        with files.survive_disk(folder):
-            _typed(hf_tokenizer).save(str(folder / "tokenizer.json"))
-
-
-def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str, Any]:
-    """A causal model's tokenizer names the sign between documents, and puts it before each text.
-
-    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
-    """
-    if tokenizer.separator is None:
-        return {}
-    sign, begins = tokenizer.piece(tokenizer.separator), start and tokenizer.begins_texts
-    if begins:
-        with files.survive_disk(folder):
-            _with_start(tokenizer, sign).save(str(folder / "tokenizer.json"))
-    kept = {FRAMED: tokenizer.about["post_processor"]} if begins else {}
-    return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
-
-
-def _with_start(tokenizer: Tokenizer, sign: str) -> Any:
-    """The pipeline of a tokenizer that puts a sign before each text, and nothing else."""
-    from tokenizers import Tokenizer as Pipeline
-    from tokenizers import processors
-
-    pipeline = Pipeline.from_str(tokenizer.pipeline.to_str())
-    ends = [(sign, tokenizer.separator)]
-    begun = processors.TemplateProcessing(single=[sign, "$A"], pair=[sign, "$A", "$B"], special_tokens=ends)
-    byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # it says where pieces stand
-    pipeline.post_processor = processors.Sequence([pipeline.post_processor, begun]) if byte_level else begun
-    return pipeline
-
-
-def _typed(text_reader: TextReader) -> Any:
-    """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
-    from tokenizers import Tokenizer as Pipeline
-    from tokenizers import processors
-
-    pipeline = Pipeline.from_str(text_reader.tokenizer.pipeline.to_str())
-    signs = {
-        n: text_reader.tokenizer.piece(n)
-        for n in (*text_reader.frame.before, *text_reader.frame.between, *text_reader.frame.after)
-    }
-    before, between, after = (
-        [signs[n] for n in part]
-        for part in (text_reader.frame.before, text_reader.frame.between, text_reader.frame.after)
-    )
-    pair = [*before, "$A", *between, "$B:1", *(f"{sign}:1" for sign in after)]
-    ends = [(piece, n) for n, piece in signs.items()]
-    framed = processors.TemplateProcessing(single=[*before, "$A", *after], pair=pair, special_tokens=ends)
-    pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), framed])
-    return pipeline

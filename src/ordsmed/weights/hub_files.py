@@ -1,0 +1,126 @@
+"""The files of a network as transformers has them: config, tensors, tokenizer; for all formats of that kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import files
+from ordsmed.data.pieces import TextReader
+from ordsmed.learn.kept import UNIT, Scale, rescaled
+from ordsmed.learn.objective import Network
+from ordsmed.learn.task import reader
+from ordsmed.nn.model import TASK_CLASSES, ModelSettings
+from ordsmed.text.tokenizer import FRAMED, Tokenizer
+from ordsmed.weights import weights
+
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def config(network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
+    settings = network.settings
+    heads = " ".join(role for role in network.modules if role != "model")
+    return {
+        "architectures": [settings.architectures[heads]],
+        "model_type": settings.model_type,
+        **settings.hugging_face(tokenizer.vocabulary, tokenizer),
+        "dtype": "float32",
+        **(_task(heads, network, tokenizer) if heads in TASK_CLASSES else {}),
+    }
+
+
+def _task(kind: str, network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
+    labels = network.labels or (("LABEL_0",) if network.number else ())
+    config: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
+    if labels:
+        config |= {"id2label": {str(n): label for n, label in enumerate(labels)}, "num_labels": len(labels)}
+        config |= {"label2id": {label: n for n, label in enumerate(labels)}}
+    if kind == "classify":
+        config |= {"problem_type": "regression" if network.number else "single_label_classification"}
+    return config
+
+
+def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
+    """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
+    by_name = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
+    return weights.to_foreign(by_name | (rescaled_head(by_name, scale) if scale else {}), network.settings.names())
+
+
+def rescaled_head(tensors: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
+    """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
+    last = {name: tensor for name, tensor in tensors.items() if name.startswith("classify.out.")}
+    return rescaled(last, UNIT, scale) if back else rescaled(last, scale, UNIT)
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer, family: ModelSettings, folder: Path, *, continues: bool = False, start: bool = True
+) -> None:
+    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
+
+    Of a model that `continues` texts it also says what begins them.
+    """
+    tokenizer.save(folder)
+    described = files.read_table(folder / "tokenizer_config.json")
+    described["model_max_length"] = family.longest()
+    hf_tokenizer = reader(tokenizer, family)
+    types = ["token_type_ids"] if hf_tokenizer.types else []
+    described["model_input_names"] = ["input_ids", *types, "attention_mask"]
+    if continues:
+        described |= _begin_texts(tokenizer, folder, start=start)
+    files.write_json(folder / "tokenizer_config.json", described)
+    files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
+    if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
+        with files.survive_disk(folder):
+            _typed(hf_tokenizer).save(str(folder / "tokenizer.json"))
+
+
+def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str, Any]:
+    """A causal model's tokenizer names the sign between documents, and puts it before each text.
+
+    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
+    """
+    if tokenizer.separator is None:
+        return {}
+    sign, begins = tokenizer.piece(tokenizer.separator), start and tokenizer.begins_texts
+    if begins:
+        with files.survive_disk(folder):
+            _with_start(tokenizer, sign).save(str(folder / "tokenizer.json"))
+    kept = {FRAMED: tokenizer.about["post_processor"]} if begins else {}
+    return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
+
+
+def _with_start(tokenizer: Tokenizer, sign: str) -> Any:
+    """The pipeline of a tokenizer that puts a sign before each text, and nothing else."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import processors
+
+    pipeline = Pipeline.from_str(tokenizer.pipeline.to_str())
+    ends = [(sign, tokenizer.separator)]
+    begun = processors.TemplateProcessing(single=[sign, "$A"], pair=[sign, "$A", "$B"], special_tokens=ends)
+    byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # it says where pieces stand
+    pipeline.post_processor = processors.Sequence([pipeline.post_processor, begun]) if byte_level else begun
+    return pipeline
+
+
+def _typed(text_reader: TextReader) -> Any:
+    """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import processors
+
+    pipeline = Pipeline.from_str(text_reader.tokenizer.pipeline.to_str())
+    signs = {
+        n: text_reader.tokenizer.piece(n)
+        for n in (*text_reader.frame.before, *text_reader.frame.between, *text_reader.frame.after)
+    }
+    before, between, after = (
+        [signs[n] for n in part]
+        for part in (text_reader.frame.before, text_reader.frame.between, text_reader.frame.after)
+    )
+    pair = [*before, "$A", *between, "$B:1", *(f"{sign}:1" for sign in after)]
+    ends = [(piece, n) for n, piece in signs.items()]
+    framed = processors.TemplateProcessing(single=[*before, "$A", *after], pair=pair, special_tokens=ends)
+    pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), framed])
+    return pipeline
