@@ -326,6 +326,81 @@ def test_a_job_is_handed_in_and_told_of(
     assert "41   RUNNING    pretrain-tiny-bert" in capsys.readouterr().out
 
 
+def test_data_that_are_missing_are_made_first_without_gpus(
+    cluster: str, sbatch: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sbatch("sbatch", NEXT)
+    main(["submit", "tiny/bert", "--site", cluster, "--yes", "--json", "--chain", "2"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["jobs"], facts["data"]) == (["42", "43"], ["work/jobs/encode-stdlib-wordpiece-1.sh"])
+    first, second, third = (folder / "asked").read_text().splitlines()
+    assert first == "--parsable work/jobs/encode-stdlib-wordpiece-1.sh"
+    assert second == "--parsable --dependency=afterok:41 --kill-on-invalid-dep=yes work/jobs/pretrain-tiny-bert-1.sh"
+    assert third == "--parsable --dependency=afterany:42 work/jobs/pretrain-tiny-bert-1.sh"
+    script = (folder / facts["data"][0]).read_text()
+    assert script.count("-m ordsmed encode stdlib-wordpiece") == 1
+    assert "--site" not in script.partition("run() {")[2]
+    assert prepare("tiny/bert", [], Wish(site=cluster, data_inside=True)).data == ()
+
+
+def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:
+    """In its own time and quality, which may not be had there."""
+    written = prepare("tiny/bert", [], Wish(site="saga:a100", account="x", nodes=2, time="3h"))
+    assert "--partition=a100" in directives(written.path.read_text())
+    script = directives(written.data[0].path.read_text())
+    assert {"--nodes=1", "--account=x", "--ntasks-per-node=1", "--cpus-per-task=40"} <= set(script)
+    assert not [line for line in script if line.startswith(("--gpus", "--partition"))], "that of Saga has no name"
+    line = "work/jobs/encode-stdlib-wordpiece-1.sh: written; it makes the data first, on normal without GPUs"
+    assert line in written.lines
+
+
+def test_every_submission_has_a_script_of_its_own(cluster: str, sbatch: Any, folder: Path) -> None:
+    """One that was not sent in yet is taken again, word for word; what was, is never changed."""
+    sbatch("sbatch", NEXT)
+    first = prepare("tiny/bert", ["seed=1"], Wish(site=cluster))
+    assert prepare("tiny/bert", ["seed=1"], Wish(site=cluster)).path == first.path
+    other = prepare("tiny/bert", ["seed=2"], Wish(site=cluster))
+    assert [written.path.name for written in (first, other)] == ["pretrain-tiny-bert-1.sh", "pretrain-tiny-bert-2.sh"]
+    text = other.path.read_text()
+    sent.queue(replace(other, data=()))
+    again = prepare("tiny/bert", ["seed=2"], Wish(site=cluster))
+    assert again.path.name == "pretrain-tiny-bert-3.sh"
+    assert (again.job.log.name, again.job.record.name) == ("pretrain-tiny-bert-3-%j.log", "pretrain-tiny-bert-3.tries")
+    assert "seed=1" in first.path.read_text()
+    assert other.path.read_text() == text
+    named = prepare("tiny/bert", ["seed=3"], Wish(site=cluster), out="mine/x.sh")
+    assert (named.path, named.job.log.name) == (Path("mine/x.sh"), "x-%j.log")
+
+
+def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
+    cluster: str, sbatch: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without accounting, with logs that are there, and what was lost."""
+    sbatch("sbatch", NEXT)
+    sbatch("squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
+    sbatch("sacct", 'echo "Slurm accounting storage is disabled" >&2; exit 1')
+    written = prepare("tiny/bert", ["out=work/x"], Wish(site=cluster))
+    assert sent.queue(replace(written, data=())) == ["41"]
+    (folder / "work/x").mkdir()
+    (folder / "work/x/status.json").write_text('{"state": "done", "verb": "pretrain"}')
+    (folder / "work/jobs/pretrain-tiny-bert-1-41.log").write_text("")
+    (folder / "work/jobs/pretrain-tiny-bert-1.tries").write_text("41 run now n1 0\n41 lost now n1\n40 lost now n2\n")
+    main(["submit", "--status", "--json"])
+    (job,) = json.loads(capsys.readouterr().out)
+    assert (job["state"], job["lost"]) == ("left the queue; work/x is done", ["n1"])
+    assert job["logs"] == [job["log"]] == [str(folder / "work/jobs/pretrain-tiny-bert-1-41.log")]
+    main(["submit", "--status"])
+    shown = capsys.readouterr().out
+    assert "left the queue; work/x is done; lost n1 (1 of 3 tries)" in shown
+    assert "sacct: Slurm accounting storage is disabled: of jobs that left the queue the folder says how they" in shown
+
+
+def test_tasks_of_an_array_are_counted(sbatch: Any) -> None:
+    sbatch("squeue", 'printf "41|RUNNING|None\n41|RUNNING|None\n41|PENDING|Resources\n"')
+    sbatch("sacct", 'printf "42_1|COMPLETED\n42_2|FAILED\n"')
+    assert slurm.states(["41", "42"])[0] == {"41": "RUNNING 2, PENDING (Resources) 1", "42": "COMPLETED 1, FAILED 1"}
+
+
 def test_a_state_is_its_first_word(sbatch: Any) -> None:
     """Slurm's accounts tell by whom a job was cancelled; one that waits tells why, where it does."""
     sbatch("squeue", 'printf "41|PENDING|Priority\\n45|PENDING|None\\n"')

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ordsmed.base import ranks
-from ordsmed.base.errors import RunError
+from ordsmed.base.errors import Lost, RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.train import watch
 from ordsmed.train.watch import Watch
@@ -121,6 +121,23 @@ def test_ranks_are_named_with_what_they_did_and_said_last(board: Board) -> None:
         "rank 2 (?, process ?) at step 0, starting: out of memory; wanted a step within 9 s of all 3; start the same"
     )
     assert "all ranks wait for each other: rank 0" in str(own._named([0, 1, 2], {}))
+
+
+def test_a_rank_that_told_an_error_of_its_own_was_not_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the exit status a job's script knows what may go well elsewhere."""
+    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    own = of(board, 0)
+    assert own._named([1], {}).status == Lost.status == 75
+    of(board, 2).farewell(own._named([1], {}))
+    assert own._named([1, 2], {}).status == 75, "rank 2 ended because of rank 1"
+    of(board, 1).farewell(RunError("data", "damaged"))
+    assert own._named([1, 2], {}).status == 1
+
+
+def test_a_machine_is_named_as_slurm_knows_it(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    of(board, 1)._tell()
+    assert json.loads(board.kept["beat/1"])[3] == "n7"
 
 
 @pytest.fixture

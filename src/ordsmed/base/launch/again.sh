@@ -8,9 +8,10 @@ lost() { sed -n "s/^$SLURM_JOB_ID lost [^ ]* //p" "$record" 2>/dev/null; }
 bad() { lost | tr , '\n' | grep -vx - | sort -u; }
 down() { sinfo --noheader --Node --format=%N --states=down,fail,no_respond --nodes="$1" 2>/dev/null | sort -u; }
 hosts() { scontrol show hostnames "$1"; }
-ours() { # the nodes of this job: one that is lost leaves it
+ours() { # the nodes of this job, this one last: with it the script is lost. One that is lost leaves the job
     left=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N 2>/dev/null)
-    hosts "${left:-$SLURM_JOB_NODELIST}"
+    left=$(hosts "${left:-$SLURM_JOB_NODELIST}")
+    tail -n +2 <<<"$left" && head -n 1 <<<"$left"
 }
 list() { paste -sd , -; }
 words() { tail -c "+$((begin + 1))" "$log" 2>/dev/null | sed '/^srun: First task exited/q'; }
@@ -72,16 +73,14 @@ clear_steps() { # what a srun left that was killed
 }
 
 elsewhere() { # send the job in again, where bad nodes are not; or go on with those there are
+    [ "$requeue" = yes ] || return
     avoided=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -nE 's/.*ExcNodeList=([^ (]+).*/\1/p')
     avoid=$({ bad; [ -z "$avoided" ] || hosts "$avoided"; } | sort -u | list)
-    if [ "$requeue" = no ]; then
-        avoid=""
-    elif ! sbatch --test-only --exclude="$avoid" "$0" >/dev/null 2>&1; then
+    if ! sbatch --test-only --exclude="$avoid" "$0" >/dev/null 2>&1; then
         echo "ordsmed: there are no nodes without $avoid" >&2
         avoid=""
         [ -n "$(down "$SLURM_JOB_NODELIST")" ] || return
     fi
-    [ "$requeue" = yes ] || return
     trap '' TERM # requeueing ends this script, which has something left to do
     echo "ordsmed: the job is sent in again${avoid:+, without $avoid}" >&2
     scontrol requeue "$SLURM_JOB_ID" || return
