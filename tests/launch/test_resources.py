@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.launch import gpus, resources
+from ordsmed.base.launch import gpus, resources, slurm
 from ordsmed.base.launch.site import Destination, Partition, Site, find
 from ordsmed.cli import main
 from ordsmed.machines.cluster.submit import Wish, prepare
@@ -209,4 +209,11 @@ def test_environment_and_modules_of_a_partition_follow_the_site_s() -> None:
                         Partition("p", modules=("b",), environment={"B": "2"}))  # fmt: skip
     assert where.modules == ("a", "b")
     assert where.environment == {"A": "1", "B": "2"}
+    assert slurm._expanded("/tmp/${USER}-a b") == "/tmp/\"${USER}\"'-a b'"
+    assert [slurm._expanded(text) for text in ("", "$USER", "`ls`", "${a b}")] == [
+        "''",
+        "'$USER'",
+        "'`ls`'",
+        "'${a b}'",
+    ]
     assert find("olivia:small").modules == (), "the GPUs' modules are another processor's"

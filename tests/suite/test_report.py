@@ -118,10 +118,11 @@ def test_a_site_as_reframe_reads_it(tmp_path: Path) -> None:
     (system,) = loaded(configuration).site_configuration["systems"]
     assert system["hostnames"] == [".*"]
     parts = {one["name"]: one for one in system["partitions"]}
-    assert parts["a100"]["access"] == ["--partition=a100"]
+    assert parts["a100"]["access"] == ["--partition=a100", "--mem-per-gpu=250G"]
+    assert parts["normal"]["access"] == ["--mem-per-cpu=4569M"], "Slurm's usual one is named by none"
     assert parts["a100"]["launcher"] == "srun"
     assert parts["a100"]["resources"] == [{"name": "gpus", "options": ["--gpus={total}"]}]
-    assert parts["a100"]["extras"] == {"gpus": 4, "cores": 32, "site": "saga:a100"}
+    assert parts["a100"]["extras"] == {"gpus": 4, "cores": 32, "nodes": 7, "site": "saga:a100"}
     assert parts["a100"]["prepare_cmds"] == ["module --force swap StdEnv Zen2Env"]
     assert sys.executable in test.read_text()
     compile(test.read_text(), "test", "exec")

@@ -212,7 +212,7 @@ class Site:
     torch: str = ""
     """version of the PyTorch in modules or image"""
     environment: dict[str, str] = field(default_factory=dict)
-    """environment variables of a job (network, caches)"""
+    """environment variables of a job (network, caches); `${NAME}` in a value is the job's"""
     scratch: str = ""
     """the fast shared disk"""
     offline: bool | None = None

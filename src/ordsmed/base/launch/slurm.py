@@ -161,7 +161,7 @@ def _body(job: BatchJob) -> Iterator[str]:
     if loaded := job.place.modules:
         yield f"module load {shlex.join(loaded)}"
     for name, value in {**job.place.environment, **job.environment}.items():
-        yield f"export {name}={shlex.quote(value)}"
+        yield f"export {name}={_expanded(value)}"
     if job.modules:
         folders = ":".join(map(shlex.quote, map(str, job.modules)))
         yield f'export PYTHONPATH={folders}"${{PYTHONPATH:+:$PYTHONPATH}}"  # modules that the recipe names'
@@ -183,6 +183,14 @@ def _body(job: BatchJob) -> Iterator[str]:
     yield "}"
     yield ""
     yield from AGAIN.read_text(encoding="utf-8").splitlines()
+
+
+def _expanded(value: str) -> str:
+    """A value as bash takes it: `${NAME}` in it is the job's variable, all else is as it is written."""
+    parts = re.split(r"(\$\{\w+\})", value)
+    return (
+        "".join(f'"{part}"' if number % 2 else shlex.quote(part) for number, part in enumerate(parts) if part) or "''"
+    )
 
 
 def _command(job: BatchJob) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import resources
 from ordsmed.base.launch.site import Destination, Partition, Site
 from ordsmed.machines.doctor.host import answer
 
@@ -151,7 +152,8 @@ def _system(place: Destination | None, unkept: bool, *, alone: bool) -> dict[str
     if not alone:
         for partition in partitions:
             partition["extras"]["executable"] = "ordsmed"
-    modules = "lmod" if any((*site.modules, *site.use)) else "nomod"
+    loaded = (*site.use, *site.modules, *(name for partition in every for name in partition.modules))
+    modules = "lmod" if loaded else "nomod"
     hostnames = [".*"] if alone else [f".*{re.escape(name)}"]
     return {"name": name, "descr": site.title or name, "hostnames": hostnames, "modules_system": modules,
             "partitions": partitions}  # fmt: skip
@@ -168,7 +170,9 @@ def _partition(partition: Partition, site: Site, place: Destination | None, unke
         "env_vars": [[key, value] for key, value in {**site.environment, **partition.environment}.items()],
     }  # fmt: skip
     if slurm:
-        table["access"] = list(partition.access)
+        whole = Destination(place.name if place else "here", site, partition)
+        memory = resources.memory_flag(whole, partition.gpus or 0, partition.cores or 0, must=False)
+        table["access"] = [*partition.access, *([memory] if memory else [])]
     if partition.gpu != "none":
         table["devices"] = [
             {"type": "gpu", "arch": partition.gpu, **({"num_devices": partition.gpus} if partition.gpus else {})}
