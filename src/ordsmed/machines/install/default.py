@@ -90,8 +90,8 @@ def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
     if not record.digest:  # of a version that does not say it
         return
     try:
-        digest = json.loads(_last(done.stdout))["digest"]
-    except (ValueError, KeyError, TypeError):
+        digest = json.loads(done.stdout.splitlines()[-1])["digest"]  # a module may say something before
+    except (ValueError, KeyError, TypeError, IndexError):
         problem = f"does not start: {_last(done.stderr)}; {stays}"
         raise RunError(record.identity, problem, "", "install it again") from None
     if digest != record.digest:
