@@ -236,6 +236,18 @@ def test_what_fails_is_one_line_and_leaves_nothing(
     assert list((folder / "soft").glob(".*") if (folder / "soft").exists() else ()) == []
 
 
+def test_an_installation_is_made_by_no_other(machine: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the default on the PATH has its Python there."""
+    inner = folder / "soft/default/bin"
+    inner.mkdir(parents=True)
+    (inner / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (inner / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{inner}:{os.environ['PATH']}")
+    work = decide(InstallWish("here.toml", prefix="soft"))
+    make.write(work)
+    assert "installed: " in make.carry_out(work)
+
+
 def test_one_installs_at_a_time(machine: Path, folder: Path) -> None:
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)

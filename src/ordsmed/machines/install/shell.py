@@ -122,6 +122,8 @@ def head(work: Installation) -> Iterator[str]:
     if work.flavor != "easybuild":
         yield f"version={work.name}"
     yield "export PYTHONNOUSERSITE=1 # what lies in ~/.local is not part of it"
+    yield "# nor is the Python of another installation, which may be on the PATH"
+    yield 'PATH=$(tr : "\\n" <<<"$PATH" | grep -vF "$prefix/" | paste -sd : -)'
     yield HEAD
     if work.arch != "unknown":
         remedy = "go to a node of that kind: wheels and libraries of another do not run there"
@@ -167,8 +169,8 @@ def new_folder() -> Iterator[str]:
 def description(work: Installation, command: str, target: str, **facts: object) -> Iterator[str]:
     """What it is, before it gets its name: `command` runs it where it lies, `target` is its name below the prefix."""
     place = work.place.name
-    site = str(Path(place).absolute()) if Path(place).is_file() else place
-    record = {"way": work.flavor, "site": site, "source": work.source, "target": target, **facts}
+    site, source = (str(Path(name).absolute()) if Path(name).exists() else name for name in (place, work.source))
+    record = {"way": work.flavor, "site": site, "source": source, "target": target, **facts}
     yield "\n# what `ordsmed install --list` says of it"
     yield f"target={shlex.quote(target)}"
     yield f"record={shlex.quote(json.dumps(record))}"
