@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.identity import identity
 from ordsmed.base.launch import site, slurm
 from ordsmed.cli import main
 from ordsmed.machines.cluster import sent, submit
@@ -98,11 +99,11 @@ def test_each_part_of_the_site_has_its_line(cluster: str, folder: Path) -> None:
 
 
 def test_containers_and_torchrun(cluster: str) -> None:
-    assert " apptainer exec --rocm --bind " in text(site="lumi", account="p", time="1h")
+    assert ' "$runtime" exec --rocm --bind ' in text(site="lumi", account="p", time="1h")
     assert "lumi-multitorch-latest.sif python3 -m ordsmed pretrain" in text(site="lumi", account="p", time="1h")
     enroot = text(site="saga", account="p", container="a/b:1", enroot=True)
     assert "--container-image=a/b:1 --container-mounts=" in enroot
-    assert "apptainer exec --nv --bind" in text(site="saga", account="p", container="x.sif")
+    assert '"$runtime" exec --nv --bind' in text(site="saga", account="p", container="x.sif")
     by = text(site=cluster, tasks=4, nodes=2, torchrun=True)
     assert "--ntasks-per-node=1" in directives(by)
     assert "by=torchrun late=86040" in by  # a day less 300 and 60 seconds
@@ -198,7 +199,8 @@ def test_a_job_that_saves_nothing_is_not_sent_in_for_ever(cluster: str, sbatch: 
     for name in ("module",):
         sbatch(name, "true")
     sbatch("scontrol", '[ "$1" = show ] || echo "$@" >> again')
-    sbatch("srun", '[ -z "$SAVES" ] || { mkdir -p "of run/checkpoints/$SAVES"; touch "of run/checkpoints/$SAVES/x"; }\n'
+    sbatch("srun", f'case $* in *import*) echo "ordsmed 1, code {identity().digest}"; exit ;; esac\n'
+           '[ -z "$SAVES" ] || { mkdir -p "of run/checkpoints/$SAVES"; touch "of run/checkpoints/$SAVES/x"; }\n'
            'touch "of run/log.txt"; exit ${ENDS:-143}')  # fmt: skip
     (folder / "of run").mkdir()
 

@@ -197,7 +197,9 @@ class Site:
     """slurm: needs a [[partition]]"""
     account: Literal["required", "optional", "none", "unknown"] = "none"
     """does a job need `--account`?"""
-    packages: tuple[Literal["venv", "module", "tykky", "apptainer", "easybuild", "docker"], ...] = ("venv",)
+    packages: tuple[Literal["venv", "module", "eessi", "tykky", "apptainer", "overlay", "easybuild", "docker"], ...] = (
+        "venv",
+    )
     """ways to install, the usual one first"""
     pip_torch: Literal["allowed", "forbidden", "unknown"] = "unknown"
     """may pip install PyTorch itself?"""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ordsmed.base.errors import RecipeError, RunError, nearest
+from ordsmed.base.identity import Identity, identity
 from ordsmed.base.launch.site import Destination, Quality, refuse_retired
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
@@ -21,6 +22,13 @@ from ordsmed.base.screen import command
 PATIENCE = 60.0  # seconds that Slurm has to answer
 AGAIN = Path(__file__).with_name("again.sh")  # what a script does when a run ends
 EARLY = 60  # seconds that Slurm's signal may come too early
+OVERLAID = "/user-software"  # where an overlay is in a container, as the pages of LUMI and Olivia have it
+IMPORT = """import sys
+try:
+    from ordsmed.base.identity import identity
+    print(f"ordsmed {identity()}, code {identity().digest}")
+except Exception as error:
+    print("ordsmed", getattr(sys.modules.get("ordsmed"), "__version__", "is not here:"), error)"""
 LEAVE = 120  # seconds that the other processes have after the first ended
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
@@ -52,7 +60,9 @@ class BatchJob:
     record: Path = Path("jobs.tries")  # where the script notes what was lost
     save: int = 300  # seconds before the limit at which it is told to save
     container: str = ""
-    enroot: bool = False  # the container by Enroot and Pyxis, else by Apptainer
+    enroot: bool = False  # the container by Enroot and Pyxis, else by Apptainer or SingularityCE
+    overlay: str = ""  # a squashfs file with ordsmed, laid over the container
+    code: Identity = field(default_factory=identity)  # the ordsmed that is to run there
     torchrun: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     modules: tuple[Path, ...] = ()  # folders where Python finds modules of the user's that the recipe names
@@ -169,6 +179,7 @@ def _body(job: BatchJob) -> Iterator[str]:
         yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives it one, from Slurm 22.05 on'
     if job.torchrun:
         yield f"export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={job.save}  # seconds to save; torchrun kills after 30 else"
+    yield from _proof(job)
     yield ""
     yield f"record={shlex.quote(str(job.record))}"
     yield f"times={job.retries} wanted={job.nodes} requeue={'yes' if job.requeue else 'no'}"
@@ -193,13 +204,40 @@ def _expanded(value: str) -> str:
     )
 
 
-def _command(job: BatchJob) -> Iterator[str]:
-    """srun, the container, and ordsmed."""
-    yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
-    if job.spares:
-        gpus = job.place.partition.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else ""
-        tasks = job.nodes * (1 if job.torchrun else job.tasks)
-        yield " ".join(filter(None, ('--nodelist="$nodes"', f"--nodes={job.nodes} --ntasks={tasks}", gpus)))
+def _proof(job: BatchJob) -> Iterator[str]:
+    """The log's first line says which ordsmed is imported there, asked once a node; another one ends the job."""
+    if job.container and not job.enroot:
+        names = sorted(("apptainer", "singularity"), key=lambda name: name != job.place.site.runtime)
+        yield f"runtime=$({' || '.join(f'command -v {name}' for name in names)}) || {{"
+        yield f"    echo 'ordsmed: {' or '.join(names)}: is not on this node; load its module' >&2"
+        yield "    exit 1"
+        yield "}"
+    if job.overlay:
+        yield f"[ -r {shlex.quote(job.overlay)} ] || {{"
+        yield f"    echo {shlex.quote(f'ordsmed: {job.overlay}: is not there; {_remedy(job)}')} >&2"
+        yield "    exit 1"
+        yield "}"
+    once = 'srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
+    yield "# which ordsmed is imported on each node: one that is not that of this script ends the job"
+    yield f"import={shlex.quote(IMPORT)}"
+    yield f"""found=$({" ".join([once, *_place(job), _python(job), '-c "$import"'])} | sort -u)"""
+    yield 'echo "${found:-ordsmed: no answer of Python, why that is the run itself says}"'
+    yield f"""if [ -n "$found" ] && [ "$(sed 's/.*, code //' <<<"$found" | sort -u)" != {job.code.digest} ]; then"""
+    wanted = f"wanted ordsmed {job.code}, code {job.code.digest}; {_remedy(job)}"
+    yield f"    echo {shlex.quote(f'ordsmed: the line above was found; {wanted}')} >&2"
+    yield "    exit 1"
+    yield "fi"
+
+
+def _remedy(job: BatchJob) -> str:
+    """What puts this ordsmed where the job looks for it."""
+    if job.container:
+        return f"an image or an overlay that holds it is made by: {command('install', '--site', job.place.name)}"
+    return "submit again, and the job takes the code as it is now"
+
+
+def _place(job: BatchJob) -> Iterator[str]:
+    """What stands before Python: the container, with what is bound into it."""
     outside = [folder for folder in job.modules if not folder.is_relative_to(job.folder)]
     here, *_ = folders = [shlex.quote(str(folder)) for folder in (job.folder, *outside)]
     if job.container and job.enroot:
@@ -209,16 +247,34 @@ def _command(job: BatchJob) -> Iterator[str]:
     elif job.container:
         gpu = job.place.partition.model
         flag = "" if gpu is None else "--rocm " if gpu.amd else "--nv "
-        yield f"apptainer exec {flag}{' '.join(f'--bind {folder}' for folder in folders)} {shlex.quote(job.container)}"
-    python = "python3" if job.container else shlex.quote(sys.executable)
+        if job.overlay:
+            folders.append(shlex.quote(f"{job.overlay}:{OVERLAID}:image-src=/"))
+        binds = " ".join(f"--bind {folder}" for folder in folders)
+        yield f'"$runtime" exec {flag}{binds} {shlex.quote(job.container)}'
+
+
+def _python(job: BatchJob) -> str:
+    if job.overlay:
+        return f"{OVERLAID}/bin/python"
+    return "python3" if job.container else shlex.quote(sys.executable)
+
+
+def _command(job: BatchJob) -> Iterator[str]:
+    """srun, the container, and ordsmed."""
+    yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
+    if job.spares:
+        gpus = job.place.partition.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else ""
+        tasks = job.nodes * (1 if job.torchrun else job.tasks)
+        yield " ".join(filter(None, ('--nodelist="$nodes"', f"--nodes={job.nodes} --ntasks={tasks}", gpus)))
+    yield from _place(job)
     words = " ".join(shlex.quote(word) for word in job.words)
     part = f' --part "$SLURM_ARRAY_TASK_ID/{job.parts}"' if job.parts else ""
     if job.torchrun:
-        yield f"{python} -m torch.distributed.run --nnodes={job.nodes} --nproc-per-node={job.tasks}"
+        yield f"{_python(job)} -m torch.distributed.run --nnodes={job.nodes} --nproc-per-node={job.tasks}"
         yield '--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$first:$((20000 + SLURM_JOB_ID % 10000))"'
         yield f"-m ordsmed {words}{part}"
     else:
-        yield f"{python} -m ordsmed {words}{part}"
+        yield f"{_python(job)} -m ordsmed {words}{part}"
 
 
 def send(path: Path, *, after: str = "", well: bool = False) -> str:

@@ -47,7 +47,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--chain", type=whole(2), default=0, metavar="N", help=meaning)
     meaning = "before the limit at which it saves (300, or a tenth)"
     parser.add_argument("--save", type=whole(1), metavar="SECONDS", help=meaning)
-    parser.add_argument("--container", default="", metavar="IMAGE", help="by Apptainer; left out: the site's")
+    parser.add_argument(
+        "--container", default="", metavar="IMAGE", help="by Apptainer or Singularity; left out: the site's"
+    )
+    meaning = "of `install --by overlay`: it holds ordsmed, and lies over the container"
+    parser.add_argument("--overlay", default="", metavar="FILE", help=meaning)
     parser.add_argument("--enroot", action="store_true", help="the container by Enroot and Pyxis")
     parser.add_argument("--torchrun", action="store_true", help="one torchrun a node in place of Slurm's tasks")
     parser.add_argument("--out", default="", metavar="FILE", help="the script; left out: work/jobs/NAME-1.sh, -2 ...")
@@ -74,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
         site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, cores=args.cpus_per_task, memory=args.mem,
         time=args.time, save=args.save, options=tuple(args.options),
         account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
-        container=args.container, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
+        container=args.container, overlay=args.overlay, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
         retries=args.retries, spares=args.spares, data_inside=args.data_inside,
     )  # fmt: skip
     prepare = checks.prepare if args.name in checks.VERBS else submit.prepare

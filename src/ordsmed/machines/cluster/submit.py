@@ -19,6 +19,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, absolute, find, find_without_gpus, names_partition
 from ordsmed.base.say import many, size
+from ordsmed.base.screen import command
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
@@ -49,6 +50,7 @@ class Wish:
     requeue: bool = True
     save: int | None = None
     container: str = ""
+    overlay: str = ""  # a squashfs file of `install --by overlay`
     enroot: bool = False
     torchrun: bool = False
     anyway: bool = False  # although passes over its text make no sense
@@ -91,6 +93,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
     lines += resources.notes(place, job.gpus, job.cores, job.memory)
+    lines += _image(place, wish)[2]
     missing = list[tuple[str, str]]()
     if isinstance(recipe, Training):
         plan = checked(name, overrides, verb, place, wish.site, processes)
@@ -119,6 +122,7 @@ def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.Bat
         account=wish.account,
         quality=wish.quality if same else "",
         container=wish.container,
+        overlay=wish.overlay,
         enroot=wish.enroot,
         retries=wish.retries,
     )
@@ -189,6 +193,7 @@ def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tu
 
 def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destination, wish: Wish) -> slurm.BatchJob:
     verb: str = recipe.verb
+    container, overlay, _ = _image(place, wish)
     part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = ["--site", absolute(wish.site)] if isinstance(recipe, Training) else []
@@ -203,10 +208,32 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
         account=wish.account, quality=wish.quality or part.quality, options=resources.options(wish.options, place),
         parts=wish.parts, requeue=wish.requeue, retries=wish.retries, spares=wish.spares,
         save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
-        container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
+        container=container, overlay=overlay, enroot=wish.enroot, torchrun=wish.torchrun,
         modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
         saved="*/checkpoints/*" if isinstance(recipe, Training) else f"*/{run.STEPS}/*",
     )  # fmt: skip
+
+
+def _image(place: Destination, wish: Wish) -> tuple[str, str, list[str]]:
+    """The container, what is laid over it, and what is to be told of them."""
+    container = wish.container or place.site.container
+    if wish.overlay:
+        overlay = Path(wish.overlay).resolve()  # not the link: a job that waits keeps what it was written for
+        if not overlay.is_file():
+            remedy = f"`{command('install', '--site', wish.site, '--by', 'overlay', '--yes')}` makes one"
+            raise RecipeError("--overlay", f"found {wish.overlay}, and there is no such file", "", remedy)
+        made_on = overlay.with_name(f"{overlay.name}.image")
+        if not wish.container and made_on.is_file():
+            container = made_on.read_text(encoding="utf-8").strip()
+        if wish.enroot or not container:
+            problem = "found one with --enroot" if wish.enroot else f"found one, and {place.name} has no container"
+            raise RecipeError("--overlay", problem, "an image for Apptainer or SingularityCE", "--container IMAGE")
+        return container, str(overlay), []
+    if wish.container or not container:
+        return container, "", []
+    words = command("install", "--site", wish.site, "--by", "overlay", "--yes")
+    unknown = f"whether {container} holds this ordsmed is not known here, the job looks first"
+    return container, "", [f"{unknown}; `{words}` packs one for `--overlay FILE`"]
 
 
 def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
