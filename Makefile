@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast kernels newest oldest site results
+.PHONY: help quickstart test test-all check fast kernels newest oldest site results lock
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on Python's documentation (a few minutes)"
@@ -16,6 +16,7 @@ help:
 	@echo "make kernels      install Triton (700 MB), then the tests of our GPU kernels, which skip without it"
 	@echo "make check        lint and types"
 	@echo "make results      write docs/results.md from the measurements beside it"
+	@echo "make lock         pin what installations get by version and digest: src/ordsmed/machines/install/lock.toml"
 	@echo "make site         these pages as a site to browse and search without a server: build/site/index.html"
 
 .venv/installed: pyproject.toml constraints.txt
@@ -66,6 +67,9 @@ site: .venv/documented
 
 results: .venv/installed
 	$(BIN)/python docs/results.py
+
+lock: .venv/installed
+	$(BIN)/python tests/kit/lock.py
 
 newest:
 	$(PYTHON) tests/measure/oldest_torch.py .venv-newest --torch 2.15.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from ordsmed.base.launch import site
 from ordsmed.cli import main
 from ordsmed.cli.verbs import install
 from ordsmed.machines.doctor.host import within
-from ordsmed.machines.install import bundle, containers, easybuild, make, shell
+from ordsmed.machines.install import bundle, containers, easybuild, lock, make, shell
 from ordsmed.machines.install.plan import FLAVORS, NVIDIA, InstallWish, decide
 
 ROOT = Path(__file__).parents[2]
@@ -40,10 +41,11 @@ case "$*" in
     *"-m venv"*)
         at="${@: -1}"
         mkdir -p "$at/bin" && cp "$0" "$at/bin/python"
-        printf '#!/bin/bash\\necho "ordsmed $*"\\n' >"$at/bin/ordsmed" && chmod +x "$at/bin/ordsmed" ;;
+        printf '#!/bin/bash\\necho "ordsmed 1, code ${CODE:-DIGEST}"\\n' >"$at/bin/ordsmed"
+        chmod +x "$at/bin/ordsmed" ;;
     *"pip"*install*) [ -z "$PIP_SAYS" ] || { printf '%b\\n' "$PIP_SAYS"; exit 1; } ;;
     *"import re, sys, torch"*) [ -z "$TORCH_SAYS" ] || { echo "$TORCH_SAYS" >&2; exit 1; } ;;
-    *"import torch"*) echo "torch==2.8.0" ;;
+    *"import sys, numpy"*) exit "${NO_NUMPY:-0}" ;;
     -\\ *) exec REAL "$@" ;;
 esac
 """
@@ -67,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A site of this processor's arch, modules, and a Python that installs nothing; its calls are written down."""
     (folder / "bin").mkdir()
-    (folder / "bin/python3").write_text(PYTHON.replace("REAL", sys.executable))
+    (folder / "bin/python3").write_text(PYTHON.replace("REAL", sys.executable).replace("DIGEST", identity().digest))
     (folder / "bin/python3").chmod(0o755)
     (folder / "modules.sh").write_text(MODULES)
     monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
@@ -134,7 +136,7 @@ def test_every_script_passes_shellcheck(folder: Path) -> None:
 
 def test_the_way_follows_from_the_site() -> None:
     assert [decide(InstallWish(name)).flavor for name in ("saga", "olivia", "roihu", "lumi", "laptop", "power9")] == [
-        "venv", "module", "tykky", "apptainer", "venv", "venv"]  # fmt: skip
+        "venv", "module", "tykky", "overlay", "venv", "venv"]  # fmt: skip
     assert tuple(FLAVORS) == install.FLAVORS
 
 
@@ -162,6 +164,9 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
     ({"site": "power9", "flavor": "docker"}, "no wheels or image of PyTorch are known for V100 on ppc64le"),
     ({"site": "jean-zay"}, "--module: which module of jean-zay holds PyTorch is not known; wanted its name"),
     ({"site": "olivia", "flavor": "tykky"}, "--module: olivia forbids PyTorch by pip"),
+    ({"site": "saga", "python": "3.99"}, "--python: found 3.99, for which nothing is pinned; wanted 3.11"),
+    ({"site": "olivia", "flavor": "overlay"}, "--image: which image of olivia holds PyTorch is not known; wanted its"),
+    ({"site": "lumi", "flavor": "eessi"}, "--by: found eessi, which has no PyTorch for MI250X on x86_64"),
     ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
     ({"site": "saga", "extras": ("parket",)}, "--extras: found parket; did you mean `parquet`"),
     ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
@@ -184,14 +189,15 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     assert after == f"next: ordsmed install --default {NAME} --prefix {folder}/soft"
     link = folder / f"soft/ordsmed-{NAME}"
     assert link.is_symlink()
-    assert (link / "constraints.txt").read_text() == "torch==2.8.0\n"
     module = (folder / f"soft/modulefiles/ordsmed/{NAME}.lua").read_text()
     assert module.index('depends_on("GCC/13")') < module.index('depends_on("PyTorch/2.8.0")')
     assert f'prepend_path("PATH", "{link}/bin")' in module
     calls = (folder / "calls").read_text()
     assert "-m venv --system-site-packages" in calls
-    assert "--constraint" in calls
-    assert not re.search(r"pip install.*'?torch>=", calls)
+    assert "--require-hashes --no-deps --only-binary :all: --requirement ./lock.txt" in calls
+    assert "--no-index --no-deps ./ordsmed-" in calls
+    assert not re.search(r"pip install.*torch", calls)
+    assert "numpy.txt" not in calls, "that of the module is new enough"
     record = json.loads((folder / f"soft/installed/{NAME}.json").read_text())
     assert (record["identity"], record["way"], record["target"]) == (NAME, "module", f"ordsmed-{NAME}")
     assert record["before"] == [f"module use {folder}/soft/modulefiles", "module unload ordsmed",
@@ -209,14 +215,15 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     (["--module", "nope/1", "--module", "torch"], {},
      "module load nope/1: Lmod has detected the following error: The following module(s) are unknown: \"nope/1\""),
     ([], {"PIP_SAYS": "ERROR: Could not install: [Errno 28] No space left on device\\nmore"},
-     "ordsmed by pip: a disk is full or a quota used up; free some, or set --prefix"),
+     "packages by pip, each file checked: a disk is full or a quota used up; free some, or set --prefix"),
     ([], {"PIP_SAYS": "Disk quota exceeded"}, "a quota used up"),
-    ([], {"PIP_SAYS": "ERROR: No matching one\\n[notice] newer pip"}, "by pip: ERROR: No matching one"),
+    ([], {"PIP_SAYS": "ERROR: No matching one\\n[notice] newer pip"}, "each file checked: ERROR: No matching one"),
+    ([], {"CODE": "123"}, "ordsmed: found ordsmed 1, code 123; wanted code "),
     ([], {"TORCH_SAYS": "found torch 2.1.2; wanted 2.7 or newer"},
      "PyTorch of the modules: found torch 2.1.2; wanted 2.7 or newer"),
     ([], {"NO_PIP": "1"}, "has no pip (No module named ensurepip); install python3-venv"),
     (["--prefix", "here.toml/soft"], {}, "Not a directory; name another folder with --prefix"),
-    (["--python", "3.99"], {}, "python3.99: is not here; wanted Python 3.11 or newer; load a module"),
+    (["--python", "3.14"], {}, "python3.14: is not here; wanted Python 3.11 to 3.14; load a module"),
 ])  # fmt: skip
 def test_what_fails_is_one_line_and_leaves_nothing(
     machine: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], environment: dict[str, str],
@@ -273,8 +280,8 @@ def test_what_takes_the_place_of_the_default_is_validated_first(machine: Path, f
     (folder / "soft/default").symlink_to(link.name)
     first = link.resolve()
     python = folder / "bin/python3"
-    says = 'case $1 in validate) echo "error  masking: rows differ"; exit 1 ;; esac'
-    python.write_text(python.read_text().replace('echo "ordsmed $*"', says))
+    says = 'case $1 in validate) echo "error  masking: rows differ"; exit 1 ;; esac; echo "ordsmed 1,'
+    python.write_text(python.read_text().replace('echo "ordsmed 1,', says))
     with pytest.raises(RunError, match="its validation fails, and the default stays: error  masking: rows differ"):
         make.carry_out(work)
     assert link.resolve() == first
@@ -307,15 +314,16 @@ def test_a_folder_in_the_way_is_named(machine: Path, folder: Path) -> None:
 def test_images_hold_pytorch_of_their_own_where_pip_may_not_bring_it() -> None:
     olivia = decide(InstallWish("olivia", "docker"))
     assert (olivia.image, olivia.torch) == (NVIDIA, "image")
-    lumi = make.WRITERS["apptainer"](decide(InstallWish("lumi")))["ordsmed.def"]
+    lumi = make.WRITERS["apptainer"](decide(InstallWish("lumi", "apptainer")))["ordsmed.def"]
     assert lumi.startswith("Bootstrap: localimage\nFrom: /appl/local/laifs/containers/")
     assert "torch>=" not in lumi
     saga = decide(InstallWish("saga", "docker", extras=("parquet", "hdf5")))
     steps = containers.steps(saga)
-    assert steps[2] == "python3 -m pip install --index-url https://download.pytorch.org/whl/cu126 'torch>=2.7'"
-    assert steps[4].endswith("\"$(echo /opt/ordsmed/ordsmed-*.whl)\"'[parquet,hdf5]'")
+    assert "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0" in steps[4]
+    assert steps[3].endswith("--require-hashes --no-deps --only-binary :all: --requirement /opt/ordsmed/lock.txt")
     assert subprocess.run(["sh", "-n"], input="\n".join(steps), text=True, capture_output=True).stderr == ""
     made = containers.docker(saga)
+    assert {"pyarrow", "h5py", "numpy"} <= {line.split("==")[0] for line in made["lock.txt"].splitlines()}
     assert all(step in made["Dockerfile"] for step in steps)
     assert "--container-image=" in made["run.sub"]
     assert "--container-mounts=" in made["run.sub"]
@@ -354,16 +362,26 @@ def test_a_pytorch_older_than_the_project_wants_is_refused() -> None:
         easybuild.torch_module(work)
 
 
-def test_safetensors_is_a_wheel_that_there_is() -> None:
-    """PyPI's for both kinds of processors: `pip download safetensors==0.8.0`."""
-    text = "\n".join((rendered("saga:a100", "easybuild") or {}).values())
-    assert (
-        f"    ('safetensors', '{easybuild.SAFETENSORS}', {{\n        'source_tmpl': 'safetensors-%(version)s-cp310-"
-        in text
+def test_an_easyconfig_knows_the_digest_of_every_file() -> None:
+    """As the lock has them; what install.sh builds is put in by it."""
+    made = rendered("saga:a100", "easybuild") or {}
+    text = next(text for name, text in made.items() if name.endswith(".eb"))
+    extensions = ast.literal_eval(
+        text.partition("exts_list = ")[2].partition("\n]\n")[0].replace("name[5:], version", "'ordsmed', ''") + "]"
     )
-    parts = {"version": easybuild.SAFETENSORS, "arch": "aarch64"}
-    wheel = "safetensors-0.8.0-cp310-abi3-manylinux_2_17_aarch64.manylinux2014_aarch64.whl"
-    assert easybuild.SAFETENSORS_WHEEL % parts == wheel
+    pinned = {entry.name: entry for entry in lock.packages()}
+    for name, version, options in extensions[:-1]:
+        entry = pinned[name.replace("_", "-")]
+        assert version == entry.version
+        sums = options["checksums"][0]
+        files = sums if isinstance(sums, dict) else {options["sources"][0]: sums}
+        assert files.items() <= entry.files.items()
+        assert all(len(digest) == 64 for digest in files.values())
+    assert {arch for arch in lock.ARCHES for name in extensions[-2][2]["checksums"][0] if arch in name} == set(
+        lock.ARCHES
+    )
+    assert extensions[-1][2]["checksums"] == [easybuild.OF_ORDSMED]
+    assert f"s/{easybuild.OF_ORDSMED}/$(sha256sum ordsmed-*.whl" in made["install.sh"]
 
 
 @pytest.mark.parametrize(("modules", "name"), [
@@ -389,10 +407,10 @@ def test_an_easyconfig_says_what_its_name_says(modules: tuple[str, ...], name: s
 
 
 class Pip:
-    """Of a machine with a registry in which some have no wheel; what it was asked."""
+    """Of a machine with a registry; what it was asked."""
 
-    def __init__(self, lacking: tuple[str, ...] = (), problem: str = "") -> None:
-        self.lacking, self.problem, self.asked = lacking, problem, []
+    def __init__(self, problem: str = "") -> None:
+        self.problem, self.asked = problem, []
 
     def __call__(self, words: list[str], arch: str, version: str) -> str:
         self.asked.append((words, arch, version))
@@ -402,53 +420,70 @@ class Pip:
         if words[0] == "wheel":
             with zipfile.ZipFile(target / f"ordsmed-{__version__}-py3-none-any.whl", "w") as wheel:
                 wheel.writestr("ordsmed/__init__.py", f'__version__ = "{__version__}"\n')
-        names = [re.split("[>=]", word)[0] for word in words[3:] if ">=" in word]
-        binary = "--only-binary=:all:" in words
-        if binary and any(name in self.lacking for name in names):
-            return f"ERROR: No matching distribution found for {self.lacking[0]}"
-        for name in names:
-            (target / f"{name}-1{'-py3-none-any.whl' if binary else '.tar.gz'}").touch()
+        elif "--requirement" in words:
+            for line in Path(words[-1]).read_text().splitlines():
+                if "==" in line:
+                    (target / f"{line.split('==')[0]}-1-py3-none-any.whl").touch()
+        else:
+            for name in ("torch-2.13.0+cu126", "nvidia_x-12", "sympy-1"):
+                (target / f"{name}-py3-none-any.whl").touch()
         return ""
 
 
 def test_a_bundle_holds_what_the_site_lacks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     pip = Pip()
-    monkeypatch.setattr(bundle, "_pip", pip)
+    monkeypatch.setattr(bundle, "run_pip", pip)
     main(["install", "--site", "olivia", "--python", "3.12", "--bundle", "wheels"])
     facts = json.loads((folder / "wheels/bundle.json").read_text())
     assert (facts["arch"], facts["python"], facts["torch"], facts["built_there"]) == ("aarch64", "3.12", "modules", {})
     assert "tokenizers-1-py3-none-any.whl" in facts["wheels"]
+    assert "numpy-1-py3-none-any.whl" in facts["wheels"], "where that of the module is too old"
+    assert len(facts["sha256"]["tokenizers-1-py3-none-any.whl"]) == 64
     assert not any(name.startswith("torch") for name in facts["wheels"]), "which the site's module holds"
     words, arch, version = pip.asked[-1]
     assert {"--python-version=3.12", "--platform=manylinux_2_28_aarch64", "--platform=manylinux2014_aarch64"} <= set(
         words
     )
+    assert {"--require-hashes", "--no-deps"} <= set(words)
     assert not any("x86_64" in word for word in words)
     assert (arch, version) == ("aarch64", "3.12")
     work = decide(InstallWish("olivia", bundle="wheels"))
-    assert (
-        f"pip install --no-index --find-links {folder}/wheels --constraint" in make.WRITERS["venv"](work)["install.sh"]
-    )
-    assert "python=$(command -v python3.12)" in make.WRITERS["venv"](work)["install.sh"]
+    script = make.WRITERS["venv"](work)
+    assert f"pip install --no-index --find-links {folder}/wheels --require-hashes" in script["install.sh"]
+    assert script["lock.txt"] == (folder / "wheels/lock.txt").read_text()
+    assert "python=$(command -v python3.12)" in script["install.sh"]
     with pytest.raises(RecipeError, match="found wheels for aarch64; wanted x86_64"):
         decide(InstallWish("saga", bundle="wheels"))
     with pytest.raises(RecipeError, match=r"found wheels for Python 3\.12; wanted 3\.13"):
         decide(InstallWish("olivia", bundle="wheels", python="3.13"))
+    (folder / "wheels/bundle.json").write_text(json.dumps({"arch": "aarch64", "python": "3.12"}))
+    with pytest.raises(RecipeError, match="wheels has no digests: an older ordsmed made it"):
+        decide(InstallWish("olivia", bundle="wheels"))
+
+
+def test_a_bundle_writes_down_the_digests_of_pytorch_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "run_pip", Pip())
+    bundle.collect(decide(InstallWish("saga", python="3.13")), Path("wheels"))
+    lines = Path("wheels/torch.txt").read_text().splitlines()
+    empty = hashlib.sha256(b"").hexdigest()
+    assert lines == [f"nvidia_x==12 --hash=sha256:{empty}", f"torch==2.13.0+cu126 --hash=sha256:{empty}"]
+    script = make.WRITERS["venv"](decide(InstallWish("saga", bundle="wheels")))["install.sh"]
+    assert f"--require-hashes --no-deps --only-binary :all: --requirement {Path.cwd()}/wheels/torch.txt" in script
 
 
 def test_what_has_no_wheel_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bundle, "_pip", Pip(lacking=("tokenizers", "numpy")))
+    pip = Pip()
+    monkeypatch.setattr(bundle, "run_pip", pip)
     main(["install", "--site", "power9", "--bundle", "wheels"])
-    said = capsys.readouterr().out
-    assert "tokenizers: no wheel for ppc64le; built there, with Rust" in said
-    facts = json.loads(Path("wheels/bundle.json").read_text())
-    assert facts["built_there"] == {"numpy": "C and C++ compilers", "tokenizers": "Rust"}
-    assert not any(name.startswith(("numpy", "tokenizers")) for name in facts["wheels"])
-    assert any(name.startswith("msgspec") for name in facts["wheels"])
+    assert "tokenizers: no wheel for ppc64le; built there, with Rust" in capsys.readouterr().out
+    built = json.loads(Path("wheels/bundle.json").read_text())["built_there"]
+    assert {"numpy": "C and C++ compilers", "tokenizers": "Rust"}.items() <= built.items()
+    assert "idna" not in built
+    assert not any(word.startswith("--only-binary") for word in pip.asked[-1][0]), "their sources are taken"
 
 
 def test_an_image_has_the_python_of_its_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "_pip", Pip())
+    monkeypatch.setattr(bundle, "run_pip", Pip())
     bundle.collect(decide(InstallWish("saga", python="3.13")), Path("wheels"))
     work = decide(InstallWish("saga", "docker", bundle="wheels"))
     made = containers.docker(work)
@@ -459,7 +494,7 @@ def test_an_image_has_the_python_of_its_bundle(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_bundle_is_whole_or_absent(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(bundle, "_pip", Pip(problem="x\nERROR: no network"))
+    monkeypatch.setattr(bundle, "run_pip", Pip(problem="x\nERROR: no network"))
     with pytest.raises(OrdsmedError, match="no network"):
         bundle.collect(decide(InstallWish("olivia")), folder / "wheels")
     assert list(folder.iterdir()) == []

@@ -15,7 +15,7 @@ from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines, print_or_json
 
 PLACE = ("machines", 3)
-FLAVORS = ("venv", "module", "tykky", "apptainer", "docker", "easybuild")
+FLAVORS = ("venv", "module", "eessi", "tykky", "apptainer", "overlay", "docker", "easybuild")
 
 
 def arguments(parser: Parser) -> None:
@@ -26,7 +26,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--prefix", metavar="FOLDER", default="", help=meaning)
     meaning = "in place of the site's; more than once"
     parser.add_argument("--module", metavar="NAME", action="append", default=[], help=meaning)
-    parser.add_argument("--image", metavar="NAME", default="", help="that holds PyTorch, for apptainer and docker")
+    parser.add_argument(
+        "--image", metavar="NAME", default="", help="that holds PyTorch, for apptainer, overlay and docker"
+    )
     parser.add_argument("--extras", metavar="A,B", default="", help="optional parts: parquet, corpora, ...")
     parser.add_argument("--python", metavar="3.12", default="", help="left out: python3 of the machine")
     meaning = "a checkout or wheel of ordsmed; left out: this one"

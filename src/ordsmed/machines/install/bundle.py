@@ -1,22 +1,24 @@
 """Bundles: the wheels that an installation wants, collected where there is a network, for a machine that has none.
 
-requirements, arch, Python -> pip download -> FOLDER/*.whl, bundle.json -> ordsmed install --from FOLDER
+the lock, arch, Python -> pip download -> FOLDER/*.whl, lock.txt, bundle.json -> ordsmed install --from FOLDER
 """
 
 from __future__ import annotations
 
+import hashlib
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.say import many, say
-from ordsmed.machines.install.plan import MANIFEST, Installation, here
+from ordsmed.machines.install import lock
+from ordsmed.machines.install.plan import BUNDLED_TORCH, MANIFEST, Installation, here
 from ordsmed.machines.install.venv import BUILT
 
 OWN = (platform.machine(), here())
@@ -32,49 +34,69 @@ runpy.run_module("pip", run_name="__main__")"""
 
 
 def collect(work: Installation, folder: Path) -> dict[str, Any]:
-    """Fill a folder, whole or absent; what has no wheel is named, with its source where pip gives that."""
+    """Fill a folder, whole or absent; what has no wheel is there as its source, and named."""
     arch, version = work.arch, work.python or here()
     if arch == "unknown":
         problem = f"{work.place.name} does not say the arch of {work.place.partition.name}"
         raise RecipeError("--site", problem, "x86_64, aarch64 or ppc64le", "write a site file with `arch`")
+    lock.check_python(version)
+    work = replace(work, python=version)
     with files.making(folder) as part:
         say(f"ordsmed: a wheel of {work.source}")
-        if problem := _pip(["wheel", "--no-deps", "--wheel-dir", str(part), work.source], *OWN):
-            raise RunError(f"pip wheel {work.source}", _last(problem), "", "--source FOLDER, a checkout of ordsmed")
-        lacking: list[str] = []
+        _fetch(["wheel", "--no-deps", "--wheel-dir", str(part), work.source], *OWN)
+        download = ["download", "--dest", str(part), *(only_for(arch, version) if arch in lock.ARCHES else [])]
         if work.torch == "wheels":
             say(f"PyTorch from {work.index}")
-            lacking += _download(part, [work.torch_wanted], arch, version, ["--index-url", work.index])
-        say(f"{many(len(work.others), 'package')} and what they want, for {arch} and Python {version}")
-        lacking += _download(part, work.others, arch, version, [])
-        wheels = sorted(path.name for path in part.glob("*.whl"))
+            _collect_torch(part, [*download, "--index-url", work.index, work.torch_wanted], work)
+        say(f"{many(len(work.pinned), 'package')}, each file checked, for {arch} and Python {version}")
+        for name, text in work.lock_files().items():
+            files.write_text(part / name, text)
+            _fetch([*download, "--require-hashes", "--no-deps", "--requirement", str(part / name)], arch, version)
+        sums = {path.name: _sha256(path) for path in sorted(part.iterdir()) if path.suffix != ".txt"}
+        built = [entry.name for entry in work.pinned if not entry.wheels(arch, version)]
         facts = {
-            "site": work.place.name, "arch": arch, "python": version, "ordsmed": work.version, "torch": work.torch,
-            "wheels": wheels, "built_there": {package: BUILT.get(package, "a compiler") for package in lacking},
+            "site": work.place.name, "arch": arch, "python": version, "ordsmed": work.version, "code": work.code.digest,
+            "torch": work.torch, "wheels": [name for name in sums if name.endswith(".whl")], "sha256": sums,
+            "built_there": {package: BUILT.get(package, "a compiler") for package in built},
         }  # fmt: skip
         files.write_json(part / MANIFEST, facts)
     return facts
 
 
-def _download(folder: Path, wanted: Sequence[str], arch: str, version: str, where: Sequence[str]) -> list[str]:
-    """Wheels of these and all they want; the names of those that have none for this machine."""
+def _collect_torch(folder: Path, words: Sequence[str], work: Installation) -> None:
+    """PyTorch and the libraries of its index, whose digests are written down as they came."""
+    before, pinned = set(folder.iterdir()), {entry.name for entry in work.pinned}
+    _fetch(words, work.arch, work.python)
+    lines = []
+    for path in sorted(set(folder.iterdir()) - before):
+        name, version = path.name.split("-")[:2]
+        if lock.normal(name) in pinned:  # which comes in the version of the lock
+            path.unlink()
+        else:
+            lines.append(f"{name}=={version} --hash=sha256:{_sha256(path)}\n")
+    files.write_text(folder / BUNDLED_TORCH, "".join(lines))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def only_for(arch: str, version: str) -> list[str]:
+    """pip's flags that choose wheels of another machine."""
     tags = [f"manylinux_2_{n}_{arch}" for n in reversed(GLIBC)]
     tags += [f"manylinux2014_{arch}", *([f"manylinux2010_{arch}", f"manylinux1_{arch}"] if arch == "x86_64" else [])]
-    words = ["download", "--dest", str(folder), *where]
     only = ["--only-binary=:all:", "--implementation=cp", f"--python-version={version}"]
-    only += [f"--platform={tag}" for tag in tags]
-    if not _pip([*words, *only, *wanted], arch, version):
-        return []
-    lacking = []
-    for package in wanted:  # which of them it is
-        if problem := _pip([*words, *only, package], arch, version):
-            if "No matching distribution" not in problem:
-                raise RunError("pip download", _last(problem), "", "see that the network is there, then begin again")
-            lacking.append(re.split(r"[\[<>=!~; ]", package)[0])
-    return lacking
+    return [*only, *(f"--platform={tag}" for tag in tags)]
 
 
-def _pip(words: Sequence[str], arch: str, version: str) -> str:
+def _fetch(words: Sequence[str], arch: str, version: str) -> None:
+    if problem := run_pip(words, arch, version):
+        remedy = "--source FOLDER, a checkout of ordsmed" if words[0] == "wheel" else "see that the network is there"
+        raise RunError(f"pip {words[0]}", _last(problem), "", remedy)
+
+
+def run_pip(words: Sequence[str], arch: str, version: str) -> str:
     """Run pip as if on that machine; empty, or what it complained of."""
     start = [sys.executable, "-c", PIP, arch, version]
     done = subprocess.run(

@@ -1,4 +1,7 @@
-"""Containers: CSC's tykky, an Apptainer definition, a Dockerfile with the lines of Enroot and Pyxis."""
+"""Containers: CSC's tykky, a definition for Apptainer or SingularityCE, a Dockerfile with lines of Enroot and Pyxis.
+
+An image's ordsmed is in a venv of its own, over what the image has: /opt/ordsmed/venv.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections.abc import Iterator
 from ordsmed.base.launch import resources
 from ordsmed.base.screen import command
 from ordsmed.machines.install import shell
-from ordsmed.machines.install.plan import LEAST_PYTHON, Installation
+from ordsmed.machines.install.plan import BUNDLED_TORCH, NUMPY, PINS, Installation
 
 AT = "/opt/ordsmed"  # within
+PYTHON = f"{AT}/venv/bin/python"
 
 
 def tykky(work: Installation) -> dict[str, str]:
@@ -18,18 +22,20 @@ def tykky(work: Installation) -> dict[str, str]:
     index = "" if work.bundle else f"--index-url {work.index}\n"
     return {
         "requirements.txt": f"{index}{work.torch_wanted}\n",
+        **work.lock_files(),
         "inside.sh": shell.script(_inside(work)),
         "install.sh": shell.script(_tykky(work)),
     }
 
 
 def _inside(work: Installation) -> Iterator[str]:
+    where = ' --no-index --find-links "$ORDSMED_FILES/bundle"' if work.bundle else ""
     yield "#!/bin/bash"
     yield "# what tykky does within its container after PyTorch: the venv is active"
     yield "set -e"
-    yield 'python3 -c \'import torch; print("torch==" + torch.__version__)\' >"${TMPDIR:-/tmp}/ordsmed-torch.txt"'
-    yield f'python3 -m pip install {_packages(work)}--constraint "${{TMPDIR:-/tmp}}/ordsmed-torch.txt" \\'
-    yield f'    "$(echo "$ORDSMED_FILES"/ordsmed-*.whl)"{_extras(work)}'
+    at = '"$ORDSMED_FILES"'
+    yield f"python3 -m pip {shell.packages(work, PINS, at=at, where=where)}"
+    yield 'python3 -m pip install --no-index --no-deps "$ORDSMED_FILES"/ordsmed-*.whl'
 
 
 def _tykky(work: Installation) -> Iterator[str]:
@@ -38,13 +44,13 @@ def _tykky(work: Installation) -> Iterator[str]:
     yield "command -v pip-containerize >/dev/null ||"
     yield '    stop "pip-containerize: is not here; name the module of tykky by --module"'
     yield from shell.python(work)
-    yield from shell.wheel(work)
+    yield from shell.wheel(work, into_image=True)
     yield from shell.new_folder()
     yield 'export ORDSMED_FILES="$PWD"'
     if work.bundle:
         yield 'export PIP_NO_INDEX=1 PIP_FIND_LINKS="$PWD/bundle"'
     yield 'step "tykky" pip-containerize new --prefix "$new" --post-install inside.sh requirements.txt'
-    yield 'step "ordsmed" "$new/bin/ordsmed" version'
+    yield from shell.verified(work, '"$new/bin/ordsmed"')
     target = f"ordsmed-{work.name}"
     yield from shell.description(work, '"$new/bin/ordsmed"', target, start=[str(work.prefix / target / "bin/ordsmed")])
     yield shell.LINK
@@ -53,7 +59,8 @@ def _tykky(work: Installation) -> Iterator[str]:
 
 
 def apptainer(work: Installation) -> dict[str, str]:
-    return {"ordsmed.def": shell.script(_definition(work)), "install.sh": shell.script(_apptainer(work))}
+    definition, script = shell.script(_definition(work)), shell.script(_apptainer(work))
+    return {"ordsmed.def": definition, "install.sh": script, **work.lock_files()}
 
 
 def _definition(work: Installation) -> Iterator[str]:
@@ -64,13 +71,14 @@ def _definition(work: Installation) -> Iterator[str]:
     yield "    org.opencontainers.image.title ordsmed"
     yield f"    org.opencontainers.image.version {work.version}"
     yield "\n%files"
-    yield f"    ordsmed-*.whl {AT}/"
+    for name in ("ordsmed-*.whl", *work.lock_files()):
+        yield f"    {name} {AT}/"
     if work.bundle:
         yield f"    bundle {AT}/bundle"
     yield "\n%post"
     yield from (f"    {line}" for line in steps(work))
     yield "\n%environment"
-    yield "    export PYTHONNOUSERSITE=1"
+    yield f"    export PYTHONNOUSERSITE=1 PATH={AT}/venv/bin:$PATH"
     yield "\n%test"
     yield "    ordsmed version"
     yield "\n%runscript"
@@ -80,18 +88,18 @@ def _definition(work: Installation) -> Iterator[str]:
 def _apptainer(work: Installation) -> Iterator[str]:
     yield from shell.head(work)
     yield from shell.modules(work, work.modules)
-    yield "build=$(command -v apptainer || command -v singularity) ||"
-    yield '    stop "apptainer: is not here; load its module (--module), or build the image on a machine that has it"'
+    yield from shell.runtime(work)
     yield from shell.python(work)
-    yield from shell.wheel(work)
+    yield from shell.wheel(work, into_image=True)
     yield shell.LOCKED
     yield '\nnew="$prefix/.ordsmed-$version.$$.sif"'
-    yield 'step "apptainer build" "$build" build "$new" ordsmed.def'
-    gpu = work.place.partition.model
-    flags = ["exec", *(["--rocm" if gpu.amd else "--nv"] if gpu else []), "--bind", str(work.prefix)]
+    yield 'step "$(basename "$runtime") build" "$runtime" build "$new" ordsmed.def'
+    flags = shell.image_flags(work)
     target = f"ordsmed-{work.name}.sif"
-    start = ["apptainer", *flags, str(work.prefix / target), "ordsmed"]
-    yield from shell.description(work, f'"$build" {shlex.join(flags)} "$new" ordsmed', target, start=start)
+    start = [shell.runtimes(work)[0], *flags, str(work.prefix / target), "ordsmed"]
+    inside = f'"$runtime" {shlex.join(flags)} "$new" ordsmed'
+    yield from shell.verified(work, inside)
+    yield from shell.description(work, inside, target, start=start)
     yield 'mv -f "$new" "$prefix/ordsmed-$version.sif" && whole=yes'
     yield shell.KEPT
     yield 'echo "installed: $prefix/ordsmed-$version.sif"'
@@ -105,17 +113,18 @@ def docker(work: Installation) -> dict[str, str]:
         "install.sh": shell.script(_docker(work)),
         "launch.sh": shell.script(_launch(work)),
         "run.sub": shell.script(_run_sub(work)),
+        **work.lock_files(),
     }
 
 
 def _dockerfile(work: Installation) -> Iterator[str]:
     yield f"# ordsmed {work.version} for {work.title}"
     yield f"FROM {work.image.removeprefix('docker://')}"
-    yield f"COPY ordsmed-*.whl {AT}/"
+    yield f"COPY {' '.join(['ordsmed-*.whl', *work.lock_files()])} {AT}/"
     if work.bundle:
         yield f"COPY bundle {AT}/bundle"
     yield "RUN " + " && \\\n    ".join(steps(work))
-    yield "ENV PYTHONNOUSERSITE=1"
+    yield f"ENV PYTHONNOUSERSITE=1 PATH={AT}/venv/bin:$PATH"
     yield "WORKDIR /workspace"
     yield 'CMD ["ordsmed", "--help"]'
 
@@ -125,13 +134,15 @@ def _docker(work: Installation) -> Iterator[str]:
     yield "engine=$(command -v docker || command -v podman) ||"
     yield '    stop "docker: is not here, nor podman; build the image on a machine that has one"'
     yield from shell.python(work)
-    yield from shell.wheel(work)
+    yield from shell.wheel(work, into_image=True)
     yield shell.LOCKED
     yield "\ntag=${version//+/-} # names of images have no +"
     yield 'step "$(basename "$engine") build" "$engine" build --tag "ordsmed:$tag" .'
     target, tag, shared = f"ordsmed-{work.name}.sqsh", work.name.replace("+", "-"), f"{work.prefix}:{work.prefix}"
     start = ["docker", "run", "--rm", "--volume", shared, f"ordsmed:{tag}", "ordsmed"]
-    yield from shell.description(work, '"$engine" run --rm "ordsmed:$tag" ordsmed', target, start=start)
+    inside = '"$engine" run --rm "ordsmed:$tag" ordsmed'
+    yield from shell.verified(work, inside)
+    yield from shell.description(work, inside, target, start=start)
     yield "# Enroot's file, which Pyxis reads on the nodes"
     yield "if command -v enroot >/dev/null; then"
     yield "    case $engine in *podman) from=podman ;; *) from=dockerd ;; esac"
@@ -192,25 +203,21 @@ def _run_sub(work: Installation) -> Iterator[str]:
 
 def steps(work: Installation) -> list[str]:
     """What is done within an image, by `sh`."""
+    inherit = " --system-site-packages" if work.torch == "image" else ""
+    where = f" --no-index --find-links {AT}/bundle" if work.bundle else ""
     lines = [
-        f"python3 -c 'import sys; sys.exit(None if sys.version_info >= {LEAST_PYTHON} else sys.version)'",
-        "export PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore",
+        f"python3 -c {shlex.quote(shell.python_check())}",
+        "unset PIP_CONSTRAINT && export PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1",
+        f"python3 -m venv{inherit} {AT}/venv",
+        f"{PYTHON} -m pip {shell.packages(work, PINS, at=AT, where=where)}",
     ]
-    if work.torch == "wheels":
-        where = f"--no-index --find-links {AT}/bundle" if work.bundle else f"--index-url {work.index}"
-        lines.append(f"python3 -m pip install {where} {shlex.quote(work.torch_wanted)}")
-    lines += [
-        f"python3 -c 'import torch; print(\"torch==\" + torch.__version__)' >{AT}/constraints.txt",
-        f"python3 -m pip install {_packages(work, AT)}--constraint {AT}/constraints.txt "
-        f'"$(echo {AT}/ordsmed-*.whl)"{_extras(work)}',
-        "ordsmed version",
-    ]
-    return lines
-
-
-def _packages(work: Installation, at: str = "$ORDSMED_FILES") -> str:
-    return f"--no-index --find-links {at}/bundle " if work.bundle else ""
-
-
-def _extras(work: Installation) -> str:
-    return f"'[{','.join(work.extras)}]'" if work.extras else ""
+    if work.torch == "image":
+        numpy = f"{PYTHON} -m pip {shell.packages(work, NUMPY, at=AT, where=where)}"
+        lines.append(f"{{ {PYTHON} -c {shlex.quote(shell.numpy_check(work))} || {numpy}; }}")
+    elif work.bundle:
+        lines.append(f"{PYTHON} -m pip {shell.packages(work, BUNDLED_TORCH, at=f'{AT}/bundle', where=where)}")
+    else:
+        lines.append(f"{PYTHON} -m pip install --index-url {work.index} {shlex.quote(work.torch_wanted)}")
+    lines.append(f"{PYTHON} -c {shlex.quote(shell.torch_check(work).replace(chr(10), '; '))}")
+    lines.append(f"{PYTHON} -m pip install --no-index --no-deps {AT}/ordsmed-*.whl")
+    return [*lines, f"{AT}/venv/bin/ordsmed version"]

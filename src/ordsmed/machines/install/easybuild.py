@@ -9,11 +9,10 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.machines.doctor.host import within
-from ordsmed.machines.install import shell
+from ordsmed.machines.install import lock, shell
 from ordsmed.machines.install.plan import Installation
 
 USUAL = "PyTorch/2.9.1-foss-2024a"
@@ -40,9 +39,9 @@ GENERATIONS = {
     "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "1.26.4", "3.15.1", "13.7.1", "3.7", "3.1.4"),
     "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "2.3.1", "3.18.0", "14.0.0", "3.10", "3.1.6"),
 }
-PINNED = ("msgspec", "tomli-w", "zstandard")  # that the collection lacks: as they were tested here
-SAFETENSORS = "0.8.0"  # the collection's are older; its wheel, as to build it needs Rust
-SAFETENSORS_WHEEL = "safetensors-%(version)s-cp310-abi3-manylinux_2_17_%(arch)s.manylinux2014_%(arch)s.whl"
+PINNED = ("msgspec", "tomli-w", "zstandard")  # that the collection lacks: built from their sources
+AS_WHEEL = "safetensors"  # the collection's are older; to build it needs Rust
+OF_ORDSMED = "0" * 64  # in the place of the digest of a wheel that install.sh builds
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def torch_module(work: Installation) -> TorchModule:
     if year not in GENERATIONS:
         problem = f"found {name}; {nearest(year, GENERATIONS)}"
         raise RecipeError("--module", problem, "", "older toolchains hold a Python before 3.11 or no tokenizers")
-    if not within(version, least := work.torch_wanted.removeprefix("torch")):
+    if not within(version, least := f">={work.torch_least}"):
         raise RecipeError("--module", f"found {name}", f"PyTorch {least}", f"the collection has {usual}")
     return TorchModule(version, year, cuda or "")
 
@@ -108,19 +107,30 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     yield "]"
     yield "\nexts_list = ["
     for package in PINNED:
-        yield f"    ('{package.replace('-', '_')}', '{metadata.version(package)}'),"
-    yield f"    ('safetensors', '{SAFETENSORS}', {{"
-    yield f"        'source_tmpl': '{SAFETENSORS_WHEEL}',"
+        entry = lock.chosen([package])[0]
+        yield f"    ('{package.replace('-', '_')}', '{entry.version}', {{"
+        yield f"        'sources': ['{entry.source}'],"
+        yield f"        'checksums': ['{entry.files[entry.source]}'],"
+        yield "    }),"
+    wheel = lock.chosen([AS_WHEEL])[0]
+    names = {arch: wheel.wheels(arch, has.python.rpartition(".")[0])[0] for arch in lock.ARCHES}
+    yield f"    ('{AS_WHEEL}', '{wheel.version}', {{"
+    yield f"        'sources': ['{names['x86_64'].replace('x86_64', '%(arch)s')}'],"
+    yield "        'checksums': [{"
+    yield from (f"            '{name}': '{wheel.files[name]}'," for name in names.values())
+    yield "        }],"
     yield "    }),"
     yield "    (name[5:], version, {"
-    yield "        'source_tmpl': 'ordsmed-%(version)s-py3-none-any.whl',"
+    yield "        'sources': ['ordsmed-%(version)s-py3-none-any.whl'],"
+    yield f"        'checksums': ['{OF_ORDSMED}'],"
     yield "    }),"
     yield "]"
     yield "\nsanity_check_paths = {"
     yield "    'files': ['bin/ordsmed'],"
     yield "    'dirs': ['lib/python%(pyshortver)s/site-packages/ordsmed'],"
     yield "}"
-    yield "\nsanity_check_commands = ['ordsmed version']"
+    code = f" | grep ', code {work.code.digest}$'" if work.code.digest else ""
+    yield f'\nsanity_check_commands = ["ordsmed version{code}"]'
     yield "\nmoduleclass = 'ai'"
 
 
@@ -133,6 +143,7 @@ def _lines(work: Installation, easyconfig: str) -> Iterator[str]:
     yield from shell.python(work)
     yield from shell.wheel(work)
     yield "\n# EasyBuild writes the module last of all: what failed has none"
+    yield f'sed -i "s/{OF_ORDSMED}/$(sha256sum ordsmed-*.whl | cut -d " " -f 1)/" {shlex.quote(easyconfig)}'
     yield 'step "eb" eb --robot --modules-tool=Lmod --module-syntax=Lua --installpath "$prefix" \\'
     yield f'    --sourcepath "$PWD:$prefix/sources" {shlex.quote(easyconfig)}'
     yield "whole=yes"

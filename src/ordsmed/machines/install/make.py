@@ -8,12 +8,13 @@ from pathlib import Path
 
 from ordsmed.base import files
 from ordsmed.base.errors import RunError
-from ordsmed.machines.install import containers, easybuild, venv
+from ordsmed.machines.install import containers, easybuild, overlay, venv
 from ordsmed.machines.install.default import variables
 from ordsmed.machines.install.plan import Installation
 
 WRITERS: dict[str, Callable[[Installation], dict[str, str]]] = {
-    "venv": venv.files, "module": venv.files, "tykky": containers.tykky, "apptainer": containers.apptainer,
+    "venv": venv.files, "module": venv.files, "eessi": venv.files, "overlay": overlay.files,
+    "tykky": containers.tykky, "apptainer": containers.apptainer,
     "docker": containers.docker, "easybuild": easybuild.files,
 }  # fmt: skip
 SCRIPT = "install.sh"

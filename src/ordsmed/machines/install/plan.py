@@ -18,15 +18,18 @@ from typing import Any
 from ordsmed import __version__
 from ordsmed.base import files, menu
 from ordsmed.base.errors import DataError, RecipeError, nearest
-from ordsmed.base.identity import Identity, identity_of
+from ordsmed.base.identity import Identity, identity, identity_of
 from ordsmed.base.launch.site import Destination, find, refuse_retired
 from ordsmed.base.screen import command
+from ordsmed.machines.install import lock
 
 FLAVORS = {
     "venv": "a venv: beside PyTorch's module where the site has one, else with PyTorch's wheels",
     "module": "the same, and an Lmod modulefile that loads both",
+    "eessi": "a venv on the PyTorch of EESSI, the stack that sites share",
     "tykky": "a container that CSC's tykky makes and hides",
-    "apptainer": "an Apptainer image",
+    "apptainer": "an Apptainer or SingularityCE image",
+    "overlay": "a squashfs file that lies over an image that holds PyTorch",
     "docker": "a Docker image, for Enroot and Pyxis",
     "easybuild": "an easyconfig in NLPL's naming, on EasyBuild's PyTorch",
 }
@@ -36,6 +39,17 @@ SLIM = "docker.io/library/python:{python}-slim"
 NVIDIA = "nvcr.io/nvidia/pytorch:25.06-py3"  # torch 2.8, for x86_64 and aarch64
 IN_IMAGES = "3.12"  # Python
 MANIFEST = "bundle.json"
+PINS, NUMPY, BUNDLED_TORCH = "lock.txt", "numpy.txt", "torch.txt"  # what pip is given
+TORCH = {  # of PyTorch's indexes, the version that is installed; of others which there are is not known
+    ("x86_64", "cpu"): "2.13.0",
+    ("aarch64", "cpu"): "2.13.0",
+    ("x86_64", "cu126"): "2.13.0",
+    ("x86_64", "cu128"): "2.11.0",
+    ("x86_64", "rocm6.4"): "2.9.1",
+}
+EESSI = "EESSI/2025.06"
+EESSI_MODULES = "/cvmfs/software.eessi.io/init/modules"
+EESSI_TORCH = ("PyTorch/2.7.1-foss-2024a", "-CUDA-12.6.0")
 SOURCE_TORCH = "2.7.1"  # the newest that CUDA 12.4 builds, which is the last for ppc64le
 
 
@@ -98,17 +112,39 @@ class Installation:
 
     @property
     def torch_wanted(self) -> str:
-        return next(name for name in self.requirements if name.startswith("torch>"))
+        """PyTorch as it is asked for: in one version where it is known which an index has."""
+        pinned = TORCH.get((self.arch if self.arch != "unknown" else "x86_64", self.index.rpartition("/")[2]))
+        official = self.index.startswith(PYTORCH)
+        return f"torch=={pinned}" if pinned and official else f"torch>={self.torch_least}"
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """What pip needs beside PyTorch."""
-        return tuple(name for name in self.requirements if not name.startswith("torch>"))
+    def torch_least(self) -> str:
+        """The oldest PyTorch that will do."""
+        return next(name for name in self.requirements if name.startswith("torch>")).partition(">=")[2]
 
     @property
-    def packages(self) -> str:
-        """Flags that tell pip where packages are."""
-        return f"--no-index --find-links {self.bundle}" if self.bundle else ""
+    def roots(self) -> list[str]:
+        """What pip installs beside PyTorch; without its own packages where a module or an image holds it."""
+        brought = [lock.TORCH] if self.torch in ("wheels", "source") else []
+        apart = (lock.TORCH, lock.WITH_TORCH)
+        return [*brought, *(name for name in self.requirements if lock.normal(name) not in apart)]
+
+    @property
+    def pinned(self) -> list[lock.Pinned]:
+        """All packages that pip installs beside PyTorch."""
+        return lock.chosen(self.roots)
+
+    def lock_files(self) -> dict[str, str]:
+        """Versions and digests for pip. NumPy stays apart beside a PyTorch that was built with one of its own."""
+        if self.bundle:
+            there = [path for name in (PINS, NUMPY) if (path := self.bundle / name).is_file()]
+            return {path.name: path.read_text(encoding="utf-8") for path in there}
+        apart = [] if lock.TORCH in self.roots else ["numpy"]
+        head = f"# ordsmed {self.version}: versions, and the SHA-256 of every file that pip may take"
+        texts = {PINS: lock.lines(self.roots, self.arch, self.python, without=apart)}
+        if apart:
+            texts[NUMPY] = lock.lines(apart, self.arch, self.python)
+        return {name: "\n".join([head, *lines, ""]) for name, lines in texts.items()}
 
 
 def decide(wish: InstallWish, words: str = "") -> Installation:
@@ -118,9 +154,11 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     flavor = wish.flavor or place.site.packages[0]
     if flavor not in FLAVORS:
         raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))
+    if flavor == "eessi":
+        place = _on_eessi(place)
     contained = flavor in ("apptainer", "docker", "tykky")
     modules = wish.modules or (() if contained else place.modules)
-    image = wish.image or (place.site.container if flavor == "apptainer" else "")
+    image = wish.image or (place.site.container if flavor in ("apptainer", "overlay") else "")
     torch, index = _torch(place, flavor, modules, image)
     source = wish.source or _own_source()
     partition = f"-{place.partition.name}" if place.site.partition else ""
@@ -148,6 +186,9 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
         return "modules", ""
     if image or (flavor in ("apptainer", "docker") and _image(place) == NVIDIA):
         return "image", ""
+    if flavor == "overlay":
+        problem = f"which image of {place.name} holds PyTorch is not known"
+        raise RecipeError("--image", problem, "its file", "`--by apptainer` makes one of its own")
     hold = bool(place.modules) or any("torch" in name.lower() for name in modules)
     if flavor != "tykky" and modules and hold:
         return "modules", ""
@@ -164,6 +205,19 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
         remedy = f"or {' or '.join(ways) or '`--by apptainer`'}"
         raise RecipeError("--module", problem, "the site's own, as `module avail` names it", remedy)
     return ("wheels", index) if index else ("source", "")
+
+
+def _on_eessi(place: Destination) -> Destination:
+    """The same machine, with EESSI's modules in place of its own, which do not go together."""
+    part, (torch, cuda) = place.partition, EESSI_TORCH
+    if part.arch not in ("x86_64", "aarch64", "unknown") or (part.model and part.model.amd):
+        problem = f"found eessi, which has no PyTorch for {part.gpu} on {part.arch}"
+        raise RecipeError("--by", problem, "", "leave it out, and it is done as the site does")
+    modules = (EESSI, torch + (cuda if part.gpu != "none" else ""))
+    use = ("module --force purge", "unset MODULEPATH", f"module use {EESSI_MODULES}")
+    return replace(
+        place, site=replace(place.site, use=use, modules=modules), partition=replace(part, modules=(), before=())
+    )
 
 
 def wheels(place: Destination) -> str:
@@ -205,7 +259,8 @@ def _code(source: str, bundle: str) -> Identity:
         except (zipfile.BadZipFile, FileNotFoundError):
             raise DataError(wheels[0], "is no wheel of ordsmed", "", "make it again: `pip wheel --no-deps .`") from None
     if _project(source):
-        return identity_of(Path(source) / "src/ordsmed")
+        package = Path(source) / "src/ordsmed"
+        return identity() if package == menu.HOUSE else identity_of(package)
     return Identity(source.partition("==")[2] or __version__, "", False, "")
 
 
@@ -252,6 +307,7 @@ def _python(version: str) -> str:
         return ""
     if not re.fullmatch(r"3\.\d+", version) or tuple(map(int, version.split("."))) < LEAST_PYTHON:
         raise RecipeError("--python", f"found {version}", f"{LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer, as 3.12")
+    lock.check_python(version)
     return version
 
 
@@ -263,6 +319,11 @@ def _of_bundle(installation: Installation) -> Installation:
         remedy = command("install", "--bundle", installation.bundle, "--site", installation.place.name)
         raise RecipeError("--from", f"{installation.bundle} holds no {MANIFEST}", "a bundle", f"`{remedy}` makes one")
     bundle = files.read_json(path)
+    if "sha256" not in bundle:
+        remedy = command("install", "--bundle", "NEW", "--site", installation.place.name)
+        raise RecipeError(
+            "--from", f"{installation.bundle} has no digests: an older ordsmed made it", "", f"`{remedy}`"
+        )
     if installation.arch not in ("unknown", bundle["arch"]):
         raise RecipeError(
             "--from", f"found wheels for {bundle['arch']}", f"{installation.arch}, of {installation.title}"

@@ -10,8 +10,13 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from ordsmed.machines.install.plan import FLAVORS, LEAST_PYTHON, Installation
+from ordsmed.machines.install import lock
+from ordsmed.machines.install.plan import BUNDLED_TORCH, FLAVORS, NUMPY, PINS, Installation
 
+NUMPY_CHECK = "import sys, numpy; sys.exit(tuple(map(int, numpy.__version__.split('.')[:2])) < {least})"
+TORCH_CHECK = """import re, sys, torch
+found = tuple(map(int, re.match(r"(\\d+)\\.(\\d+)", torch.__version__).groups()))
+sys.exit(None if found >= {least} else f"found torch {{torch.__version__}}; wanted {words} or newer")"""
 ROOM = {"modules": 1, "wheels": 12, "image": 30, "source": 40}  # GiB that are wanted
 ROOM_CPU = 3
 HEAD = r"""
@@ -143,21 +148,93 @@ def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
     yield ""
     yield PROFILE
     yield 'type module >/dev/null 2>&1 || stop "module: is no command here; stand on a login node of the machine"'
-    yield from (f"step {shlex.quote(line)} {line}" for line in before)
+    yield from (f"step {shlex.quote(line)} {line}" if line.startswith("module") else line for line in before)
     for name in names:
         yield f"step {shlex.quote(f'module load {name}')} module load {shlex.quote(name)}"
 
 
 def python(work: Installation) -> Iterator[str]:
-    """A Python that is new enough, with pip."""
-    least = ".".join(map(str, LEAST_PYTHON))
+    """A Python for which packages are pinned, with pip."""
+    wanted = f"Python {lock.PYTHONS[0]} to {lock.PYTHONS[-1]}"
     name = f"python{work.python}" if work.python else "python3"
     remedy = "load a module that holds one (--module), or name another (--python 3.12)"
-    yield f'\npython=$(command -v {name}) || stop "{name}: is not here; wanted Python {least} or newer; {remedy}"'
-    yield f"\"$python\" -c 'import sys; sys.exit(sys.version_info < {LEAST_PYTHON})' ||"
-    yield f'    stop "$python: found $("$python" -V); wanted Python {least} or newer; {remedy}"'
+    yield f'\npython=$(command -v {name}) || stop "{name}: is not here; wanted {wanted}; {remedy}"'
+    yield f'"$python" -c {shlex.quote(python_check())} >"$log" 2>&1 ||'
+    yield f'    stop "$python: found $("$python" -V); wanted {wanted}; {remedy}"'
     yield '"$python" -c \'import venv, ensurepip\' 2>"$log" ||'
     yield f'    stop "$python: has no pip ($(tail -n 1 "$log")); install python3-venv, or {remedy}"'
+
+
+def python_check() -> str:
+    """Of a Python that installs: are packages pinned for it?"""
+    return f"import sys; v = '%d.%d' % sys.version_info[:2]; sys.exit(None if v in {lock.PYTHONS} else v)"
+
+
+def torch_check(work: Installation) -> str:
+    """Of a Python: is its PyTorch new enough?"""
+    least = tuple(int(part) for part in work.torch_least.split("."))
+    return TORCH_CHECK.format(least=least, words=work.torch_least)
+
+
+def numpy_check(work: Installation) -> str:
+    """Of a Python: is its NumPy new enough?"""
+    wanted = next(name for name in work.requirements if lock.normal(name) == "numpy").partition(">=")[2]
+    return NUMPY_CHECK.format(least=tuple(int(part) for part in wanted.split(".")[:2]))
+
+
+def packages(work: Installation, name: str, at: str = ".", where: str | None = None) -> str:
+    """pip's words that install the packages of a file, and nothing else."""
+    if where is None:
+        where = offline(work)
+    only = "" if work.arch == "ppc64le" else " --only-binary :all:"
+    return f"install{where} --require-hashes --no-deps{only} --requirement {at}/{name}"
+
+
+def offline(work: Installation) -> str:
+    """pip's flags that take files from a bundle alone."""
+    return f" --no-index --find-links {shlex.quote(str(work.bundle))}" if work.bundle else ""
+
+
+def pinned(work: Installation, python: str) -> Iterator[str]:
+    """Packages into a Python of one's own, PyTorch too where it is wheels; `pip` is a function of the script."""
+    yield f'step "packages by pip, each file checked" pip {packages(work, PINS)}'
+    if work.torch == "wheels" and work.bundle:
+        yield f'step "PyTorch by pip" pip {packages(work, BUNDLED_TORCH, at=shlex.quote(str(work.bundle)))}'
+    elif work.torch == "wheels":
+        yield "# its index has files of its own: what came, and its digest, is in torch.json"
+        report = f'--report "$new/torch.json" --index-url {work.index}'
+        yield f'step "PyTorch by pip" pip install {report} {shlex.quote(work.torch_wanted)}'
+    elif work.torch in ("modules", "image"):
+        yield "# PyTorch was built with a NumPy: where that is new enough it stays"
+        yield f'{python} -c {shlex.quote(numpy_check(work))} >"$log" 2>&1 ||'
+        yield f'    step "NumPy by pip" pip {packages(work, NUMPY)}'
+
+
+def verified(work: Installation, ordsmed: str) -> Iterator[str]:
+    """What was installed starts, and is what was meant: every file of it."""
+    yield f'step "ordsmed" {ordsmed} version'
+    if work.code.digest:
+        yield f"grep -q ', code {work.code.digest}$' \"$log\" ||"
+        remedy = f"files of {work.source} changed meanwhile: write these scripts again"
+        yield f'    stop "ordsmed: found $(tail -n 1 "$log"); wanted code {work.code.digest}; {remedy}"'
+
+
+def runtimes(work: Installation) -> list[str]:
+    """What runs images, that of the site first."""
+    return sorted(("apptainer", "singularity"), key=lambda name: name != work.place.site.runtime)
+
+
+def image_flags(work: Installation) -> list[str]:
+    """Of a runtime that runs an image with the GPUs and the prefix."""
+    gpu = work.place.partition.model
+    return ["exec", *(["--rocm" if gpu.amd else "--nv"] if gpu else []), "--bind", str(work.prefix)]
+
+
+def runtime(work: Installation) -> Iterator[str]:
+    """The one of them that is here."""
+    first, second = runtimes(work)
+    yield f"runtime=$(command -v {first} || command -v {second}) ||"
+    yield f'    stop "{first}, {second}: neither is here; load its module (--module), or go to a machine that has it"'
 
 
 def new_folder() -> Iterator[str]:
@@ -173,21 +250,22 @@ def description(work: Installation, command: str, target: str, **facts: object) 
     record = {"way": work.flavor, "site": site, "source": source, "target": target, **facts}
     yield "\n# what `ordsmed install --list` says of it"
     yield f"target={shlex.quote(target)}"
+    yield "# shellcheck disable=SC2016 # lines of the site are written down as they are"
     yield f"record={shlex.quote(json.dumps(record))}"
     yield f'start() {{ {command} "$@"; }}'
     yield DESCRIBED.strip()
     yield ""
 
 
-def wheel(work: Installation) -> Iterator[str]:
-    """Ordsmed as one file beside the script."""
+def wheel(work: Installation, python: str = '"$python"', into_image: bool = False) -> Iterator[str]:
+    """Ordsmed as one file beside the script; the bundle too, where an image is made of what lies there."""
     yield '\ncd "$(dirname "$0")"'
-    yield "rm -f ordsmed-*.whl"
+    yield "rm -rf ordsmed-*.whl bundle"
     if work.bundle:
-        yield f"rm -rf bundle && cp -r {shlex.quote(str(work.bundle))} bundle"
-        yield "cp bundle/ordsmed-*.whl ."
+        yield f"cp {shlex.quote(str(work.bundle))}/ordsmed-*.whl ."
+        yield from [f"cp -r {shlex.quote(str(work.bundle))} bundle"] if into_image else []
     else:
-        yield f'step "ordsmed as a wheel" "$python" -m pip wheel --no-deps --wheel-dir . {shlex.quote(work.source)}'
+        yield f'step "ordsmed as a wheel" {python} -m pip wheel --no-deps --wheel-dir . {shlex.quote(work.source)}'
 
 
 def script(lines: Iterator[str]) -> str:

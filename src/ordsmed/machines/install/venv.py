@@ -9,11 +9,8 @@ import shlex
 from collections.abc import Iterator
 
 from ordsmed.machines.install import shell
-from ordsmed.machines.install.plan import SOURCE_TORCH, Installation
+from ordsmed.machines.install.plan import EESSI_MODULES, SOURCE_TORCH, Installation
 
-CHECK = """import re, sys, torch
-found = tuple(map(int, re.match(r"(\\d+)\\.(\\d+)", torch.__version__).groups()))
-sys.exit(None if found >= LEAST else f"found torch {torch.__version__}; wanted WORDS or newer")"""
 BUILT = {
     "tokenizers": "Rust", "safetensors": "Rust", "numpy": "C and C++ compilers", "msgspec": "a C compiler",
     "zstandard": "a C compiler", "torch": "C++ compilers, CMake, and CUDA for GPUs",
@@ -21,7 +18,7 @@ BUILT = {
 
 
 def files(work: Installation) -> dict[str, str]:
-    texts = {"install.sh": shell.script(_lines(work))}
+    texts = {"install.sh": shell.script(_lines(work)), **work.lock_files()}
     if work.torch == "source":
         texts["torch-from-source.sh"] = shell.script(_source(work))
     if work.flavor == "module":
@@ -31,36 +28,33 @@ def files(work: Installation) -> dict[str, str]:
 
 def _lines(work: Installation) -> Iterator[str]:
     yield from shell.head(work)
+    if work.flavor == "eessi":
+        yield f'[ -d {EESSI_MODULES} ] || stop "{EESSI_MODULES}: is not here; without EESSI take another way"'
     yield from shell.modules(work, work.modules)
     yield from shell.python(work)
+    torch_check = shlex.quote(shell.torch_check(work))
     if work.torch == "modules":
-        yield from _torch_is_there(work, "$python")
+        yield f'step "PyTorch of the modules" "$python" -c {torch_check}'
+    yield from shell.wheel(work)
     yield from shell.new_folder()
     if work.flavor == "module":
-        yield 'step "a modulefile" cp "$(dirname "$0")/$version.lua" "$new/modulefile.lua"'
+        yield 'step "a modulefile" cp "$version.lua" "$new/modulefile.lua"'
     inherit = " --system-site-packages" if work.torch == "modules" else ""
     yield f'step "a venv" "$python" -m venv{inherit} "$new"'
     yield 'pip() { "$new/bin/python" -m pip --disable-pip-version-check "$@"; }'
-    packages = f" --no-index --find-links {shlex.quote(str(work.bundle))}" if work.bundle else ""
-    if work.torch == "wheels":
-        index = packages or f" --index-url {work.index}"
-        yield f'step "PyTorch by pip" pip install{index} {shlex.quote(work.torch_wanted)}'
-    elif work.torch == "source":
-        yield "# there are no wheels of PyTorch for this machine: one is built, once"
-        yield 'built="$prefix/wheels"'
-        yield 'ls "$built"/torch-*.whl >/dev/null 2>&1 ||'
-        yield '    step "PyTorch from its source" bash "$(dirname "$0")/torch-from-source.sh" "$built"'
-        yield f'step "PyTorch that was built here" pip install{packages} "$built"/torch-*.whl'
-    yield from _torch_is_there(work, "$new/bin/python")
-    yield "# PyTorch stays as it is, whatever pip would rather have"
-    yield '"$new/bin/python" -W ignore -c \'import torch; print("torch==" + torch.__version__)\' \\'
-    yield '    >"$new/constraints.txt"'
     if work.arch == "ppc64le":
         needs = "; ".join(f"{name}: {compiler}" for name, compiler in BUILT.items() if name != "torch")
         yield f"# no wheels for ppc64le: built here ({needs})"
-    wanted = f"ordsmed{work.wanted[len(work.source) :]}" if work.bundle else work.wanted
-    yield f'step "ordsmed by pip" pip install{packages} --constraint "$new/constraints.txt" {shlex.quote(wanted)}'
-    yield 'step "ordsmed" "$new/bin/ordsmed" version'
+    yield from shell.pinned(work, '"$new/bin/python"')
+    if work.torch == "source":
+        yield "# there are no wheels of PyTorch for this machine: one is built, once"
+        yield 'built="$prefix/wheels"'
+        yield 'ls "$built"/torch-*.whl >/dev/null 2>&1 ||'
+        yield '    step "PyTorch from its source" bash torch-from-source.sh "$built"'
+        yield 'step "PyTorch that was built here" pip install --no-deps "$built"/torch-*.whl'
+    yield f'step "PyTorch of this venv" "$new/bin/python" -c {torch_check}'
+    yield 'step "ordsmed by pip" pip install --no-index --no-deps ./ordsmed-*.whl'
+    yield from shell.verified(work, '"$new/bin/ordsmed"')
     yield from shell.description(work, '"$new/bin/ordsmed"', f"ordsmed-{work.name}", **_start(work))
     yield shell.LINK
     if work.flavor == "module":
@@ -84,13 +78,6 @@ def _start(work: Installation) -> dict[str, object]:
     lines = [*work.place.partition.before, *work.place.site.use] if work.modules else []
     before = [*lines, *(f"module load {shlex.quote(name)}" for name in work.modules)]
     return {"before": before, "start": [str(work.prefix / f"ordsmed-{work.name}/bin/ordsmed")]}
-
-
-def _torch_is_there(work: Installation, python: str) -> Iterator[str]:
-    least = tuple(int(part) for part in work.torch_wanted.partition(">=")[2].split("."))
-    check = CHECK.replace("LEAST", str(least)).replace("WORDS", ".".join(map(str, least)))
-    whose = "the modules" if python == "$python" else "this venv"
-    yield f'step "PyTorch of {whose}" "{python}" -c {shlex.quote(check)}'
 
 
 def _modulefile(work: Installation) -> Iterator[str]:

@@ -1,0 +1,115 @@
+"""The lock: the version of each package that is installed, on every machine and in every way, and its files' digests.
+
+lock.toml (tests/kit/lock.py writes it) -> Pinned -> the lines that pip checks files against, checksums of easyconfigs
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ordsmed.base import settings
+from ordsmed.base.errors import DataError, RecipeError
+
+FILE = Path(__file__).parent / "lock.toml"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+ARCHES = ("x86_64", "aarch64")  # that wheels are for; elsewhere packages are built
+TORCH = "torch"  # of which each index has files of its own: its version alone is pinned
+WITH_TORCH = "triton"  # comes with PyTorch, in the version that PyTorch names
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A package in one version."""
+
+    name: str
+    version: str
+    needs: tuple[str, ...] = ()
+    """names of what it needs"""
+    pythons: tuple[str, ...] = PYTHONS
+    """versions of Python for which it is wanted in this version"""
+    files: dict[str, str] = field(default_factory=dict)
+    """file -> its SHA-256: wheels for Linux, and the source"""
+
+    def wheels(self, arch: str = "", python: str = "") -> list[str]:
+        """Those that fit; an arch or a Python that is not known fits all."""
+        return [name for name in self.files if name.endswith(".whl") and fits(name, arch, python)]
+
+    @property
+    def source(self) -> str:
+        """The file of its source."""
+        return next(name for name in self.files if not name.endswith(".whl"))
+
+
+@functools.cache
+def packages() -> tuple[Pinned, ...]:
+    """All that is pinned."""
+    table = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(settings.decode(Pinned, entry, FILE.name) for entry in table["package"])
+
+
+def wanted_when_made() -> list[str]:
+    """The requirements that the lock was made for."""
+    return list(tomllib.loads(FILE.read_text(encoding="utf-8"))["wanted"])
+
+
+def version_of(name: str) -> str:
+    """The version of a package that is pinned."""
+    return _named(name)[0].version
+
+
+def chosen(requirements: Iterable[str], without: Sequence[str] = ()) -> list[Pinned]:
+    """What these requirements want, with all that it needs in turn."""
+    waiting, names = [normal(name) for name in requirements], set[str]()
+    while waiting:
+        if (name := waiting.pop()) not in names and name not in without:
+            names.add(name)
+            waiting += [need for entry in _named(name) for need in entry.needs]
+    return [entry for entry in packages() if entry.name in names and entry.files]
+
+
+def lines(requirements: Iterable[str], arch: str = "", python: str = "", without: Sequence[str] = ()) -> Iterator[str]:
+    """As `pip install --require-hashes --no-deps -r` takes them."""
+    arch = "" if arch == "unknown" else arch
+    for entry in chosen(requirements, without):
+        if python and python not in entry.pythons:
+            continue
+        files = entry.wheels(arch, python) or [entry.source]
+        when = "" if python or entry.pythons == PYTHONS else f" ; python_version in '{' '.join(entry.pythons)}'"
+        yield " \\\n    ".join(
+            [f"{entry.name}=={entry.version}{when}", *(f"--hash=sha256:{entry.files[f]}" for f in files)]
+        )
+
+
+def check_python(python: str) -> None:
+    """Refuse a Python for which no wheels are pinned."""
+    if python and python not in PYTHONS:
+        raise RecipeError("--python", f"found {python}, for which nothing is pinned", " or ".join(PYTHONS))
+
+
+def normal(requirement: str) -> str:
+    """The name of a package as indexes write it: Tomli_W>=1 -> tomli-w."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement.strip())[0]).lower()
+
+
+def _named(name: str) -> list[Pinned]:
+    if not (entries := [entry for entry in packages() if entry.name == normal(name)]):
+        remedy = "`make lock` in a checkout pins it"
+        raise DataError(FILE.name, f"does not pin {name}", "every package that is installed", remedy)
+    return entries
+
+
+def fits(wheel: str, arch: str, python: str) -> bool:
+    """Do the tags of a wheel allow a processor and a Python? numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl"""
+    interpreters, abi, platforms = wheel.removesuffix(".whl").split("-")[-3:]
+    if arch and platforms != "any" and not platforms.endswith(arch):
+        return False
+    if not python or "py3" in interpreters.split("."):
+        return True
+    tags = [int(tag.removeprefix("cp3")) for tag in interpreters.split(".") if re.fullmatch(r"cp3\d+", tag)]
+    minor = int(python.partition(".")[2])
+    return any(tag <= minor if abi == "abi3" else tag == minor for tag in tags)
