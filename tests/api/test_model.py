@@ -13,21 +13,13 @@ import numpy as np
 import pytest
 
 import ordsmed
-from kit.families import shaken
 from kit.task_files import LABELS, task_files
+from kit.task_models import task_models
 from ordsmed import cli
-from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.base.folder import SETTINGS, WEIGHTS
-from ordsmed.learn.objective import fresh
-from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.measure.evaluation.kept import Kept
-from ordsmed.nn.model import own_tensors
-from ordsmed.nn.models import bert
-from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
-from ordsmed.weights.foreign import Networks
 
 TEXT = "w7 w80 w90 w3"
 
@@ -39,23 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tasks(data: Path) -> dict[str, Path]:
-    """A small network for each task, which says what it says at random."""
-    tokenizer = Tokenizer.load(data / "vocab.txt")
-    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
-    made: dict[str, Any] = {
-        "classify": classify.Classify(labels=LABELS, length=40),
-        "pairs": classify.Classify(labels=LABELS, length=40, second="other"),
-        "number": classify.Classify(number=True, scale=(-2.0, 3.0), length=40),
-        "tag": tag.Tag(labels=("B-HIGH", "I-HIGH", "O"), file_scheme="IOB2", length=40),
-        "answer": squad.Squad(version="2.0", threshold=1e6, length=48, stride=16),
-    }
-    for name, task in made.items():
-        folder = data / name
-        folder.mkdir()
-        weights.write(folder / WEIGHTS, own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
-        files.write_text(folder / SETTINGS, settings.write(Networks(model=model, task=task)))
-        tokenizer.save(folder / "tokenizer")
-    return {name: data / name for name in made}
+    return task_models(data)
 
 
 def opened(folder: Path) -> ordsmed.OpenModel:

@@ -7,16 +7,16 @@ model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value'
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Unpack, cast, overload
 
+from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
 from ordsmed.base import settings as recipes
-from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
+from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
-from ordsmed.base.say import many
 from ordsmed.base.screen import html_table
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.score.answers import Answered
@@ -27,15 +27,13 @@ from ordsmed.measure.evaluation.results import table
 from ordsmed.measure.likelihood import scored
 from ordsmed.measure.likelihood.scored import Scored
 from ordsmed.use import answer, embed, fill, generate, predict
-from ordsmed.use.embed import Embedded, Form, Source
+from ordsmed.use.embed import Embedded, Source
 from ordsmed.use.fill import Filled
 from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import Generated, SamplingOptions
 from ordsmed.use.generation.unmasking import fill_all
 from ordsmed.use.predict import Classified, Evaluated, Predicted, Tagged
 from ordsmed.weights.trained import Trained, opened
-
-Texts = list[str] | tuple[str, ...]
 
 
 @in_a_line()
@@ -50,43 +48,16 @@ def open(  # the name that people call it by: ordsmed.open
 
         model = ordsmed.open("work/pretrain/tiny-bert")
         model.fill("it is [MASK].")
+
+    An address (`http://host:8000/name`) is a model that `ordsmed serve` has: the same methods, asked over HTTP.
     """
+    if str(name).startswith(("http://", "https://")):
+        from ordsmed.api.remote import RemoteModel
+
+        if (step, device, precision, threads) != (None, "auto", "fp32", None):
+            raise RecipeError(name, "found options beside an address", "none", "`ordsmed serve` takes them")
+        return cast(OpenModel, RemoteModel.of(str(name)))
     return OpenModel(opened(name, step=step, device=device, precision=precision, threads=threads))
-
-
-class EmbedOptions(TypedDict, total=False):
-    """What may be asked of vectors."""
-
-    of: Literal["words", "sentences"]
-    layers: str | int | Sequence[int]  # top, all, mean, or numbers: 0 the embeddings, -1 the last
-    mix: str | Path  # a JSON file with the weights of all layers
-    pieces: Literal["mean", "first", "last"]  # of a word
-    pool: Literal["mean", "first", "last", "tokens"]  # of a sentence
-    dtype: Literal["float32", "float16"]
-    batch: int  # texts the network reads at once
-    carry: bool  # an ELMo goes on from the text before
-    cut: bool  # an ELMo's words are those of its tokenizer
-
-
-class WritingOptions(TypedDict, total=False):
-    """How texts are written."""
-
-    tokens: int  # at most so many new ones; 40
-    temperature: float  # 0: always the likeliest; 1
-    best: int  # draw among so many of the likeliest; 0: all
-    share: float  # draw among the likeliest that have this share together; 1
-    seed: int  # of the draws
-    penalty: float  # what was there is less likely; 1: no
-    stop: tuple[str, ...]  # a text ends before one of these
-    samples: int  # texts a prompt; 1
-    together: int  # of masked models: tokens that are decided in one pass; 1
-    order: Literal["certain", "chance"]  # of the same: which of them
-    max_new_tokens: int  # transformers' names of tokens, best, share, penalty and samples
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    num_return_sequences: int
-    start: bool  # of causal models: does the sign between documents stand before a prompt? True
 
 
 @dataclass(frozen=True)
@@ -145,7 +116,7 @@ class OpenModel:
         model.fill("it is [MASK].").masks[0][0].text
         """
         self.check("fill")
-        filled = fill.fill_each(self.trained, _texts("fill", texts), best, targets)
+        filled = fill.fill_each(self.trained, texts_of("fill", texts), best, targets)
         return filled[0] if isinstance(texts, str) else filled
 
     def fill_all(self, text: str, *, together: int = 1) -> str:
@@ -154,7 +125,7 @@ class OpenModel:
         model.fill_all("the [MASK] of the [MASK]")
         """
         self.check("fill")
-        return fill_all(self.trained, _text("fill_all", text), SamplingOptions(temperature=0, together=together))
+        return fill_all(self.trained, text_of("fill_all", text), SamplingOptions(temperature=0, together=together))
 
     @overload
     def generate(self, prompts: str = "", **how: Unpack[WritingOptions]) -> Generated: ...
@@ -168,8 +139,8 @@ class OpenModel:
             model.generate("The value of", tokens=20, share=0.9).text
         """
         self.check("generate")
-        options = _sampling(how)
-        texts = list(generate.generate_all(writing(self.trained), _texts("generate", prompts), options))
+        options = sampling_options(how)
+        texts = list(generate.generate_all(writing(self.trained), texts_of("generate", prompts), options))
         return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
     def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
@@ -178,7 +149,7 @@ class OpenModel:
         for piece in model.stream("The value of"): print(piece, end="", flush=True)
         """
         self.check("generate")
-        return generate.stream(writing(self.trained), _text("stream", prompt), _sampling(how))
+        return generate.stream(writing(self.trained), text_of("stream", prompt), sampling_options(how))
 
     @overload
     def embed(self, texts: str, **how: Unpack[EmbedOptions]) -> Embedded: ...
@@ -189,7 +160,7 @@ class OpenModel:
 
         model.embed("it is old", of="sentences").vectors.shape
         """
-        rows = embed.embedded(self.trained, _texts("embed", texts), _form(how))
+        rows = embed.embedded(self.trained, texts_of("embed", texts), embed_form(how))
         return rows[0] if isinstance(texts, str) else rows
 
     @overload
@@ -202,7 +173,7 @@ class OpenModel:
         model.answer("What does it raise?", "It takes bytes and raises a key error.").text
         """
         self.check("answer")
-        answered = answer.answer_each(self.trained, _texts("answer", question), _texts("answer", context), best)
+        answered = answer.answer_each(self.trained, texts_of("answer", question), texts_of("answer", context), best)
         return answered[0] if isinstance(question, str) else answered
 
     @overload
@@ -215,8 +186,8 @@ class OpenModel:
         model.classify("the fox mends the gate").label
         """
         self.check("classify")
-        pairs = _texts("classify", seconds) if seconds else []
-        labelled = predict.classified(self.trained, _texts("classify", texts), pairs)
+        pairs = texts_of("classify", seconds) if seconds else []
+        labelled = predict.classified(self.trained, texts_of("classify", texts), pairs)
         return labelled[0] if isinstance(texts, str) else labelled
 
     @overload
@@ -229,8 +200,8 @@ class OpenModel:
         model.tag("Newts swim in Bergen").tags
         """
         self.check("tag")
-        several = sentences if isinstance(sentences, list | tuple) else _texts("tag", sentences)
-        words = [sentence.split() if isinstance(sentence, str) else _texts("tag", sentence) for sentence in several]
+        several = sentences if isinstance(sentences, list | tuple) else texts_of("tag", sentences)
+        words = [sentence.split() if isinstance(sentence, str) else texts_of("tag", sentence) for sentence in several]
         tagged = predict.tagged(self.trained, words)
         return tagged[0] if isinstance(sentences, str) else tagged
 
@@ -247,7 +218,7 @@ class OpenModel:
             model.score("Newts swim in Bergen").words[0].bits
         """
         self.check("score")
-        results = scored.score_each(self.trained, _texts("score", texts), way)
+        results = scored.score_each(self.trained, texts_of("score", texts), way)
         return results[0] if isinstance(texts, str) else results
 
     @in_a_line()
@@ -262,7 +233,7 @@ class OpenModel:
             model.predict("dev.tsv", "work/predictions", scores=True).scores["accuracy"]
         """
         words = [*overrides, *recipes.words(task, "task.")]
-        return predict.predict(self.trained, _texts("predict", files), out, words, anew=anew, scores=scores)
+        return predict.predict(self.trained, texts_of("predict", files), out, words, anew=anew, scores=scores)
 
     @in_a_line()
     def evaluate(
@@ -277,7 +248,7 @@ class OpenModel:
             model.evaluate("dev.tsv").scores["accuracy"]
             model.evaluate("texts.txt", probe="perplexity").lines
         """
-        paths = _texts("evaluate", files)
+        paths = texts_of("evaluate", files)
         if not probe:
             words = [*overrides, *recipes.words(settings, "task.")]
             return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
@@ -293,7 +264,7 @@ class OpenModel:
 
         model.embed_file("texts.txt", "vectors.h5", layers="all")
         """
-        return embed.embed(self.trained, source, out, _form(how), anew=anew)
+        return embed.embed(self.trained, source, out, embed_form(how), anew=anew)
 
     def check(self, method: str) -> None:
         """Refuse what this model was not made for, with what it can."""
@@ -315,46 +286,3 @@ def _passes(check: Callable[[Trained], object], trained: Trained) -> bool:
         check(trained)
         return True
     return False
-
-
-def _form(how: EmbedOptions) -> Form:
-    layers = how.get("layers", "")
-    if not isinstance(layers, str):
-        layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
-    return Form(**{**how, "mix": str(how.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
-
-
-NAMES = {  # transformers' names of options -> ours
-    "max_new_tokens": "tokens",
-    "top_k": "best",
-    "top_p": "share",
-    "repetition_penalty": "penalty",
-    "num_return_sequences": "samples",
-}
-
-
-def _sampling(how: WritingOptions) -> SamplingOptions:
-    """The options of `generate` and `stream`, by our names or by those of transformers."""
-    known = [option.name for option in fields(SamplingOptions)]
-    for name in how:
-        if name not in (*known, *NAMES):
-            raise RecipeError("generate", f"no option `{name}`", ", ".join(known), nearest(name, [*known, *NAMES]))
-        if NAMES.get(name) in how:
-            raise RecipeError("generate", f"`{name}` and `{NAMES[name]}` are one option", "one of them")
-    return SamplingOptions(**{NAMES.get(name, name): value for name, value in how.items()})  # type: ignore[arg-type]
-
-
-def _texts(method: str, value: object) -> list[str]:
-    """A text, or several, as a list."""
-    texts: list[Any] = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
-    if odd := [text for text in texts if not isinstance(text, str)]:
-        raise RecipeError(method, f"found {type(odd[0]).__name__} {odd[0]!r:.40}", "a text, or a list of texts")
-    return texts
-
-
-def _text(method: str, value: object) -> str:
-    """The one text of what is asked for one alone."""
-    texts = _texts(method, value)
-    if len(texts) != 1:
-        raise RecipeError(method, f"found {many(len(texts), 'text')}", "one text", "call it for each")
-    return texts[0]

@@ -187,7 +187,7 @@ class VectorsRequest(TextsRequest, forbid_unknown_fields=True):
     of: Literal["words", "sentences"] = "words"
     layers: Annotated[str, Meta(max_length=100)] = ""
     pieces: Literal["mean", "first", "last"] = "mean"
-    pool: Literal["mean", "first"] = "mean"
+    pool: Literal["mean", "first", "last", "tokens"] = "mean"
     dtype: Literal["float32", "float16"] = "float32"
     cut: bool = False
 

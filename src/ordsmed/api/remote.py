@@ -1,0 +1,231 @@
+"""RemoteModel: a model that `ordsmed serve` has on this or another machine, asked by the methods of an opened one.
+
+model = ordsmed.open("http://localhost:8000/tiny-bert")
+model.fill("it is [MASK].").masks[0][0]     ->  what the model itself gives, to the last digit
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn, TypedDict, TypeVar, Unpack
+
+import msgspec
+import numpy as np
+
+from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.learn.score.answers import Answered
+from ordsmed.measure.likelihood.scored import Scored
+from ordsmed.use.embed import Embedded
+from ordsmed.use.fill import Filled
+from ordsmed.use.generation.options import Generated
+from ordsmed.use.predict import Classified, Tagged
+
+TOKEN = "ORDSMED_TOKEN"  # the variable with what --token-file of the server holds
+TRIES, SECONDS = 5, 600.0
+AGAIN = (429, 503)  # it is busy: once more, when it says so
+METHODS = ("fill", "generate", "stream", "embed", "answer", "classify", "tag", "score")
+Result = TypeVar("Result")
+
+
+class ServedScores(TypedDict):
+    """What /score answers of one model."""
+
+    model: str
+    scores: list[Scored]
+
+
+class PackedArray(TypedDict):
+    """Vectors of a text as they travel."""
+
+    text: str
+    words: list[str]
+    shape: list[int]
+    dtype: str
+    vectors: str
+
+
+class Problem(msgspec.Struct):
+    """Why a request is refused."""
+
+    error: str
+    place: str = ""
+    found: str = ""
+    wanted: str = ""
+    remedy: str = ""
+
+
+class ModelFacts(msgspec.Struct):
+    """What a server says of one of its models."""
+
+    name: str
+    family: str
+    step: int | None
+    labels: tuple[str, ...]
+    can: tuple[str, ...]
+
+
+class ServerFacts(msgspec.Struct):
+    """What a server says of itself."""
+
+    models: list[ModelFacts]
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """A served model; a text gives one result, a list of texts a list of them."""
+
+    url: str  # of the server
+    facts: ModelFacts
+
+    @staticmethod
+    def of(address: str) -> RemoteModel:
+        """`http://host:8000/name`, or without a name the first model that is served there."""
+        scheme, _, rest = address.partition("://")
+        host, _, name = rest.partition("/")
+        url, name = f"{scheme}://{host}", name.strip("/")
+        try:
+            models = msgspec.json.decode(_request(f"{url}/", None).read(), type=ServerFacts).models
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise RunError(url, "is no server of `ordsmed serve`", "one that lists its models") from None
+        names = [model.name for model in models]
+        if name and name not in names:
+            raise RecipeError(address, f"no model `{name}`", "", nearest(name, names))
+        return RemoteModel(url, models[names.index(name) if name else 0])
+
+    @property
+    def family(self) -> str:
+        """bert, gpt2, elmo..."""
+        return self.facts.family
+
+    @property
+    def step(self) -> int | None:
+        """Of which checkpoint it is; None: of no run."""
+        return self.facts.step
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes or tags that it knows."""
+        return self.facts.labels
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        """Which of its methods it can answer."""
+        return self.facts.can
+
+    def __repr__(self) -> str:
+        at = f", step {self.step:,}" if self.step is not None else ""
+        return f"<{self.family} from {self.url}/{self.facts.name}{at}: {', '.join(self.can)}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(f"a model at {self.url} has no `{name}`; it has {', '.join(METHODS)}")
+
+    def fill(self, texts: str | Texts, *, best: int = 5, targets: Sequence[str] = ()) -> Filled | list[Filled]:
+        """The best guesses for each [MASK] of a text."""
+        body = {"texts": texts_of("fill", texts), "best": best, "targets": list(targets)}
+        return _like(texts, self._ask("api/fill", body, list[Filled]))
+
+    def generate(self, prompts: str | Texts = "", **how: Unpack[WritingOptions]) -> Generated | list[Generated]:
+        """How a model goes on with a text; an empty one it begins itself."""
+        options = sampling_options(how)
+        body = {"texts": texts_of("generate", prompts), **msgspec.to_builtins(options)}
+        texts = self._ask("api/generate", body, list[Generated])
+        return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
+
+    def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
+        """The same, piece by piece as it is made: what follows the prompt."""
+        options = msgspec.to_builtins(replace(sampling_options(how), samples=1))
+        body = {"texts": [text_of("stream", prompt)], **options, "stream": True}
+        with _request(f"{self.url}/{self.facts.name}/api/generate", msgspec.json.encode(body)) as answer:
+            for line in answer:
+                _, sign, event = line.strip().partition(b"data: ")
+                if sign and event != b"[DONE]":
+                    piece = msgspec.json.decode(event)
+                    if "error" in piece:
+                        raise RunError(self.url, str(piece["error"]))
+                    if piece["text"]:
+                        yield piece["text"]
+
+    def embed(self, texts: str | Texts, **how: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
+        """A vector for each word of a text, or one for all of it (of="sentences")."""
+        form = embed_form(how)
+        if form.mix or form.carry:
+            raise RecipeError("embed", "found mix or carry", "other options", "open the model where it stands")
+        options = {name: getattr(form, name) for name in ("of", "layers", "pieces", "pool", "dtype", "cut")}
+        packed = self._ask("api/embed", {"texts": texts_of("embed", texts), **options}, list[PackedArray])
+        return _like(texts, [_unpacked(entry) for entry in packed])
+
+    def answer(self, question: str | Texts, context: str | Texts, *, best: int = 3) -> Answered | list[Answered]:
+        """Which part of a text answers a question, how sure that is, and what else it may be."""
+        body = {"questions": texts_of("answer", question), "contexts": texts_of("answer", context), "best": best}
+        return _like(question, self._ask("api/answer", body, list[Answered]))
+
+    def classify(self, texts: str | Texts, seconds: str | Texts = ()) -> Classified | list[Classified]:
+        """The class of a text, or the number that it is given; of a text and a second one, where it learned pairs."""
+        body = {"texts": texts_of("classify", texts), "seconds": texts_of("classify", seconds) if seconds else []}
+        return _like(texts, self._ask("api/classify", body, list[Classified]))
+
+    def tag(self, sentences: str | Texts | Sequence[Texts]) -> Tagged | list[Tagged]:
+        """A tag for each word of a sentence: a text, whose words stand between white space, or a list of words."""
+        several = [sentences] if isinstance(sentences, str) else list(sentences)
+        return _like(sentences, self._ask("api/tag", {"sentences": several}, list[Tagged]))
+
+    def score(self, texts: str | Texts, *, way: str = "") -> Scored | list[Scored]:
+        """How likely a text is: of each token and word its surprisal in bits, and the sum of the logarithms."""
+        body = {"texts": texts_of("score", texts), "way": way}
+        return _like(texts, self._ask("score", body, list[ServedScores])[0]["scores"])
+
+    def _ask(self, path: str, body: object, kind: type[Result]) -> Result:
+        with _request(f"{self.url}/{self.facts.name}/{path}", msgspec.json.encode(body)) as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
+
+
+def _like(texts: object, results: list[Result]) -> Result | list[Result]:
+    """One result of one text, else all."""
+    return results[0] if isinstance(texts, str) else results
+
+
+def _unpacked(entry: PackedArray) -> Embedded:
+    numbers = np.frombuffer(base64.b64decode(entry["vectors"]), np.dtype(entry["dtype"]).newbyteorder("<"))
+    vectors = numbers.astype(entry["dtype"]).reshape(entry["shape"])
+    return Embedded(entry["text"], tuple(entry["words"]), vectors)
+
+
+def _request(url: str, body: bytes | None) -> http.client.HTTPResponse:
+    """What a server answers; where it is busy it is asked again when it says so."""
+    headers = {"content-type": "application/json", "accept": "application/json"}
+    if token := os.environ.get(TOKEN):
+        headers["authorization"] = f"Bearer {token}"
+    for tries_left in reversed(range(TRIES)):
+        try:
+            request = urllib.request.Request(url, body, headers)
+            answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SECONDS)
+            return answer
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code not in AGAIN or not tries_left:
+                    raise _refusal(url, error) from None
+                time.sleep(min(float(error.headers.get("retry-after") or 1), 30.0))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise RunError(url, f"cannot be reached: {reason}", "a server", "`ordsmed serve` starts one") from None
+    raise AssertionError("unreachable")
+
+
+def _refusal(url: str, error: urllib.error.HTTPError) -> OrdsmedError:
+    """What a server refuses, as the model itself would."""
+    try:
+        problem = msgspec.json.decode(error.read(), type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return RunError(url, f"answers {error.code} {error.reason}", "a server of `ordsmed serve`")
+    kind = RecipeError if error.code < 500 and error.code not in AGAIN else RunError
+    return kind(problem.place or url, problem.found or problem.error, problem.wanted, problem.remedy)
