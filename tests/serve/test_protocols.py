@@ -262,7 +262,7 @@ def test_an_address_is_the_same_model(served: Running, local: Local) -> None:
 def test_an_address_that_is_wrong_is_refused_in_a_line(served: Running) -> None:
     with pytest.raises(ordsmed.RecipeError, match="no model `brt`; did you mean `bert`"):
         ordsmed.open(f"{served.url}/brt")
-    with pytest.raises(ordsmed.RunError, match="cannot be reached: .*`ordsmed serve` starts one"):
+    with pytest.raises(ordsmed.RunError, match=r"cannot be reached: .*`ordsmed serve` starts one"):
         ordsmed.open("http://127.0.0.1:1/bert")
     far = ordsmed.open(f"{served.url}/gpt2")
     with pytest.raises(ordsmed.RecipeError, match=r"^gpt2: is a causal model \(gpt2\)"):

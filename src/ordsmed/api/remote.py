@@ -52,12 +52,12 @@ class PackedArray(TypedDict):
     vectors: str
 
 
-class Problem(msgspec.Struct):
+class Problem(msgspec.Struct, rename={"problem": "found"}):
     """Why a request is refused."""
 
     error: str
     place: str = ""
-    found: str = ""
+    problem: str = ""
     wanted: str = ""
     remedy: str = ""
 
@@ -224,8 +224,8 @@ def _request(url: str, body: bytes | None) -> http.client.HTTPResponse:
 def _refusal(url: str, error: urllib.error.HTTPError) -> OrdsmedError:
     """What a server refuses, as the model itself would."""
     try:
-        problem = msgspec.json.decode(error.read(), type=Problem)
+        refusal = msgspec.json.decode(error.read(), type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return RunError(url, f"answers {error.code} {error.reason}", "a server of `ordsmed serve`")
     kind = RecipeError if error.code < 500 and error.code not in AGAIN else RunError
-    return kind(problem.place or url, problem.found or problem.error, problem.wanted, problem.remedy)
+    return kind(refusal.place or url, refusal.problem or refusal.error, refusal.wanted, refusal.remedy)

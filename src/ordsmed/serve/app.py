@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ordsmed import __version__
 from ordsmed.base import menu
 from ordsmed.base.say import size
 from ordsmed.serve import openapi
@@ -52,21 +53,16 @@ class Door:
     def app(self) -> Starlette:
         """The application."""
         every = protocols()
-        description = Description(self.service, openapi.document(every))
-        routes = [
-            Route("/", description.answer, methods=["GET"]),
-            Route("/openapi.json", description.openapi, methods=["GET"]),
-        ]
+        routes = []
         for protocol in every:
-            for endpoint in protocol.endpoints:
-                if endpoint.path.startswith("/admin") and not self.access.admin:
+            for endpoint in (*protocol.endpoints, *(_descriptions(every) if protocol is every[-1] else ())):
+                if endpoint.path.startswith("/admin"):
+                    if self.access.admin:
+                        routes.append(Route(endpoint.path, self._answering(endpoint, protocol), methods=["POST"]))
                     continue
-                answer = self._answering(endpoint, protocol)
-                methods = [endpoint.verb]
+                answer, methods = self._answering(endpoint, protocol), [endpoint.verb]
                 routes.append(Route(endpoint.path, answer, methods=methods))
-                if not endpoint.path.startswith("/admin"):
-                    prefixed = "/{model_name:path}" + endpoint.path.rstrip("/")
-                    routes.append(Route(prefixed, answer, methods=methods))
+                routes.append(Route("/{model_name:path}" + endpoint.path.rstrip("/"), answer, methods=methods))
         routes.sort(key=_specific)
         middleware = []
         if self.access.origins:
@@ -147,20 +143,16 @@ class Door:
         return refused(refusal, _nearest(request.url.path))
 
 
-@dataclass(frozen=True)
-class Description:
-    """What `GET /` and `GET /openapi.json` say."""
+def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
+    """What the models can do, and the OpenAPI document."""
+    document = openapi.document(every)
+    paths = {
+        path: operation["summary"]
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+    }
 
-    service: Service
-    document: dict[str, Any]
-
-    async def answer(self, request: Request) -> Response:
-        """The models and what can be asked of each."""
-        paths = {
-            path: operation.get("summary", "")
-            for path, operations in self.document["paths"].items()
-            for operation in operations.values()
-        }
+    async def describe(call: ServedCall) -> object:
         models = [
             {
                 "name": served.name,
@@ -169,13 +161,15 @@ class Description:
                 "labels": served.model.labels,
                 "can": served.can,
             }
-            for served in self.service.models.by_name.values()
+            for served in call.service.models.by_name.values()
+            if call.name in ("", served.name)
         ]
-        described = {"ordsmed": self.document["info"]["version"], "models": models, "paths": paths}
-        return Response(msgspec.json.encode(described), media_type="application/json")
+        return {"ordsmed": __version__, "models": models, "paths": paths}
 
-    async def openapi(self, request: Request) -> Response:
-        return Response(msgspec.json.encode(self.document), media_type="application/json")
+    async def describe_paths(call: ServedCall) -> object:
+        return document
+
+    return Endpoint("/", "the models and the paths", describe), Endpoint("/openapi.json", "OpenAPI", describe_paths)
 
 
 def protocols() -> list[ServedProtocol]:

@@ -97,9 +97,10 @@ class BatchLimits:
 class Batcher:
     """Computes in a thread of its own what is put into its queue."""
 
-    def __init__(self, limits: BatchLimits | None = None, on_batch: Callable[[int, float], None] | None = None) -> None:
+    on_batch: Callable[[int, float], None] = staticmethod(lambda items, seconds: None)  # is told of each
+
+    def __init__(self, limits: BatchLimits | None = None) -> None:
         self.limits = limits or BatchLimits()
-        self.on_batch = on_batch or (lambda items, seconds: None)
         self.queue: list[QueuedItem] = []
         self.steppers: list[Stepper] = []
         self.computing = 0  # items of the batch that is computed now

@@ -58,6 +58,13 @@ class Service:
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
 
+    def __post_init__(self) -> None:
+        self.batcher.on_batch = self.metrics.add_batch
+        self.metrics.gauges |= {
+            "queue_items": lambda: self.batcher.waiting,
+            "batch_size": lambda: self.batcher.computing,
+        }
+
 
 @dataclass(frozen=True)
 class ServedCall:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.say import say
@@ -73,15 +73,11 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
     from ordsmed.serve.batcher import Batcher, BatchLimits
     from ordsmed.serve.call import ServerLimits, Service
     from ordsmed.serve.graceful import GracefulServer
-    from ordsmed.serve.metrics import ServerMetrics
     from ordsmed.serve.models import ServedModels
 
     models = ServedModels.opened(words, options.opening)  # type: ignore[arg-type]
-    metrics = ServerMetrics()
-    batcher = Batcher(replace(BatchLimits(), queue=options.queue), metrics.add_batch)
-    metrics.gauges |= {"queue_items": lambda: batcher.waiting, "batch_size": lambda: batcher.computing}
-    limits = replace(ServerLimits(), seconds=options.seconds, items=options.items)
-    service = Service(models, batcher, limits, metrics)
+    batcher = Batcher(BatchLimits(queue=options.queue))
+    service = Service(models, batcher, ServerLimits(seconds=options.seconds, items=options.items))
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
     server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), options.connections)
     batcher.start()
