@@ -57,6 +57,7 @@ class Service:
     batcher: Batcher
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
+    pool: str = "mean"  # what a vector of a text is made of, as `embed` has it
 
     def __post_init__(self) -> None:
         self.batcher.on_batch = self.metrics.add_batch

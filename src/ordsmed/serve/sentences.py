@@ -24,7 +24,7 @@ async def sentence_vectors(
     if dimensions is not None and not 1 <= dimensions <= width:
         raise Refusal("invalid", f"found {dimensions:,}", f"1 to {width:,}, the model's width", place="dimensions")
     embedded = await call.compute(
-        served, "embed", [(text,) for text in texts], of="sentences", layers=top_layer(served)
+        served, "embed", [(text,) for text in texts], of="sentences", layers=top_layer(served), pool=call.service.pool
     )
     vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
     return units(vectors) if unit else vectors

@@ -34,6 +34,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
     meaning = "a request may take, its wait counted (default 120)"
     parser.add_argument("--timeout", type=number, metavar="SECONDS", default=120.0, help=meaning)
+    meaning = "of vectors of texts: the mean of words (default), or first, last, tokens, as `embed` has them"
+    parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="mean", help=meaning)
     flags.any_step(parser)
     flags.device(parser)
     flags.precision(parser)
@@ -54,6 +56,7 @@ def run(args: argparse.Namespace) -> None:
         queue=args.queue,
         seconds=args.timeout,
         items=args.items,
+        pool=args.pool,
         opening=flags.opened_as(args),
     )
     serve(args.models, options)
