@@ -284,6 +284,21 @@ def test_a_folder_of_reports_tells_how_fast_products_are(tmp_path: Path) -> None
         estimate("tiny/bert", words, file=tmp_path / "none.json")
 
 
+def test_a_partition_without_gpus_is_as_fast_as_a_report_of_it_says(tmp_path: Path) -> None:
+    """Of that partition of a site, wherever its file is; each node does as much."""
+    site = tmp_path / "here.toml"
+    site.write_text(
+        'source = "a page"\nscheduler = "slurm"\n[[partition]]\nname = "cpu"\n[[partition]]\nname = "big"\n'
+    )
+    validated(tmp_path / "reports/1", tflops=0.5, site="/elsewhere/here.toml:cpu", device="cpu")
+    times = estimate("tiny/bert", ["layout.precision=fp32"], site=f"{site}:cpu", nodes=2, file=tmp_path / "reports")
+    assert times.speed.flops.likely == pytest.approx(
+        2 * 0.5e12 * machinery.OF_CPU.likely * machinery.BETWEEN_NODES.likely
+    )
+    with pytest.raises(RecipeError, match="holds none that is like this"):
+        estimate("tiny/bert", ["layout.precision=fp32"], site=f"{site}:big", file=tmp_path / "reports")
+
+
 def test_measurements_that_were_collected_come_first(tmp_path: Path) -> None:
     """A training that was measured says more than products do."""
     processor = devices.name_of(torch.device("cpu"))
