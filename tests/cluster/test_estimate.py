@@ -278,6 +278,11 @@ def test_a_folder_of_reports_tells_how_fast_products_are(tmp_path: Path) -> None
     with pytest.raises(RecipeError, match="holds none that is like this"):
         estimate("tiny/bert", file=reports)
     validated(tmp_path / "reports/cpu", tflops=0.5, device="cpu", processor=devices.name_of(torch.device("cpu")))
+    validated(tmp_path / "cpu", tflops=0.1, device="cpu", GPUs="NVIDIA A100-SXM4-80GB", processor="another")
+    with pytest.raises(RecipeError, match="holds none that is like this"):
+        estimate("tiny/bert", words, site="saga:a100", file=tmp_path / "cpu")
+    with pytest.raises(RecipeError, match="holds none that is like this"):
+        estimate("tiny/bert", words, file=tmp_path / "cpu")
     here = estimate("tiny/bert", words, file=reports / "cpu/report.json")
     assert here.speed.flops.likely == pytest.approx(0.5e12 * machinery.OF_CPU.likely)
     with pytest.raises(RecipeError, match=r"--measurements: .*none.json: no such file"):

@@ -120,6 +120,14 @@ def test_copies_count_once(tmp_path: Path) -> None:
     assert [left.reason for left in collection.left_out] == [f"is a copy of {tmp_path}/1/report.json"]
 
 
+def test_a_system_that_sends_no_reports_any_more_is_noted(tmp_path: Path) -> None:
+    """By how often it did."""
+    speeds(tmp_path, [1.0, 1.0, 1.0, 1.0])
+    silent = lambda now: [note for note in collect.read([str(tmp_path)], now).notes if "no report" in note]  # noqa: E731
+    assert silent(datetime(2026, 6, 1)) == []
+    assert silent(datetime(2026, 6, 10)) == ["n1: no report for 70 days, where one came every 31"]
+
+
 def test_nothing_to_collect(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"no report.json in .*; wanted folders of `ordsmed validate`"):
         collect.read([str(tmp_path)])
@@ -166,6 +174,7 @@ def test_reports_of_another_shape_are_not_compared(tmp_path: Path) -> None:
                 "10 steps/s before (median of 3), 5.1 now, 49% slower",
             ],
         ),  # and of the newest
+        ([10, 10, 10, 10, 10, 5, 5, 5, 5], ["10 steps/s before (median of 5), 5 now, 50% slower"]),
         ([10, 9.6, 10.4, 9.2, 10.8, 8.4], []),  # varies so much by itself
         ([10, 9.6, 10.4, 9.2, 10.8, 8.2], ["10 steps/s before (median of 5), 8.2 now, 18% slower"]),
         (
@@ -237,8 +246,20 @@ def test_all_of_it_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert 'data-from="/between/figures/0/values/1">7</td>' in html
 
 
+def test_what_is_over_is_no_longer_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["validate", "--collect", str(speeds(tmp_path, [10, 7, 10]))])
+    assert end.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "Nothing is worse or slower in the newest reports."
+    assert [line.split()[:2] for line in lines if line.startswith("  n1")] == [["n1", "0.2.0"]], (
+        "and the past is not repeated"
+    )
+    assert any("wrong" in line.split() for line in lines)
+
+
 def test_a_page_from_names_that_are_markup(tmp_path: Path) -> None:
-    written(tmp_path / "1", [row("<b>a</b>")], host="</script><i>|", torch="<img>")
+    written(tmp_path / "1", [row("<b>a</b>", **{"steps/s": float("nan")})], host="</script><i>|", torch="<img>")
     facts = collect.facts([str(tmp_path)])
     html = collect_page.html_page(facts)
     assert html.count("</script>") == 2
@@ -271,6 +292,7 @@ def test_many_reports_are_shown_in_part(tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["--collect", "x", "--compare", "x", "y"], "--collect and --compare"),
+        (["--collect", "x", "--quick"], "--quick: found with --collect, which runs nothing"),
         (["--markdown"], "found without --collect"),
         (["--page", "x.html"], "found without --collect"),
         (["--collect", "x", "--markdown", "--json"], "--markdown and --json"),

@@ -100,6 +100,9 @@ def _refuse(args: argparse.Namespace) -> None:
     if args.site[1:] and not args.reframe:
         problem = f"found {len(args.site)} sites, of one machine"
         raise UsageError("--site", problem, "one", "several are for --reframe")
+    for name in ("quick", "devices", "site") if args.collect else ():
+        if getattr(args, name):
+            raise UsageError(f"--{name}", "found with --collect, which runs nothing", "one of them", "leave it out")
     for name in ("markdown", "page"):
         if getattr(args, name) and not args.collect:
             raise UsageError(f"--{name}", "found without --collect", "both, or neither", "name folders of reports")

@@ -6,6 +6,7 @@ folders -> report.json files -> validations -> systems, each in order of dates -
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import statistics
@@ -121,9 +122,10 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
     validations: list[Validation] = []
     left_out: list[UnusedReport] = []
     known: dict[tuple[Any, ...], Validation] = {}
+    now = now or datetime.now()
     for path in _paths(names, flag):
         try:
-            validation = _validation(path, now or datetime.now())
+            validation = _validation(path, now)
         except DataError as error:
             left_out.append(UnusedReport(str(path), error.found))
             continue
@@ -141,7 +143,17 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
         notes.append(
             f"{which} reports name no digest of their code, as those of older versions: they count all the same"
         )
+    notes += [note for system, history in systems.items() if (note := _silence(system, history, now))]
     return Collection(systems, tuple(left_out), tuple(notes))
+
+
+def _silence(system: str, history: Sequence[Validation], now: datetime) -> str:
+    """A system that sent reports and does not any more; a machine that cannot even start sends none."""
+    dates = sorted({validation.when.date() for validation in history})
+    gaps = [(after - before).days for before, after in itertools.pairwise(dates)]
+    days, usual = (now.date() - dates[-1]).days, statistics.median(gaps or [0])
+    late = len(gaps) > 1 and days > 2 * usual + 1
+    return f"{system}: no report for {many(days, 'day')}, where one came every {usual:.0f}" if late else ""
 
 
 def _nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) -> None:
