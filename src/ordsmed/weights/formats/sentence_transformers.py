@@ -107,7 +107,7 @@ class SentenceTransformers(Choice):
         how = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": self.similarity}
         files.write_json(folder / "config_sentence_transformers.json", how)
 
-    def usage(self, name: str) -> Usage:
+    def usage(self, name: str, folder: Path) -> Usage:
         code = (
             "from sentence_transformers import SentenceTransformer\n\n"
             f"model = SentenceTransformer({name!r})\n"

@@ -1,0 +1,254 @@
+"""ONNX: a network with its heads as one graph that ONNX Runtime and others run without torch and without this library.
+
+    run -> model.onnx     input_ids, attention_mask [batch, length] (token_type_ids, causal) -> logits ...
+           onnx.json      inputs, outputs, opset, how far its numbers are from ours on random rows
+           tokenizer.json, config.json    as transformers has them
+
+torch's own exporter draws the graph; batch and length stay open in it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
+from ordsmed.base.say import say
+from ordsmed.learn.kept import told_scale
+from ordsmed.learn.task import reader
+from ordsmed.learn.usage import Usage, in_python
+from ordsmed.nn.model import Block
+from ordsmed.weights import hub_files
+from ordsmed.weights.foreign import Imported
+from ordsmed.weights.trained import Trained
+
+GRAPH, INT8, FACTS = "model.onnx", "model_int8.onnx", "onnx.json"
+NEEDED = ("onnx", "onnxscript", "onnxruntime")
+ROLES = ("head", "pair", "detect", "tag", "span", "classify")  # heads that a graph may have
+WITHIN_ONE_FILE = 1 << 31  # bytes that a graph may have; weights of more stand beside it
+PROBED = 8, 96  # random rows on which both are compared, and their longest
+
+
+@dataclass(frozen=True)
+class Onnx(Choice):
+    """Written alone, of every family of blocks and every head without a mix of layers."""
+
+    wanted: ClassVar[str] = "nothing: such graphs are written only"
+    readers: ClassVar[str] = "ONNX Runtime runs model.onnx; transformers' AutoTokenizer loads the tokenizer"
+    families: ClassVar[tuple[str, ...]] = ()
+
+    output: Literal["scores", "states"] = "scores"
+    """what the heads say, or the states of the last layer, for vectors of tokens and texts"""
+    int8: bool = False
+    """write model_int8.onnx, too: weights in 8 bits, a quarter of the size; what that changes is told"""
+    opset: int = 18
+    """version of ONNX's operators"""
+
+    def __post_init__(self) -> None:
+        if self.opset < 18:
+            raise ValueError(f"opset: found {self.opset}; wanted 18 or more")
+
+    @staticmethod
+    def ready(target: Path) -> None:
+        """Refuse what this machine cannot write, before a model is opened."""
+        if missing := [name for name in NEEDED if find_spec(name) is None]:
+            raise RecipeError(target, f"{missing[0]} is not installed", "", "pip install 'ordsmed[onnx]'")
+
+    def recognises(self, path: Path) -> bool:
+        return False
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        raise RecipeError(path, "is not read as such a graph", "a folder with config.json")
+
+    def check(self, trained: Trained) -> None:
+        """Refuse what a graph of open lengths cannot hold."""
+        if trained.settings.capabilities.state:
+            problem = f"is an {trained.kind}, whose state goes from token to token: no graph of open lengths has it"
+        elif getattr(trained.objective, "top", None) is not None:
+            problem = "has a mix of layers or an LSTM below its head (task.top), which the graph has no place for"
+        elif odd := [role for role in _heads(trained) if role not in ROLES]:
+            problem = f"has a {odd[0]} head, which looks for answers step by step: no graph does"
+        else:
+            return
+        raise RecipeError(trained.folder, problem, "", "`ordsmed predict`, `embed` and `serve` open it as it is")
+
+    def write(self, trained: Trained, folder: Path) -> None:
+        network = GraphNetwork(trained, scores=self.output == "scores")
+        rows = network.rows(2, min(trained.settings.longest(), getattr(trained.settings, "window", 0) + 7), seed=0)
+        _draw(network, rows, folder / GRAPH, self.opset, trained.settings.longest())
+        facts = {"inputs": list(rows), "outputs": network.outputs, "opset": self.opset}
+        facts |= {"longest": trained.settings.longest(), "difference": compared(network, folder / GRAPH)[0]}
+        if self.int8:
+            _quantize(folder)
+            difference, alike = compared(network, folder / INT8)
+            facts["int8"] = {"difference": difference, "same_first_choice": alike}
+            say(f"{INT8}: the first choice is that of the network at {alike:.1%} of places of random rows")
+        files.write_json(folder / FACTS, facts)
+        described = trained.objective.networks()[""]
+        if " ".join(_heads(trained)) in trained.settings.architectures:
+            files.write_json(folder / "config.json", hub_files.config(described, trained.tokenizer))
+        hub_files.write_tokenizer(trained.tokenizer, trained.settings, folder, continues=trained.causal)
+
+    def usage(self, name: str, folder: Path) -> Usage:
+        facts = files.read_table(folder / FACTS)
+        values = {"token_type_ids": 'np.array(row["token_type_ids"])', "causal": "np.array([False])"}
+        extra = "".join(f", {key!r}: {value}" for key, value in values.items() if key in facts["inputs"])
+        code = (
+            "import numpy as np\nimport onnxruntime\nfrom transformers import AutoTokenizer\n\n"
+            f"tokenizer = AutoTokenizer.from_pretrained({name!r})\n"
+            f"session = onnxruntime.InferenceSession({f'{name}/{GRAPH}'!r})\n"
+            'row = tokenizer(["This is a text."])\n'
+            'ids, mask = np.array(row["input_ids"]), np.array(row["attention_mask"])\n'
+            f"outputs = session.run(None, {{'input_ids': ids, 'attention_mask': mask{extra}}})\n"
+            "print(outputs[0].shape)\n"
+        )
+        rows, longest = PROBED
+        parity = f"Over {rows} random rows of up to {longest} tokens its numbers differ from those of torch by at most "
+        parity += f"{facts['difference']:.1g} (opset {facts['opset']})."
+        if int8 := facts.get("int8"):
+            alike = f"the first choice is the same at {int8['same_first_choice']:.1%} of places"
+            parity += f" `{INT8}`: {int8['difference']:.2g}; {alike}."
+        named = ", ".join(f"`{output}`" for output in facts["outputs"])
+        does = f"gives {named} as a graph of ONNX"
+        return Usage("feature-extraction", does, f"{in_python(name, code)}\n\n{parity}", library="onnx", tags=("onnx",))
+
+
+class GraphNetwork(nn.Module):
+    """A network and its heads with one row an example, as a graph takes them: padding is masked out."""
+
+    def __init__(self, trained: Trained, *, scores: bool) -> None:
+        super().__init__()
+        network = trained.objective.networks()[""]
+        self.parts = copy.deepcopy(nn.ModuleDict(network.modules)).float().eval()
+        if scale := told_scale(trained.objective, trained.learned):
+            tensors = network.tensors()
+            for name, value in hub_files.rescaled_head(tensors, scale).items():
+                role, _, rest = name.partition(".")
+                self.parts[role].get_parameter(rest).data.copy_(value)
+        for module in self.modules():
+            if isinstance(module, Block):
+                module.compiled = True  # masks: what a graph can hold
+        self.heads = _heads(trained) if scores else []
+        self.pool = getattr(trained.objective, "pool", "first")
+        self.shifted, self.vocabulary = trained.objective.shifted, trained.tokenizer.vocabulary
+        self.typed = bool(reader(trained.tokenizer, trained.settings).types)
+        self.longest = trained.settings.longest()
+
+    @property
+    def outputs(self) -> list[str]:
+        """Their names, as transformers has them."""
+        names = {"pair": ["pair_logits"], "span": ["start_logits", "end_logits"]}
+        return [name for role in self.heads for name in names.get(role, ["logits"])] or ["last_hidden_state"]
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        causal: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None].expand_as(input_ids)
+        more = {} if token_type_ids is None else {"types": token_type_ids}
+        more |= {} if causal is None else {"causal": causal}
+        states = self.parts["model"](input_ids, positions, attention_mask.to(torch.int32), **more)
+        if not self.heads:
+            return (states,)
+        outputs: list[Tensor] = []
+        for role in self.heads:
+            pooled = _pooled(states, attention_mask, self.pool) if role == "classify" else states
+            scores = self.parts[role](pooled)
+            outputs += scores.unbind(-1) if role == "span" else [scores]
+        return tuple(outputs)
+
+    def rows(self, count: int, length: int, seed: int) -> dict[str, Tensor]:
+        """Random rows, each of a length of its own, the first the longest."""
+        draw = torch.Generator().manual_seed(seed)
+        ids = torch.randint(self.vocabulary, (count, length), generator=draw)
+        lengths = torch.randint(1, length + 1, (count, 1), generator=draw).scatter(0, torch.zeros(1, 1).long(), length)
+        rows = {"input_ids": ids, "attention_mask": (torch.arange(length) < lengths).long()}
+        rows |= {"token_type_ids": (torch.arange(length) >= lengths // 2).long()} if self.typed else {}
+        return rows | ({"causal": torch.arange(count) % 2 == 1} if self.shifted else {})
+
+
+def _heads(trained: Trained) -> list[str]:
+    return [role for role in trained.objective.networks()[""].modules if role not in ("model", "top")]
+
+
+def _pooled(states: Tensor, mask: Tensor, pool: str) -> Tensor:
+    """[B, T, D] -> [B, D], as a task pools them."""
+    if pool == "first":
+        return states[:, 0]
+    if pool == "last":
+        return states.take_along_dim((mask.sum(1) - 1)[:, None, None], 1)[:, 0]
+    inside = mask.bool()[..., None]
+    if pool == "mean":
+        return (states * inside).sum(1) / mask.sum(1, keepdim=True)
+    return states.masked_fill(~inside, -torch.inf).amax(1)
+
+
+def _draw(network: GraphNetwork, rows: dict[str, Tensor], path: Path, opset: int, longest: int) -> None:
+    """The graph, by torch's exporter; what it says of operators that are not here is of no use to anyone."""
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=longest)
+    shapes = {name: {0: batch} if name == "causal" else {0: batch, 1: length} for name in rows}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+        warnings.simplefilter("ignore")
+        names = {"input_names": list(rows), "output_names": network.outputs}
+        how = {"dynamo": True, "dynamic_shapes": shapes, "opset_version": opset, "verbose": False}
+        program = torch.onnx.export(network, kwargs=rows, **names, **how)  # type: ignore[arg-type]
+    assert program is not None
+    size = sum(tensor.nbytes for tensor in network.parameters())
+    with files.survive_disk(path):
+        program.save(path, external_data=size > 0.9 * WITHIN_ONE_FILE)
+
+
+def _quantize(folder: Path) -> None:
+    from onnxruntime.quantization import quantize_dynamic
+
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # it advises on standard error what is none of a user's doing
+    try:
+        with files.survive_disk(folder / INT8):
+            quantize_dynamic(folder / GRAPH, folder / INT8)
+    finally:
+        root.setLevel(level)
+
+
+def compared(network: GraphNetwork, path: Path) -> tuple[float, float]:
+    """The largest difference from torch's numbers over random rows, and the share of places with one first choice."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options)
+    count, longest = PROBED
+    most, alike, positions = 0.0, 0, 0
+    for seed in range(1, 4):
+        rows = network.rows(count, max(1, min(longest, network.longest) * seed // 3), seed)
+        with torch.no_grad():
+            expected = [output.numpy() for output in network(**rows)]
+        inside = rows["attention_mask"].bool().numpy()
+        for here, there in zip(expected, session.run(None, {k: v.numpy() for k, v in rows.items()}), strict=True):
+            chosen = inside if here.shape[:2] == inside.shape else slice(None)
+            most = max(most, float(np.abs(here[chosen] - there[chosen]).max()))
+            same = _chosen(here[chosen]) == _chosen(there[chosen])
+            alike, positions = alike + int(same.sum()), positions + same.size
+    return most, alike / positions
+
+
+def _chosen(scores: np.ndarray) -> np.ndarray:
+    """The first choice of each place; of one score, whether it is above 0."""
+    return scores > 0 if scores.ndim == 1 else scores.argmax(-1)

@@ -1,0 +1,129 @@
+"""Graphs of ONNX say in ONNX Runtime what the network says in torch, at any length and batch; the rest is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kit.language_models import elmo_made, made
+from kit.task_files import LABELS, task_files
+from ordsmed.base.errors import RecipeError
+from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.learn.upper_layers import Top
+from ordsmed.nn.models import bert
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights.export import export
+from ordsmed.weights.formats import onnx
+from ordsmed.weights.trained import Trained
+
+SHAPE: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 40}
+
+
+def session(folder: Path, graph: str = onnx.GRAPH) -> Any:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e .[onnx]")
+    return runtime.InferenceSession(str(folder / graph))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["bert", "modern", "hybrid"])
+def test_a_graph_says_what_the_network_says(family: str, tmp_path: Path) -> None:
+    trained = made(family, tmp_path / "run")
+    (tmp_path / "out").mkdir()
+    form = onnx.Onnx(output="states" if family == "modern" else "scores")
+    form.check(trained)
+    form.write(trained, tmp_path / "out")
+    graph, network = session(tmp_path / "out"), onnx.GraphNetwork(trained, scores=form.output == "scores")
+    facts = json.loads((tmp_path / "out/onnx.json").read_text())
+    assert facts["inputs"] == [entry.name for entry in graph.get_inputs()]
+    assert facts["outputs"] == [entry.name for entry in graph.get_outputs()]
+    assert ("causal" in facts["inputs"]) == (family == "hybrid")
+    assert 0 < facts["difference"] < 1e-4
+    for batch, length in ((1, 1), (3, 9), (5, trained.settings.longest())):
+        rows = network.rows(batch, length, seed=length)
+        tokens, inside = rows["input_ids"], rows["attention_mask"].bool()
+        more = {"causal": rows["causal"]} if "causal" in rows else {}
+        more |= {"types": rows["token_type_ids"]} if "token_type_ids" in rows else {}
+        parts = trained.objective.networks()[""].modules
+        with torch.no_grad():  # not by the class that is exported
+            states = parts["model"](tokens, torch.arange(length).expand(batch, -1), inside.int(), **more)
+            wanted = states if family == "modern" else parts["head"](states)
+        [found] = graph.run(None, {name: tensor.numpy() for name, tensor in rows.items()})
+        assert found[inside.numpy()] == pytest.approx(wanted[inside].numpy(), abs=1e-4)
+
+
+def of_task(task: Any, folder: Path) -> Trained:
+    files = task_files(folder / "data", train=4, dev=4)
+    tokenizer = Tokenizer.load(files / "vocab.txt")
+    torch.manual_seed(1)
+    settings = bert.Bert(**SHAPE)
+    return Trained(task.build(settings, tokenizer).eval(), tokenizer, settings, folder, learned=task)
+
+
+TASKS = {
+    "classify": (classify.Classify(labels=LABELS, length=32), ["logits"]),
+    "mean": (classify.Classify(labels=LABELS, length=32, pool="mean"), ["logits"]),
+    "last": (classify.Classify(labels=LABELS, length=32, pool="last"), ["logits"]),
+    "max": (classify.Classify(labels=LABELS, length=32, pool="max"), ["logits"]),
+    "tag": (tag.Tag(labels=("B", "O"), length=32), ["logits"]),
+    "span": (squad.Squad(version="1.1", length=32), ["start_logits", "end_logits"]),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_heads_of_tasks_are_given_each_row_without_its_padding(name: str, tmp_path: Path) -> None:
+    task, outputs = TASKS[name]
+    network = onnx.GraphNetwork(of_task(task, tmp_path), scores=True)
+    assert network.outputs == outputs
+    rows = network.rows(4, 20, seed=3)
+    with torch.no_grad():
+        together = network(**rows)
+        for number, size in enumerate(rows["attention_mask"].sum(1)):
+            alone = network(**{key: tensor[number : number + 1, :size] for key, tensor in rows.items()})
+            for whole, one in zip(together, alone, strict=True):
+                found = whole[number] if one.shape[1:] == whole.shape[1:] else whole[number, :size]
+                assert found.numpy() == pytest.approx(one[0].numpy(), abs=1e-5)
+
+
+@pytest.mark.long
+def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(tiny_run: Any, tmp_path: Path) -> None:
+    out = export(tiny_run.bert, tmp_path / "out", to="onnx", overrides=["int8=true"])
+    facts = json.loads((out / "onnx.json").read_text())
+    assert (out / onnx.INT8).stat().st_size < 0.6 * (out / onnx.GRAPH).stat().st_size
+    assert facts["int8"]["difference"] > facts["difference"]
+    card = (out / "README.md").read_text()
+    assert "library_name: onnx" in card
+    assert f"{facts['int8']['same_first_choice']:.1%} of places" in card
+    [code] = [part.partition("```")[0] for part in card.split("```python\n")[1:]]
+    names: dict[str, Any] = {}
+    exec(code.replace("'out", f"'{out}"), names)
+    assert names["outputs"][0].ndim == 3
+    assert np.isfinite(names["outputs"][0]).all()
+    quantized = session(out, onnx.INT8)
+    assert len(quantized.get_outputs()) == 1
+
+
+def test_what_no_graph_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="is an elmo, whose state goes from token to token"):
+        onnx.Onnx().check(elmo_made(tmp_path / "elmo"))
+    mixed = of_task(classify.Classify(labels=LABELS, length=32, top=Top(mix=True)), tmp_path)
+    with pytest.raises(RecipeError, match="mix of layers or an LSTM below its head"):
+        onnx.Onnx().check(mixed)
+    joint = of_task(squad.Squad(version="2.0", head="joint", length=32), tmp_path / "joint")
+    with pytest.raises(RecipeError, match="has a joint head, which looks for answers step by step"):
+        onnx.Onnx().check(joint)
+    with pytest.raises(ValueError, match="opset: found 11; wanted 18 or more"):
+        onnx.Onnx(opset=11)
+
+
+def test_without_the_libraries_a_line_says_what_to_install(
+    tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    with pytest.raises(RecipeError, match=r"onnxruntime is not installed; pip install 'ordsmed\[onnx\]'"):
+        export(tiny_run.bert, tmp_path / "out", to="onnx")
+    assert not (tmp_path / "out").exists()
