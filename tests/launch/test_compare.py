@@ -102,6 +102,7 @@ def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
         (gpu(hours=24), "partition gpu: hours 48 in the file, 24 here; write `hours = 24`"),
         (gpu(cores=32), "partition gpu: cores 64 in the file, 32 here; write `cores = 32`"),
         (gpu(memory=250), "partition gpu: memory 500 in the file, 250 here; write `memory = 250`"),
+        (gpu(memory=900), "partition gpu: memory 500 in the file, 900 here; write `memory = 900`"),
         (gpu(nodes=4), "partition gpu: nodes 8 in the file, 4 here; write `nodes = 4`"),
         (gpu(gpus=2), "partition gpu: gpus 4 in the file, 2 here; write `gpus = 2`"),
         (gpu(gpu="h100"), 'partition gpu: gpu "A100" in the file, "H100" here; write `gpu = "H100"`'),

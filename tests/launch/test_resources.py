@@ -35,6 +35,7 @@ CPUS = {"cores": 40, "memory": 178.5}
         ({**GPUS, "memory": None}, 2, 32, "", ""),
         (CPUS, 0, 40, "", "--mem=178G"),
         (CPUS, 0, 20, "", "--mem=89G"),
+        ({"cores": 10, "memory": 99.9}, 0, 10, "", "--mem=99G"),
         ({**CPUS, "memory_flag": "--mem-per-cpu"}, 0, 40, "", "--mem-per-cpu=4569M"),
         ({**CPUS, "memory_per_core": 2.0}, 0, 40, "", "--mem=80G"),
         ({**CPUS, "whole_nodes": True}, 0, 40, "", ""),
@@ -143,7 +144,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     words = ["submit", "tiny/bert", "out=x", "--site", "saga:a100", "--account", "me", "--mem", "200G", "--gpus", "2"]
     main([*words, "--cpus-per-task", "4", "--time", "1h", "--", "--exclude=n12", "--reservation=x y"])
     shown = capsys.readouterr().out
-    script = Path("work/jobs/pretrain-tiny-bert.sh").read_text()
+    [path] = Path("work/jobs").glob("pretrain-*.sh")
+    script = path.read_text()
     for line in ("--mem-per-gpu=100G", "--cpus-per-task=4", "--exclude=n12  # ", "'--reservation=x y'  # "):
         assert f"\n#SBATCH {line}" in script
     assert " --exclude" not in script.partition("\nsrun")[2], "they are sbatch's, not the verb's"

@@ -196,6 +196,25 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--site: found my_lab/cluster.toml, and there is no such file; wanted a TOML" in capsys.readouterr().err
 
 
+def test_what_is_unknown_is_what_a_job_may_need() -> None:
+    """Memory is known where its share is, or where it comes with the rest; a machine without Slurm asks for none."""
+    known = {"arch": "x86_64", "cores": 8, "hours": 1.0, "ask_memory": "optional"}
+
+    def missing(scheduler: Any = "slurm", **facts: Any) -> list[str]:
+        part = Partition("p", **{**known, **facts})
+        about = {"account": "none", "pip_torch": "allowed", "offline": False, "source": "x", "scheduler": scheduler}
+        return describe.unknown(Site(partition=(part, Partition("q", **{**known, "memory": 9.0})), **about))
+
+    assert missing(memory=9.0) == missing(memory_per_core=1.0) == missing(ask_memory="fixed") == []
+    assert missing(gpu="A100", gpus=4, memory_per_gpu=10.0) == []
+    assert missing() == ["p: memory"]
+    assert missing(whole_nodes=True) == []
+    assert missing(gpu="unknown", memory=9.0) == ["p: gpu"]
+    assert missing(gpu="A100", memory=9.0, hours=None, quality="q") == ["p: gpus"]
+    assert missing("none") == []
+    assert describe.unknown(Site(layout={"device": "cpu"})) == []
+
+
 # --- a new one
 
 PARTITIONS = """\

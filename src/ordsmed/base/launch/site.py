@@ -329,14 +329,6 @@ def find(name: str, place: str = "--site") -> Destination:
     return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))
 
 
-def find_without_gpus(name: str, place: str = "--site") -> Destination:
-    """As `find`, for a job that uses no GPUs: where no partition is named, the site's own of such jobs, if known."""
-    usual = find(name, place)
-    if _parts(name)[1] or usual.partition.gpu == "none" or not (cpu := usual.site.without_gpus):
-        return usual
-    return replace(usual, partition=cpu)
-
-
 def names_partition(name: str) -> bool:
     """Does `saga:a100` say which partition?"""
     return bool(_parts(name)[1])

@@ -17,7 +17,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import resources, slurm
-from ordsmed.base.launch.site import Destination, absolute, find, find_without_gpus, names_partition
+from ordsmed.base.launch.site import Destination, absolute, find, names_partition
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
 from ordsmed.corpus.pipeline import Corpus
@@ -172,7 +172,7 @@ def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, l
     if named or not cpu:
         reason = f"no partition of {place.name} without them is known" if not cpu else f"{cpu.name} has none"
         return place, wish, [f"{place.partition.name} of {place.name} has GPUs, which this job does not use: {reason}"]
-    place = find_without_gpus(wish.site)
+    place = replace(place, partition=cpu)
     return place, replace(wish, site=f"{place.name}:{cpu.name}"), [f"no GPUs: it goes to {cpu.name} of {place.name}"]
 
 
