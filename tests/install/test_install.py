@@ -255,6 +255,15 @@ def test_an_installation_is_made_by_no_other(machine: Path, folder: Path, monkey
     assert "installed: " in make.carry_out(work)
 
 
+def test_a_source_beside_is_a_folder_and_no_package(folder: Path) -> None:
+    """pip takes a bare name for one that it fetches."""
+    (folder / "ordsmed-9.1.0/src/ordsmed").mkdir(parents=True)
+    (folder / "ordsmed-9.1.0/src/ordsmed/__init__.py").write_text('__version__ = "9.1.0"\n')
+    (folder / "ordsmed-9.1.0/pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    work = decide(InstallWish("laptop", source="ordsmed-9.1.0"))
+    assert (work.name, work.source) == ("9.1.0", str(folder / "ordsmed-9.1.0"))
+
+
 def test_one_installs_at_a_time(machine: Path, folder: Path) -> None:
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)

@@ -118,6 +118,8 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
      f"{NEW}: 1 of 2 cases of its validation went wrong (masking, mlm: rows sum to 1); the default is still {OLD}; "),
     (lambda binary: (binary / "crash").touch(),
      f"{NEW}: its validation ended with status 1: ImportError: broken; the default is still {OLD}; install it again"),
+    (lambda binary: (binary / "red").touch(),
+     f"{NEW}: its validation ended with status 1: 1 case; the default is still {OLD}; install it again"),
     (lambda binary: (binary / "mute").touch(),
      f"{NEW}: does not start: no interpreter; the default is still {OLD}; install it again"),
     (lambda binary: (binary / "digest").write_text("other"),

@@ -161,6 +161,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     image = wish.image or (place.site.container if flavor in ("apptainer", "overlay") else "")
     torch, index = _torch(place, flavor, modules, image)
     source = wish.source or _own_source()
+    source = str(Path(source).absolute()) if Path(source).exists() else source  # pip fetches what a bare name says
     partition = f"-{place.partition.name}" if place.site.partition else ""
     name = re.sub(r"[^\w.-]+", "-", Path(place.name.partition(":")[0]).stem + partition)
     installation = Installation(

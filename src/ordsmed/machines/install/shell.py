@@ -40,7 +40,7 @@ step() {
             stop "$what: $reason; name others by --module"
             ;;
     esac
-    stop "$what: $(grep -vE '^ *$|^\[notice\]|^WARNING|^hint' "$log" | tail -n 1 | cut -c 1-300)"
+    stop "$what: $(grep -vE '^ *$|^\[notice\]|^WARNING|^hint|^note:' "$log" | tail -n 1 | cut -c 1-300)"
 }
 
 whole=""
@@ -246,8 +246,8 @@ def new_folder() -> Iterator[str]:
 def description(work: Installation, command: str, target: str, **facts: object) -> Iterator[str]:
     """What it is, before it gets its name: `command` runs it where it lies, `target` is its name below the prefix."""
     place = work.place.name
-    site, source = (str(Path(name).absolute()) if Path(name).exists() else name for name in (place, work.source))
-    record = {"way": work.flavor, "site": site, "source": source, "target": target, **facts}
+    site = str(Path(place).absolute()) if Path(place).is_file() else place
+    record = {"way": work.flavor, "site": site, "source": work.source, "target": target, **facts}
     yield "\n# what `ordsmed install --list` says of it"
     yield f"target={shlex.quote(target)}"
     yield "# shellcheck disable=SC2016 # lines of the site are written down as they are"
