@@ -13,8 +13,10 @@ import torch
 
 from kit.processes import run_at_once, run_born
 from ordsmed.base.errors import RunError
+from ordsmed.base.identity import identity
 from ordsmed.machines.doctor import together
 from ordsmed.machines.doctor.doctor import others
+from ordsmed.machines.doctor.host import this
 from ordsmed.machines.doctor.outcome import Outcome, lines, worst
 from ordsmed.machines.doctor.together import Member, alike, clocks, cores, difference, expected, share, slower, sums
 
@@ -106,6 +108,15 @@ def test_the_machine_that_differs_is_named() -> None:
     (one,) = alike(of(ALIKE, {"torch": "2.11.0"}))
     assert one.text == "NCCL_PROTO: n2 (rank 1) has none, n1 (rank 0) has Simple"
     assert [each.text for each in alike(of(ALIKE, ALIKE))] == ["2 ranks on 2 nodes have the same"]
+
+
+def test_other_code_of_the_same_version_is_named() -> None:
+    here = together.facts(this(None))
+    code = identity()
+    assert (here["ordsmed"], here["code of ordsmed"]) == (str(code), code.digest)
+    (one,) = alike(of(here, here, {**here, "code of ordsmed": "9f5d08048661"}))
+    assert one.state == "error"
+    assert one.text == f"code of ordsmed: n3 (rank 2) has 9f5d08048661, n1 (rank 0) has {code.digest}"
 
 
 def test_many_that_differ_are_counted() -> None:
