@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kit.language_models import made
+from kit.language_models import hub_folder, made
 from kit.makers import invented_text
 from ordsmed import cli
 from ordsmed.base import menu, offers, settings
@@ -27,6 +28,9 @@ from ordsmed.machines.doctor import doctor
 from ordsmed.machines.suite import items
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.probes.choices import Choices
+from ordsmed.serve.batcher import Batcher
+from ordsmed.serve.call import ServedCall, Service
+from ordsmed.serve.models import ServedModels
 from ordsmed.tell.report import send
 from ordsmed.train.pretrain.recipe import Pretraining
 
@@ -182,6 +186,20 @@ def test_the_dialect_of_the_page_makes_a_recipe() -> None:
     assert call.notes == ["--wandb_log: not needed here: `ordsmed report RUN --to wandb` sends a run"]
     with pytest.raises(UsageError, match="--init_from: has no meaning here"):
         program.translated(program.read([*words, "--init_from=gpt2"], Place(0, 1), {}))
+
+
+def test_the_protocol_of_the_page_answers(tmp_path: Path) -> None:
+    module = house("serve/protocols/loudest.py")
+    offers.check_names("protocols", module, "loudest", "page")
+    models = ServedModels.opened([f"newt={hub_folder('gpt2', tmp_path / 'newt')}"], {"device": "cpu"})
+    service = Service(models, Batcher())
+    service.batcher.start()
+    [endpoint] = module.ENDPOINTS
+    call = ServedCall(service, "newt", endpoint.read(b'{"text": "the old newt"}'))
+    answer = asyncio.run(endpoint.run(call))
+    service.batcher.close()
+    words = models.find("newt").model.score("the old newt").words
+    assert (answer.bits, answer.word) == max((word.bits, word.text) for word in words)
 
 
 def test_the_tracker_of_the_page_writes_lines(tmp_path: Path) -> None:
