@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ import ordsmed
 from kit.absent import Lazy
 from kit.language_models import hub_folder
 from kit.served import Running, running
+from ordsmed.api import remote
 from ordsmed.base.errors import RecipeError
 from ordsmed.serve.batcher import BatchLimits
 
@@ -118,7 +120,7 @@ def test_too_much_of_anything_is_refused(served: Running) -> None:
     answer = httpx.post(f"{served.url}/fill-mask", content=large)
     assert (answer.status_code, answer.json()["error"]) == (413, "a body of more than 8.39 MB; wanted at most 8.39 MB")
     with httpx.Client(base_url=served.url, timeout=60) as client:
-        answer = client.post("/embed", content=(part for part in [large[: 5 << 20], large[5 << 20 :]]))
+        answer = client.post("/embed", content=(part for part in [b'{"inputs": "a"', b" " * (9 << 20), b"}"]))
         assert answer.status_code == 413  # without a Content-Length
         answer = client.post("/embed", json={"inputs": ["a"] * 3_000})
         assert (answer.status_code, "3,000 texts; wanted at most 2,048" in answer.text) == (413, True)
@@ -165,6 +167,23 @@ def test_of_ten_times_too_many_requests_each_is_answered(folders: dict[str, Path
         counted = httpx.get(f"{served.url}/metrics").text
         assert 'ordsmed_requests_total{path="/fill-mask",status="429"} 54' in counted
         assert "ordsmed_queue_items 0" in counted
+
+
+def test_a_busy_server_is_asked_again_from_python(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    with running({"bert": folders["bert"]}, batch=BatchLimits(queue=1)) as served, ThreadPoolExecutor(1) as pool:
+        far, held = ordsmed.open(f"{served.url}/bert"), Held(served)
+        first = pool.submit(far.fill, "a [MASK]")
+        wait_for(lambda: served.service.batcher.queue)
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            held.free.set()
+            first.result(20)
+
+        monkeypatch.setattr(remote, "time", SimpleNamespace(sleep=sleep))
+        assert far.fill("the [MASK]", best=3).text == "the [MASK]"
+    assert waits == [1.0]
 
 
 def test_a_client_that_goes_away_leaves_the_queue(folders: dict[str, Path]) -> None:
