@@ -15,12 +15,14 @@ from pathlib import Path
 
 from ordsmed.base.errors import RecipeError, RunError, nearest
 from ordsmed.base.identity import Identity, identity
+from ordsmed.base.launch.packed import PackedPython
 from ordsmed.base.launch.site import Destination, Quality, refuse_retired
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
 PATIENCE = 60.0  # seconds that Slurm has to answer
 AGAIN = Path(__file__).with_name("again.sh")  # what a script does when a run ends
+UNPACK = Path(__file__).with_name("unpack.sh")
 EARLY = 60  # seconds that Slurm's signal may come too early
 OVERLAID = "/user-software"  # where an overlay is in a container, as the pages of LUMI and Olivia have it
 IMPORT = """import sys
@@ -66,6 +68,8 @@ class BatchJob:
     torchrun: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     modules: tuple[Path, ...] = ()  # folders where Python finds modules of the user's that the recipe names
+    packed: PackedPython | None = None  # Python and its packages in a file
+    local: str = ""  # the folder of each node's own disk that it is copied to
 
 
 def check_place(place: Destination, nodes: int, gpus: int, quality: Quality | None = None) -> None:
@@ -187,10 +191,17 @@ def _body(job: BatchJob) -> Iterator[str]:
     yield f"by={'torchrun' if job.torchrun else 'srun'} late={late}"
     search = f"find {shlex.quote(f'{job.saves}/')} -path {shlex.quote(job.saved)} -type f"
     yield f"saved() {{ {search} 2>/dev/null | sort | cksum; }}"
+    if job.packed:
+        yield ""
+        yield f"packed={shlex.quote(str(job.packed.path))} local={shlex.quote(job.local)}"
+        yield f"folders={len(job.packed.folders)}"
+        yield from UNPACK.read_text(encoding="utf-8").splitlines()
     yield "run() {"
     if job.torchrun:
         yield "    first=${MASTER_ADDR:-${nodes%%,*}}"
+    yield from ["    unpack || return"] if job.packed else []
     yield f"    {' '.join(_command(job))}"
+    yield from ["    code=$?", "    clean", '    return "$code"'] if job.packed else []
     yield "}"
     yield ""
     yield from AGAIN.read_text(encoding="utf-8").splitlines()

@@ -53,6 +53,8 @@ def arguments(parser: Parser) -> None:
     meaning = "of `install --by overlay`: it holds ordsmed, and lies over the container"
     parser.add_argument("--overlay", default="", metavar="FILE", help=meaning)
     parser.add_argument("--enroot", action="store_true", help="the container by Enroot and Pyxis")
+    meaning = "of each node's own disk (/tmp, /dev/shm): Python and its packages are copied there first"
+    parser.add_argument("--packed", default="", metavar="FOLDER", help=meaning)
     parser.add_argument("--torchrun", action="store_true", help="one torchrun a node in place of Slurm's tasks")
     parser.add_argument("--out", default="", metavar="FILE", help="the script; left out: work/jobs/NAME-1.sh, -2 ...")
     parser.add_argument("--yes", action="store_true", help="hand it to Slurm; without, it is written only")
@@ -79,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
         time=args.time, save=args.save, options=tuple(args.options),
         account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
         container=args.container, overlay=args.overlay, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
+        packed=args.packed,
         retries=args.retries, spares=args.spares, data_inside=args.data_inside,
     )  # fmt: skip
     prepare = checks.prepare if args.name in checks.VERBS else submit.prepare

@@ -17,6 +17,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import resources, slurm
+from ordsmed.base.launch.packed import pack
 from ordsmed.base.launch.site import Destination, absolute, find, names_partition
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
@@ -54,6 +55,7 @@ class Wish:
     enroot: bool = False
     torchrun: bool = False
     anyway: bool = False  # although passes over its text make no sense
+    packed: str = ""  # the folder of each node's own disk that Python and its packages are copied to
     options: tuple[str, ...] = ()  # of sbatch
     retries: int = 3  # after a process or a node was lost
     spares: int = 0  # nodes on which it goes on then
@@ -92,6 +94,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
+    check_packed(job)
     lines += resources.notes(place, job.gpus, job.cores, job.memory)
     lines += _image(place, wish)[2]
     missing = list[tuple[str, str]]()
@@ -101,12 +104,33 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
             plan.weighed(here=False, yes=wish.anyway)
             missing = [] if wish.data_inside else plan.missing()
         lines += plan.lines()
+    if job.local:
+        job = replace(job, packed=pack(JOBS.absolute()))
+        lines.append(_copied(job))
     data = [written(_data_job(*words, place, wish)) for words in missing]
     for first in data:
         lines.append(
             f"{first.path}: written; it makes the data first, on {first.job.place.partition.name} without GPUs"
         )
     return replace(written(job, out), lines=tuple(lines), data=tuple(data))
+
+
+def check_packed(job: slurm.BatchJob) -> None:
+    """Refuse to copy Python where it is in an image, or to a folder that is another one on each node."""
+    if job.local and job.container:
+        problem = f"found beside the container {job.container}"
+        raise RecipeError("--packed", problem, "", "leave it out: an image is one file already")
+    if job.local and not Path(job.local).is_absolute():
+        raise RecipeError("--packed", f"found {job.local}", "a folder of each node's own disk: /tmp, /dev/shm")
+
+
+def _copied(job: slurm.BatchJob) -> str:
+    """What is copied to each node, in a line."""
+    assert job.packed
+    room = size(job.packed.path.stat().st_size)
+    return (
+        f"{job.packed.path}: Python and its packages, {room}; each node copies them to {job.local}, with room for two"
+    )
 
 
 def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.BatchJob:
@@ -208,7 +232,7 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
         account=wish.account, quality=wish.quality or part.quality, options=resources.options(wish.options, place),
         parts=wish.parts, requeue=wish.requeue, retries=wish.retries, spares=wish.spares,
         save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
-        container=container, overlay=overlay, enroot=wish.enroot, torchrun=wish.torchrun,
+        container=container, overlay=overlay, enroot=wish.enroot, torchrun=wish.torchrun, local=wish.packed,
         modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
         saved="*/checkpoints/*" if isinstance(recipe, Training) else f"*/{run.STEPS}/*",
     )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Packed: Python's library and packages in one file, which a job copies to each node's own disk before it starts.
+
+folders on this Python's path -> FILE.tar: 0/, 1/, ... -> sbcast, unpacked once a node -> PYTHONPATH=LOCAL/0:LOCAL/1
+
+A process opens thousands of files as it starts. Hundreds of them, on a disk that all nodes share, wait for each other.
+"""
+
+import hashlib
+import os
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.menu import HOUSE
+
+PACKAGES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True)
+class PackedPython:
+    """An environment in a file."""
+
+    path: Path
+    folders: tuple[Path, ...]  # that Python looks through, in its order
+
+
+def folders_of_python() -> tuple[Path, ...]:
+    """Where this Python finds its library, packages and ordsmed; what else a user put on its path stays where it is."""
+    library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+    known = {*library, *(folder / "lib-dynload" for folder in library), HOUSE.parent.resolve()}
+    entries = dict.fromkeys(Path(entry).resolve() for entry in sys.path if entry)
+    return tuple(folder for folder in entries if folder.is_dir() and (folder in known or folder.name in PACKAGES))
+
+
+def pack(place: Path, folders: tuple[Path, ...] = ()) -> PackedPython:
+    """Write the file into a folder, by a name that tells what is in it; one that stands is taken."""
+    folders = folders or folders_of_python()
+    members = [(folder, path) for folder in folders for path in _files_of(folder, folders)]
+    packed = PackedPython(place / f"packed-{_key(members)}.tar", folders)
+    if not packed.path.exists():
+        with files.survive_disk(packed.path):
+            place.mkdir(parents=True, exist_ok=True)
+        with files.writing(packed.path) as file, tarfile.open(fileobj=file, mode="w") as tar:
+            for folder, path in members:
+                tar.add(path, f"{folders.index(folder)}/{path.relative_to(folder)}", recursive=False)
+    return packed
+
+
+def _files_of(folder: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
+    """All files, without what Python's path has as folders of their own."""
+    for at, inside, names in os.walk(folder):
+        above = Path(at)
+        aside = PACKAGES if above == folder else ()  # of another Python, or folders of their own
+        inside[:] = sorted(name for name in inside if name not in aside and above / name not in folders)
+        links = [name for name in inside if (above / name).is_symlink()]
+        yield from (above / name for name in sorted([*links, *names]))
+
+
+def _key(members: list[tuple[Path, Path]]) -> str:
+    """Names, sizes and times in 12 hexadecimal digits: another one where anything was installed or changed."""
+    digest = hashlib.sha256()
+    for folder, path in members:
+        stat = path.lstat()
+        digest.update(f"{folder}\0{path.relative_to(folder)}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:12]
