@@ -149,7 +149,7 @@ def test_its_script_is_sound(tmp_path: Path) -> None:
     script = slurm.script(job(tmp_path, PackedPython(tmp_path / "a.tar", (tmp_path, tmp_path)), local="/tmp"))
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     if checker := shutil.which("shellcheck"):
-        subprocess.run([checker, "-"], input=script, text=True, check=True)
+        subprocess.run([checker, "--severity=warning", "-"], input=script, text=True, check=True)
     assert "unpack" not in slurm.script(job(tmp_path, None))
 
 
