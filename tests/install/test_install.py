@@ -271,7 +271,7 @@ def test_one_installs_at_a_time(machine: Path, folder: Path) -> None:
     with (folder / "soft" / shell.LOCK).open("w") as file:
         file.write("ida on login-1\n")
         file.flush()
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH)
         with pytest.raises(RunError, match="soft: ida on login-1 works there; wait until that has ended"):
             make.carry_out(work)
     assert [path.name for path in (folder / "soft").iterdir()] == [shell.LOCK]

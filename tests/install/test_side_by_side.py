@@ -169,7 +169,7 @@ def test_two_admins_at_once(prefix: Path, capsys: pytest.CaptureFixture[str]) ->
     with (prefix / LOCK).open("w") as file:
         file.write("ida on login-1, process 7, since 2026-11-26 21:00:00\n")
         file.flush()
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH)
         status, _, err = said(capsys, "--default", NEW, "--prefix", str(prefix))
         assert (status, leads(prefix)) == (1, "")
         assert err == [f"ordsmed: {prefix}: ida on login-1, process 7, since 2026-11-26 21:00:00 works there; "
@@ -217,6 +217,8 @@ def test_a_changed_one_is_found_by_its_whole_name(prefix: Path) -> None:
     known = records.read(prefix)
     assert records.choose(known, NEW).identity == NEW
     assert records.choose(known, CHANGED).identity == CHANGED
+    install(prefix, "0.1.0", "2026-11-27 00:00:00")
+    assert records.read(prefix)[-1].identity == "0.1.0", "in the order of their days"
 
 
 def test_a_folder_in_the_way_of_the_link(prefix: Path) -> None:
