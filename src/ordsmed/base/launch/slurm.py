@@ -233,7 +233,8 @@ def _proof(job: BatchJob) -> Iterator[str]:
     yield f"import={shlex.quote(IMPORT)}"
     yield f"""found=$({" ".join([once, *_place(job), _python(job), '-c "$import"'])} | sort -u)"""
     yield 'echo "${found:-ordsmed: no answer of Python, why that is the run itself says}"'
-    yield f"""if [ -n "$found" ] && [ "$(sed 's/.*, code //' <<<"$found" | sort -u)" != {job.code.digest} ]; then"""
+    yield """digest=$(awk -F', code ' '{print $NF}' <<<"$found" | sort -u)"""
+    yield f'if [ -n "$found" ] && [ "$digest" != {job.code.digest} ]; then'
     wanted = f"wanted ordsmed {job.code}, code {job.code.digest}; {_remedy(job)}"
     yield f"    echo {shlex.quote(f'ordsmed: the line above was found; {wanted}')} >&2"
     yield "    exit 1"
