@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -156,3 +157,20 @@ def test_a_site_s_own_image_is_told_of_before() -> None:
     assert not any(
         "torch.sif" in line for line in prepare("tiny/bert", [], Wish("contained.toml", container="y")).lines
     )
+
+
+@pytest.mark.usefixtures("run")
+def test_a_job_loads_what_its_installation_was_made_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As EESSI's modules, which do not go together with the site's."""
+    (tmp_path / "soft/installed").mkdir(parents=True)
+    (tmp_path / "soft/.ordsmed-1.x7").mkdir()
+    (tmp_path / "soft/ordsmed-1").symlink_to(".ordsmed-1.x7")
+    record = {"identity": "1", "target": "ordsmed-1", "before": ["module --force purge", "module load EESSI/2025.06"]}
+    (tmp_path / "soft/installed/1.json").write_text(json.dumps(record))
+    Path("here.toml").write_text(f'modules = ["torch/2"]\n{SITE}')
+    before = prepare("tiny/bert", [], Wish("here.toml")).path.read_text()
+    assert "module load torch/2" in before
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "soft/ordsmed-1"))
+    script = prepare("tiny/bert", [], Wish("here.toml")).path.read_text()
+    assert "\nmodule --force purge\nmodule load EESSI/2025.06\n" in script
+    assert "torch/2" not in script

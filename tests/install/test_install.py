@@ -166,6 +166,7 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
     ({"site": "olivia", "flavor": "tykky"}, "--module: olivia forbids PyTorch by pip"),
     ({"site": "saga", "python": "3.99"}, "--python: found 3.99, for which nothing is pinned; wanted 3.11"),
     ({"site": "olivia", "flavor": "overlay"}, "--image: which image of olivia holds PyTorch is not known; wanted its"),
+    ({"site": "laptop", "flavor": "eessi"}, "--module: which PyTorch without CUDA is in EESSI/2025.06 is not known"),
     ({"site": "lumi", "flavor": "eessi"}, "--by: found eessi, which has no PyTorch for MI250X on x86_64"),
     ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
     ({"site": "saga", "extras": ("parket",)}, "--extras: found parket; did you mean `parquet`"),

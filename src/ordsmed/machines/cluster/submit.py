@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import itertools
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ordsmed.base.launch.site import Destination, absolute, find, names_partitio
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
 from ordsmed.corpus.pipeline import Corpus
+from ordsmed.machines.install import records
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import folder_of
@@ -218,6 +220,7 @@ def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tu
 def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destination, wish: Wish) -> slurm.BatchJob:
     verb: str = recipe.verb
     container, overlay, _ = _image(place, wish)
+    place = place if container else _as_installed(place)
     part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = ["--site", absolute(wish.site)] if isinstance(recipe, Training) else []
@@ -236,6 +239,18 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
         modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
         saved="*/checkpoints/*" if isinstance(recipe, Training) else f"*/{run.STEPS}/*",
     )  # fmt: skip
+
+
+def _as_installed(place: Destination) -> Destination:
+    """With what was loaded when the ordsmed that runs here was installed, in place of the site's modules."""
+    here = Path(sys.prefix).resolve()
+    if not (here.parent / records.FOLDER).is_dir():
+        return place
+    for record in records.read(here.parent):
+        if record.before and (here.parent / record.target).resolve() == here:
+            part = replace(place.partition, before=record.before, modules=())
+            return replace(place, site=replace(place.site, use=(), modules=()), partition=part)
+    return place
 
 
 def _image(place: Destination, wish: Wish) -> tuple[str, str, list[str]]:

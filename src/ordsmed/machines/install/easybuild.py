@@ -117,7 +117,9 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     yield f"    ('{AS_WHEEL}', '{wheel.version}', {{"
     yield f"        'sources': ['{names['x86_64'].replace('x86_64', '%(arch)s')}'],"
     yield "        'checksums': [{"
-    yield from (f"            '{name}': '{wheel.files[name]}'," for name in names.values())
+    for name in names.values():
+        yield f"            '{name}':"
+        yield f"                '{wheel.files[name]}',"
     yield "        }],"
     yield "    }),"
     yield "    (name[5:], version, {"

@@ -49,7 +49,7 @@ TORCH = {  # of PyTorch's indexes, the version that is installed; of others whic
 }
 EESSI = "EESSI/2025.06"
 EESSI_MODULES = "/cvmfs/software.eessi.io/init/modules"
-EESSI_TORCH = ("PyTorch/2.7.1-foss-2024a", "-CUDA-12.6.0")
+EESSI_TORCH = "PyTorch/2.7.1-foss-2024a-CUDA-12.6.0"
 SOURCE_TORCH = "2.7.1"  # the newest that CUDA 12.4 builds, which is the last for ppc64le
 
 
@@ -155,7 +155,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     if flavor not in FLAVORS:
         raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))
     if flavor == "eessi":
-        place = _on_eessi(place)
+        place = _on_eessi(place, wish.modules)
     contained = flavor in ("apptainer", "docker", "tykky")
     modules = wish.modules or (() if contained else place.modules)
     image = wish.image or (place.site.container if flavor in ("apptainer", "overlay") else "")
@@ -208,16 +208,20 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
     return ("wheels", index) if index else ("source", "")
 
 
-def _on_eessi(place: Destination) -> Destination:
+def _on_eessi(place: Destination, modules: tuple[str, ...]) -> Destination:
     """The same machine, with EESSI's modules in place of its own, which do not go together."""
-    part, (torch, cuda) = place.partition, EESSI_TORCH
+    part = place.partition
     if part.arch not in ("x86_64", "aarch64", "unknown") or (part.model and part.model.amd):
         problem = f"found eessi, which has no PyTorch for {part.gpu} on {part.arch}"
         raise RecipeError("--by", problem, "", "leave it out, and it is done as the site does")
-    modules = (EESSI, torch + (cuda if part.gpu != "none" else ""))
+    if part.gpu == "none" and not modules:
+        problem = f"which PyTorch without CUDA is in {EESSI} is not known"
+        raise RecipeError("--module", problem, f"`--module {EESSI} --module PyTorch/...`", "`module spider PyTorch`")
     use = ("module --force purge", "unset MODULEPATH", f"module use {EESSI_MODULES}")
     return replace(
-        place, site=replace(place.site, use=use, modules=modules), partition=replace(part, modules=(), before=())
+        place,
+        site=replace(place.site, use=use, modules=(EESSI, EESSI_TORCH)),
+        partition=replace(part, modules=(), before=()),
     )
 
 
