@@ -79,8 +79,12 @@ esac""",
 
 
 @pytest.mark.parametrize(
-    ("status", "line"), [(137, KILLED), (75, NAMED), (75, f"{KILLED}\n{ECHO}"), (139, KILLED), (253, KILLED)]
-)
+    ("status", "line"),
+    [
+        (137, KILLED), (75, NAMED), (75, f"{KILLED}\n{ECHO}"), (139, KILLED), (253, KILLED),
+        (137, f"{KILLED}\nsrun: First task exited 120s ago\nsrun: error: n1: task 0: Killed"),
+    ],
+)  # fmt: skip
 def test_what_was_lost_is_sent_in_again_without_its_node(tmp_path: Path, status: int, line: str) -> None:
     cluster = Cluster(tmp_path)
     assert cluster.run((status, line)) == status
@@ -107,6 +111,14 @@ def test_what_ended_well_is_done(tmp_path: Path) -> None:
     assert cluster.run() == 0
     assert cluster.asked() == []
     assert [line.split()[1] for line in cluster.lines("a.tries")] == ["run", "over"]
+
+
+@pytest.mark.parametrize("line", ["Node failure on n2", "Timed out waiting for job step to complete"])
+def test_srun_may_end_well_where_a_node_did_not(tmp_path: Path, line: str) -> None:
+    """A run that is done says so when it is started once more."""
+    cluster = Cluster(tmp_path)
+    assert cluster.run((0, f"srun: error: {line}"), FULL="yes") == 0
+    assert len(cluster.lines("ran")) == 2
 
 
 def test_without_other_nodes_it_goes_on_here_and_not_for_ever(tmp_path: Path) -> None:

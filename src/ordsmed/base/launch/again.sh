@@ -42,7 +42,7 @@ was_lost() {
     75) return 0 ;;
     129 | 130 | 138 | 141 | 143) return 1 ;;
     esac
-    [ "$status" -gt 128 ] || words | grep -qE '^srun: error: Node failure on|exitcode +: (-(4|6|7|8|9|11)|75) '
+    [ "$status" -gt 128 ] || words | grep -qE '^srun: error: (Node failure on|Timed out waiting for job step)|exitcode +: (-(4|6|7|8|9|11)|75) '
 }
 
 failed() { # the nodes on which it was: as ordsmed and Slurm say, else where srun saw processes killed
@@ -97,7 +97,7 @@ if [[ $last == "$SLURM_JOB_ID run "* ]]; then # Slurm ended it: preempted, reque
     failed=$(failed)
     if [ -n "$failed" ] || words | grep -q 'DUE TO NODE FAILURE'; then note lost "${failed:--}"; fi
 fi
-before=$(saved)
+[ "$requeue" = no ] || before=$(saved)
 status=75 again=""
 while may_try; do
     pick || elsewhere

@@ -153,7 +153,7 @@ def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.Bat
         retries=wish.retries,
     )
     job = _job(name, (), recipe, Destination(place.name, place.site, part), data)
-    job = replace(job, saves=Path("work"), saved=f"*/{run.STEPS}/*")
+    job = replace(job, saves=Path("work/corpus"), saved=f"*/{run.STEPS}/*")
     slurm.check(job)
     return job
 
