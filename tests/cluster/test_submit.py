@@ -343,6 +343,9 @@ def test_data_that_are_missing_are_made_first_without_gpus(
     assert script.count("-m ordsmed encode stdlib-wordpiece") == 1
     assert "--site" not in script.partition("run() {")[2]
     assert prepare("tiny/bert", [], Wish(site=cluster, data_inside=True)).data == ()
+    several = prepare("tiny/bert", ["seed=5"], Wish(site=cluster))
+    sent.queue(replace(several, data=several.data * 2))
+    assert "--dependency=afterok:44 --kill-on-invalid-dep=yes" in (folder / "asked").read_text().splitlines()[4]
 
 
 def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:

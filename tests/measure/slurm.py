@@ -73,10 +73,15 @@ def wait(what: str, so: Callable[[], bool], every: float = 0.05) -> None:
         time.sleep(every)
 
 
+WAITING: dict[str, float] = {}  # since when a job waits that was sent in again
+
+
 def state(job: str) -> str:
-    """Of a job; one that was sent in again need not wait the two minutes that Slurm lets it wait."""
+    """Of a job; one that was sent in again need not wait two minutes, but until its credential is not the old one."""
     first, _, reason = call("squeue", "--noheader", "--states=all", "--format=%T %r", f"--jobs={job}").partition(" ")
-    if reason.strip() == "BeginTime":
+    if reason.strip() != "BeginTime":
+        WAITING.pop(job, None)
+    elif time.monotonic() - WAITING.setdefault(job, time.monotonic()) > 5:
         subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=False, capture_output=True)
     return first
 
@@ -105,13 +110,13 @@ def sruns(job: str) -> list[int]:
 
 
 def down(job: str) -> None:
-    """The last node of a job that works is lost, and comes back a little later, if not by itself."""
+    """A node of a job, not that of its script, is lost, and comes back a little later, if not by itself."""
     used = Path(next(Path("work/jobs").glob("*.tries"))).parent
     nodes = [line.split()[3] for path in used.glob("*.tries") for line in path.read_text().splitlines()
              if line.startswith(f"{job} run ")][-1].split(",")  # fmt: skip
-    call("scontrol", "update", f"nodename={nodes[-1]}", "state=down", "reason=lost")
+    call("scontrol", "update", f"nodename={nodes[0]}", "state=down", "reason=lost")
     time.sleep(2)
-    back = ["scontrol", "update", f"nodename={nodes[-1]}", "state=resume"]
+    back = ["scontrol", "update", f"nodename={nodes[0]}", "state=resume"]
     subprocess.run(back, check=False, capture_output=True)
 
 
@@ -229,7 +234,7 @@ def main() -> None:
             continue
         last = losses(Path("work/whole"))[-1][0]
         steps = [max(1, last * moment // (args.moments + 1)) for moment in range(1, 1 + args.moments)]
-        print(json.dumps(one(way, words, args.site, steps)), flush=True)
+        print(json.dumps(one(way, words, args.site, steps[: 1 if way == "spare-down" else None])), flush=True)
 
 
 if __name__ == "__main__":
