@@ -33,7 +33,9 @@ class Cluster:
             record=self.record, saves=folder, **job,
         )  # fmt: skip
         self.command(
-            "srun", 'n=$(cat turn 2>/dev/null || echo 1); echo "$@" >>ran; echo $((n + 1)) >turn; . "./srun.$n"'
+            "srun",
+            """case "$*" in *" -c "*) exit ;; esac  # what is imported is asked first
+n=$(cat turn 2>/dev/null || echo 1); echo "$@" >>ran; echo $((n + 1)) >turn; . "./srun.$n\"""",
         )
         self.command(
             "scontrol",
