@@ -56,6 +56,7 @@ NOT_RUN = {
         "ordsmed finetune tiny/sentences": PROCESSES, "ordsmed stability": PROCESSES,
         "ordsmed validate": "minutes; tests/validate has its parts", "ordsmed doctor": "looks at all of the machine",
         "ordsmed estimate bert-base": "asks a machine's speed; tests/estimate asks with one that is given",
+        "ordsmed serve": "goes on until Ctrl-C; tests/serve asks some",
         "ordsmed report work/pretrain --watch": SERVES, "ordsmed report work/pretrain --to": TRACKERS,
     },
     "docs/walk-own-text.md": {},

