@@ -89,7 +89,8 @@ def test_what_is_refused_says_where_and_what(served: Running) -> None:
         assert answer.status_code == status, answer.text
         assert message in text
         assert "/tmp" not in answer.text
-    assert httpx.get(f"{served.url}/fill-mask").status_code == 405
+    assert httpx.get(f"{served.url}/fill-mask").status_code == 404  # as a model's name
+    assert httpx.delete(f"{served.url}/fill-mask").status_code == 405
 
 
 @pytest.mark.long

@@ -27,6 +27,7 @@ from ordsmed.base import menu
 from ordsmed.base.say import size
 from ordsmed.serve import openapi
 from ordsmed.serve.call import MENU, Endpoint, ServedCall, ServedProtocol, Service
+from ordsmed.serve.models import RESERVED
 from ordsmed.serve.refusal import AGAIN, Refusal
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -74,6 +75,8 @@ class Door:
 
     def _answering(self, endpoint: Endpoint, protocol: ServedProtocol) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
+            if request.path_params.get("model_name", "").split("/")[0] == RESERVED[0]:
+                return await self._absent(request, LookupError())  # no model has such a name
             began = time.monotonic()
             try:
                 response = await self._answer(endpoint, request)
@@ -153,6 +156,7 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
     }
 
     async def describe(call: ServedCall) -> object:
+        call.model("")  # refused where the path names a model that there is not
         models = [
             {
                 "name": served.name,
