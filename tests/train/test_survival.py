@@ -27,6 +27,7 @@ from safetensors.numpy import load_file
 
 from kit.processes import KIT, PATIENT, Process, alive
 from ordsmed.base import settings
+from ordsmed.base.errors import Lost
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
@@ -504,7 +505,7 @@ else: {late.get(where, "pass")}
         folder = tmp_path / f"{rank} {where}"
         begun[rank, where] = start(folder, "layout.patience=6", devices=2, fault=fault, grace=8.0)
     for (rank, where), process in begun.items():
-        assert process.wait() == 1, process.said
+        assert process.wait() == Lost.status, process.said
         lines = complaints(process.said)
         alive_still = where in ("making rows", "learning")
         assert len(lines) == 1 or (lines and alive_still), process.said

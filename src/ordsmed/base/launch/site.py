@@ -200,7 +200,7 @@ class Site:
     packages: tuple[Literal["venv", "module", "eessi", "tykky", "apptainer", "overlay", "easybuild", "docker"], ...] = (
         "venv",
     )
-    """ways to install, the usual one first"""
+    """ways, the usual one first"""
     pip_torch: Literal["allowed", "forbidden", "unknown"] = "unknown"
     """may pip install PyTorch itself?"""
     use: tuple[str, ...] = ()
