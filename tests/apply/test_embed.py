@@ -202,7 +202,7 @@ def test_a_hybrid_sees_all_of_a_line(tmp_path):
     settings = gpt2.Gpt2(width=16, layers=2, heads=2, positions=LONGEST)
     torch.manual_seed(2)
     model = Trained(shaken(hybrid.Hybrid().build(settings, tokenizer)), tokenizer, settings, tmp_path)
-    reader = TransformerReader(model, [2])
+    reader = TransformerReader(model, [2], pool="first")
     found = reader.read(["a gate", "a"])
     ids = torch.tensor([[tokenizer.end, *tokenizer.encode("a gate"), tokenizer.end]])
     with torch.no_grad():
@@ -210,7 +210,7 @@ def test_a_hybrid_sees_all_of_a_line(tmp_path):
             ids, torch.arange(ids.shape[1])[None], torch.ones_like(ids), causal=torch.tensor([False])
         )
     np.testing.assert_allclose(found[0].vectors[0, 0], wanted[0, 1], atol=1e-6)
-    np.testing.assert_allclose(found[0].first[0], wanted[0, 0], atol=1e-6)
+    np.testing.assert_allclose(found[0].pooled[0], wanted[0, 0], atol=1e-6)
 
 
 # pieces and words
@@ -335,7 +335,7 @@ def test_a_line_longer_than_the_positions_is_read_in_windows(folders, family, tm
 class Echo:
     """A reader that makes a line's number of characters its vector, and notes what it is given."""
 
-    layers, width, has_start = 1, 1, False
+    layers, width, pools = 1, 1, ("mean",)
 
     def __init__(self):
         self.given = []
@@ -386,12 +386,12 @@ def test_carried_lines_come_unsorted_in_batches_of_that_size():
 
 
 def test_the_batch_changes_nothing(trained):
-    alone = [TransformerReader(trained, [0, 3]).read([line])[0] for line in TEXTS]
-    together = TransformerReader(trained, [0, 3], batch=4).read(TEXTS)
+    alone = [TransformerReader(trained, [0, 3], pool="tokens").read([line])[0] for line in TEXTS]
+    together = TransformerReader(trained, [0, 3], pool="tokens", batch=4).read(TEXTS)
     for one, other in zip(alone, together, strict=True):
         assert one.words == other.words
         np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-6)
-        np.testing.assert_allclose(one.first, other.first, atol=1e-6)
+        np.testing.assert_allclose(one.pooled, other.pooled, atol=1e-6)
 
 
 # files
@@ -525,7 +525,7 @@ def test_a_family_without_state_carries_nothing(folders, trained):
 
 
 def test_a_causal_model_has_no_sign_that_sees_a_line(folders, tmp_path):
-    with pytest.raises(RecipeError, match=r"--pool: found first, but .* has no sign at the start that sees a line"):
+    with pytest.raises(RecipeError, match=r"--pool: found first, but .* has no such token that sees a line"):
         written(folders[GPT2], ["a"], tmp_path / "x.h5", of="sentences", pool="first")
 
 

@@ -359,6 +359,13 @@ def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:
     assert line in written.lines
 
 
+def test_data_are_made_inside_where_no_node_without_gpus_has_such_a_processor(folder: Path) -> None:
+    written = prepare("tiny/bert", [], Wish(site="olivia", account="x"))
+    assert written.data == ()
+    [line] = [line for line in written.lines if line.startswith("the job makes its data itself")]
+    assert "small has x86_64 processors, accel aarch64" in line
+
+
 def test_every_submission_has_a_script_of_its_own(cluster: str, sbatch: Any, folder: Path) -> None:
     """One that was not sent in yet is taken again, word for word; what was, is never changed."""
     sbatch("sbatch", NEXT)

@@ -140,6 +140,8 @@ def test_tests_of_a_gpu_are_collected_without_hypothesis(tmp_path: Path) -> None
         "-p",
         "no:hypothesispytest",
         "-p",
+        "no:schemathesis",
+        "-p",
         "no:cacheprovider",
         "--collect-only",
         "-q",

@@ -191,6 +191,16 @@ def test_classes_and_ranks(served: Running, local: Local) -> None:
     ranks = post(served, "/fits/rerank", query="w1 w2", texts=WORDS, return_text=True)
     assert [rank["score"] for rank in ranks] == sorted(numbers, reverse=True)
     assert [WORDS[rank["index"]] for rank in ranks] == [rank["text"] for rank in ranks]
+    longest = local["classify"].trained.learned.length
+    long = " ".join(["w1"] * longest)
+    cut: dict[str, dict[str, Any]] = {"predict": {"truncate": True}}
+    cut["text-classification"] = {"parameters": {"truncation": True}}
+    for path, more in cut.items():
+        refused = httpx.post(f"{served.url}/classify/{path}", json={"inputs": long})
+        assert refused.status_code in (400, 422)
+        assert f"found {longest + 2} tokens, of text 1; wanted at most {longest}" in refused.text
+        assert "=true cuts" in refused.text
+        assert "score" in str(post(served, f"/classify/{path}", inputs=long, **more))
     refused = httpx.post(f"{served.url}/classify/rerank", json={"query": "w1", "texts": ["w2"]})
     assert (refused.status_code, refused.json()["error_type"]) == (424, "backend")
 

@@ -1,4 +1,4 @@
-"""Sentences: vectors of texts as protocols want them: of unit length or as they are, shortened, compared."""
+"""Sentences: vectors of texts as protocols want them, of unit length or as they are, shortened, compared; lengths."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.learn.task import reader
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import Refusal
@@ -63,3 +64,14 @@ async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[st
         most = call.service.limits.numbers
         raise Refusal("large", f"found {numbers:,} numbers of vectors", f"at most {most:,}", "send fewer texts")
     return await call.compute(served, "embed", [(text,) for text in texts], **options)
+
+
+def refuse_long(served: ServedModel, items: Sequence[tuple[object, ...]], remedy: str = "truncate=true cuts") -> None:
+    """Refuse texts, or pairs of them, that a classifier would cut off: only who asks for that is to have it."""
+    trained = served.model.trained
+    text_reader, longest = reader(trained.tokenizer, trained.settings), trained.learned.length
+    columns = [text_reader.pieces([str(text) for text in column]) for column in zip(*items, strict=True)]
+    sizes = sum(np.diff(pieces.starts) for pieces in columns) + text_reader.frame.joint(two=len(columns) == 2)
+    if items and (most := int(np.max(sizes))) > longest:
+        problem = f"found {most:,} tokens, of text {int(np.argmax(sizes)) + 1}"
+        raise Refusal("invalid", problem, f"at most {longest:,}, which the model learned", remedy, "inputs")

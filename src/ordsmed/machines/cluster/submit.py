@@ -106,6 +106,8 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
             plan.weighed(here=False, yes=wish.anyway)
             missing = [] if wish.data_inside else plan.missing()
         lines += plan.lines()
+    if missing and (problem := _other_processor(place)):
+        missing, lines = [], [*lines, problem]
     if job.local:
         job = replace(job, packed=pack(JOBS.absolute()))
         lines.append(_copied(job))
@@ -132,6 +134,17 @@ def _copied(job: slurm.BatchJob) -> str:
     room = size(job.packed.path.stat().st_size)
     return (
         f"{job.packed.path}: Python and its packages, {room}; each node copies them to {job.local}, with room for two"
+    )
+
+
+def _other_processor(place: Destination) -> str:
+    """Why what is installed for the GPUs' nodes does not run where no GPUs are; empty: it does, as far as is known."""
+    part, plain = place.partition, place.site.without_gpus
+    if plain is None or plain.arch == part.arch or "unknown" in (plain.arch, part.arch):
+        return ""
+    return (
+        f"the job makes its data itself, while its GPUs wait: {plain.name} has {plain.arch} processors, {part.name} "
+        f"{part.arch}; an ordsmed that is installed on {plain.name} makes them there first"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -11,7 +12,7 @@ from ordsmed.base.say import many
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of, texts_of_tokens
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
-from ordsmed.serve.sentences import cosines, sentence_vectors, top_layer, word_vectors
+from ordsmed.serve.sentences import cosines, refuse_long, sentence_vectors, top_layer, word_vectors
 from ordsmed.use.predict import Classified
 
 Tokens = list[Annotated[int, Meta(ge=0)]]
@@ -70,7 +71,6 @@ async def predict(call: ServedCall) -> object:
     request: PredictRequest = call.request
     served = call.model("classify")
     _check_raw(request.raw_scores)
-    _check_cutting(request)
     inputs = request.inputs
     several = isinstance(inputs, list) and any(isinstance(entry, list) for entry in inputs)
     batch = inputs if several else [[inputs] if isinstance(inputs, str) else inputs]
@@ -84,6 +84,7 @@ async def predict(call: ServedCall) -> object:
         items.append(tuple(texts))
     if len({len(item) for item in items}) > 1:
         raise Refusal("invalid", "found texts and pairs", "one of both", place="inputs")
+    _check_size(served, items, request)
     answers = [_predictions(result) for result in await call.compute(served, "classify", items)]
     return answers if several else answers[0]
 
@@ -113,12 +114,13 @@ async def rerank(call: ServedCall) -> list[Rank]:
     request: RerankRequest = call.request
     served = call.model("classify")
     _check_raw(request.raw_scores)
-    _check_cutting(request)
     labels = served.model.labels
     if not served.model.trained.learned.pairs or len(labels) not in (0, 2):
         problem = f"`{served.name}` does not score pairs of texts"
         raise Refusal("cannot", problem, "a model that learned numbers, or two classes, of pairs")
-    classified = await call.compute(served, "classify", [(request.query, text) for text in request.texts])
+    items = [(request.query, text) for text in request.texts]
+    _check_size(served, items, request)
+    classified = await call.compute(served, "classify", items)
     scores = [result.number if result.number is not None else result.probabilities[labels[1]] for result in classified]
     order = sorted(range(len(scores)), key=lambda number: -scores[number])
     return [Rank(number, scores[number], request.texts[number] if request.return_text else None) for number in order]
@@ -225,10 +227,18 @@ def _texts(served: ServedModel, inputs: Inputs, cutting: TextCutting) -> list[st
     return texts_of_tokens(served, inputs, "inputs")
 
 
+def _check_size(served: ServedModel, items: Sequence[tuple[object, ...]], cutting: TextCutting) -> None:
+    """A classifier cuts only where that is said, and as it learned to: from the right."""
+    if cutting.truncate and cutting.truncation_direction.lower() == "left":
+        raise Refusal("invalid", "found Left", "Right, as the model learned to", place="truncation_direction")
+    if not cutting.truncate:
+        refuse_long(served, items)
+
+
 def _check_cutting(cutting: TextCutting) -> None:
-    """Nothing is cut: vectors are made of windows, and who classifies cuts as it learned to."""
+    """Nothing is cut: vectors are made of windows."""
     if cutting.truncate:
-        remedy = "leave it out: long texts are read whole, or as the model learned to"
+        remedy = "leave it out: long texts are read whole"
         raise Refusal("invalid", "is not done here", "false", remedy, "truncate")
 
 

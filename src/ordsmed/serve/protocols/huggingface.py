@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from ordsmed.base.errors import nearest
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
 from ordsmed.serve.refusal import ErrorForm, Refusal
-from ordsmed.serve.sentences import cosines, sentence_vectors
+from ordsmed.serve.sentences import cosines, refuse_long, sentence_vectors
 from ordsmed.serve.streams import events, sampling
 from ordsmed.serve.writing import PendingTexts, WrittenPiece
 from ordsmed.use.fill import MASK, Filled
@@ -182,6 +182,7 @@ class TextPair(Struct, forbid_unknown_fields=True):
 
 class ClassParameters(Struct, forbid_unknown_fields=True):
     top_k: Count | None = None
+    truncation: bool = False
     function_to_apply: Literal["softmax"] | None = None
 
 
@@ -205,6 +206,8 @@ async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
         items: list[tuple[object, ...]] = [(pair.text, pair.text_pair)] if pair.text_pair else [(pair.text,)]
     else:
         items = [(text,) for text in texts_of(request.inputs, "inputs")]
+    if not how.truncation:
+        refuse_long(served, items, "parameters.truncation=true cuts")
     classified = await call.compute(served, "classify", items)
     return [classes_of(result)[: how.top_k] for result in classified]
 
