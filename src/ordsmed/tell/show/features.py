@@ -24,6 +24,7 @@ from ordsmed.learn.objective import Objective, built
 from ordsmed.learn.task import packing
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings
 from ordsmed.train.mesh.layout import Layout
+from ordsmed.weights.foreign import FORMAT
 
 WIDE = 120  # columns of a page
 WIDTH, LAYERS = 32, 1
@@ -237,12 +238,18 @@ def _without_mask(family: str) -> Cell:
 def _formats() -> Iterator[Feature]:
     """Hugging Face's by its classes, others by what they say they write."""
     for kind in menu.entries("formats"):
-        named = menu.load("formats", kind).families
-        if named:
-            yield _row(FILES, kind, lambda family, named=named: Cell(family in named))  # type: ignore[misc]
-            continue
-        yield _row(FILES, kind, lambda family: _classes(family, task=False))
-        yield _row(FILES, f"{kind}, a task's head", lambda family: _classes(family, task=True))
+        form = menu.load("formats", kind)
+        if kind == FORMAT:
+            yield _row(FILES, kind, lambda family: _classes(family, task=False))
+            yield _row(FILES, f"{kind}, a task's head", lambda family: _classes(family, task=True))
+        else:
+            yield _row(FILES, kind, functools.partial(_written, form))
+
+
+def _written(form: Any, family: str) -> Cell:
+    """Does a format write it? By the names that it gives, or by what it asks of its settings."""
+    takes = getattr(form, "takes", None)
+    return Cell(any(takes(network) for _, network in _both(family)) if takes else family in form.families)
 
 
 def _classes(family: str, *, task: bool) -> Cell:

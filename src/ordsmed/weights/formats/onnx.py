@@ -29,7 +29,7 @@ from ordsmed.base.say import say
 from ordsmed.learn.kept import told_scale
 from ordsmed.learn.task import reader
 from ordsmed.learn.usage import Usage, in_python
-from ordsmed.nn.model import Block
+from ordsmed.nn.model import Block, ModelSettings
 from ordsmed.weights import hub_files
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.trained import Trained
@@ -72,9 +72,14 @@ class Onnx(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         raise RecipeError(path, "is not read as such a graph", "a folder with config.json")
 
+    @staticmethod
+    def takes(family: ModelSettings) -> bool:
+        """State that goes from token to token has no graph of open lengths."""
+        return not family.capabilities.state
+
     def check(self, trained: Trained) -> None:
         """Refuse what a graph of open lengths cannot hold."""
-        if trained.settings.capabilities.state:
+        if not self.takes(trained.settings):
             problem = f"is an {trained.kind}, whose state goes from token to token: no graph of open lengths has it"
         elif getattr(trained.objective, "top", None) is not None:
             problem = "has a mix of layers or an LSTM below its head (task.top), which the graph has no place for"

@@ -20,6 +20,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice
 from ordsmed.learn.usage import Usage, in_python
+from ordsmed.nn.model import ModelSettings
 from ordsmed.weights import weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.hub_files import config, tensors, write_tokenizer
@@ -60,11 +61,16 @@ class SentenceTransformers(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         raise RecipeError(path, "is not read as such a folder", "a folder with config.json")
 
+    @staticmethod
+    def takes(family: ModelSettings) -> bool:
+        """Its network is one of transformers' own."""
+        return bool(family.architectures.get(""))
+
     def check(self, trained: Trained) -> None:
         """Refuse what no class of transformers reads as we do."""
         if trained.objective.shifted:
             problem = "is a hybrid, whose tokens see both sides: no class of transformers does"
-        elif not trained.settings.architectures.get(""):
+        elif not self.takes(trained.settings):
             problem = f"is a {trained.kind}: no class of transformers has it"
         elif self.pool == "first" and trained.causal:
             raise RecipeError("--set pool", f"found first; the first token of a {trained.kind} sees no other", "last")
