@@ -322,6 +322,7 @@ def test_what_would_be_made_is_told(home: Path) -> None:
 
 
 WRITES = {
+    "begin",
     "_begin",
     "_note",
     "_run_processes",
@@ -407,7 +408,7 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., Any]]:
     def reached(*_: Any, **__: Any) -> Any:
         raise Reached
 
-    monkeypatch.setattr(submit.files, "write_text", reached)
+    monkeypatch.setattr(submit, "written", reached)
     monkeypatch.setattr(estimate, "_work", reached)
     monkeypatch.setattr(several.RunGroup, "work", reached)
     return {
