@@ -76,7 +76,7 @@ def test_the_code_of_the_page_runs(at_work: Path, capsys: pytest.CaptureFixture[
         block = block.replace("steps=100", "steps=4").replace("seeds=[1, 2, 3]", "seeds=[1, 2]")
         exec(compile(block, str(PAGE), "exec"), names)
     told = capsys.readouterr().out
-    assert "fill, generate, embed>" in told
+    assert "fill, generate, score, embed>" in told
     assert "cannot answer: it is a bert that learned mlm" in told
     assert Path("work/short/recipe.toml").exists()
     assert names["run"].scores["step"] > 0
