@@ -24,7 +24,7 @@ from ordsmed.learn.objective import Objective, built
 from ordsmed.learn.task import packing
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings
 from ordsmed.train.mesh.layout import Layout
-from ordsmed.weights.foreign import FORMAT
+from ordsmed.weights.foreign import FORMAT, Format
 
 WIDE = 120  # columns of a page
 WIDTH, LAYERS = 32, 1
@@ -246,7 +246,7 @@ def _formats() -> Iterator[Feature]:
             yield _row(FILES, kind, functools.partial(_written, form))
 
 
-def _written(form: Any, family: str) -> Cell:
+def _written(form: type[Format], family: str) -> Cell:
     """Does a format write it? By the names that it gives, or by what it asks of its settings."""
     takes = getattr(form, "takes", None)
     return Cell(any(takes(network) for _, network in _both(family)) if takes else family in form.families)
