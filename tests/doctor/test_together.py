@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kit.processes import run_at_once, run_born
-from ordsmed.base.errors import RunError
+from ordsmed.base.errors import Lost, RunError
 from ordsmed.base.identity import identity
 from ordsmed.machines.doctor import together
 from ordsmed.machines.doctor.doctor import others
@@ -187,7 +187,7 @@ def test_who_never_comes_is_named_within_the_patience(tmp_path: Path, nursery: A
     assert missing["state"] == "error"
     assert "rank 1 did not come within 9 s; wanted 3 processes; look at their machines" in missing["text"]
     assert {"python", "room", "names"} <= {one["check"] for one in report["checks"]}
-    assert (status, born[1].said) == ([1, 1], "")
+    assert (status, born[1].said) == ([1, Lost.status], "")
 
 
 def test_ranks_that_are_bound_to_the_same_cores() -> None:
