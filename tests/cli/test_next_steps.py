@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.cli import main, verb
-from ordsmed.cli.next_steps import MOST, TEXT, next_steps
+from ordsmed.cli.next_steps import MOST, SERVING, TEXT, next_steps
 
 
 def words_of(folder: Path) -> list[list[str]]:
@@ -50,13 +51,14 @@ def test_a_pretrained_model_is_asked_as_its_kind_is(
     tiny_run: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str], model: str, asks: str
 ) -> None:
     folder = getattr(tiny_run, model)
-    (verb_name, run, text), shown, recipes, export = words_of(folder)
+    (verb_name, run, text), shown, recipes, export, *served = words_of(folder)
     assert (verb_name, run) == (asks, str(folder))
     capsys.readouterr()
     for words in ([verb_name, run, text], shown, recipes):
         main(words)
         assert capsys.readouterr().out, words
     assert export == ["export", str(folder), f"{folder.name}-exported"]
+    assert served == ([["serve", str(folder)]] if all(map(find_spec, SERVING)) else [])
     if model == "bert":
         main(export)
         program, flag, code = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: "))

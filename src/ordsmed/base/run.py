@@ -66,9 +66,8 @@ R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
 T = TypeVar("T")
 _announced: set[Path] = set()  # folders that were announced as reused or made
-_whole: dict[
-    str, str
-] = {}  # finished folders that were checked under their lock, here or by the first rank: their marks
+# finished folders that were checked under their lock, here or by the first rank: their marks
+_whole: dict[str, str] = {}
 _trusted = ContextVar("trusted", default=False)  # is what the first rank checked taken without a lock?
 _only_checks = ContextVar("only_checks", default=False)
 _under_way: list[Path] = []  # folders that are being made, each for the one before

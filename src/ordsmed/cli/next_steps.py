@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from ordsmed.base import run, settings
@@ -13,7 +14,8 @@ from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
 from ordsmed.base.screen import command
 from ordsmed.cli.output import print_lines, speaks
 
-MOST = 4  # lines
+MOST = 5  # lines
+SERVING = ("starlette", "uvicorn")  # what `serve` wants
 TEXT = {"fill": "The [MASK] is here.", "generate": "The first"}  # for verbs that want one
 
 
@@ -80,6 +82,8 @@ def _of_pretraining(folder: Path) -> Iterator[str]:
     yield command("show", folder)
     yield command("recipes", "finetune")
     yield _export(folder)
+    if all(map(find_spec, SERVING)):
+        yield command("serve", folder)
 
 
 def _of_finetuning(folder: Path) -> Iterator[str]:
