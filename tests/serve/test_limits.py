@@ -235,6 +235,15 @@ def test_slow_clients_are_let_go_of(folders: dict[str, Path], monkeypatch: pytes
                 time.sleep(0.2)
 
 
+def test_answers_do_not_wait_for_the_client_to_acknowledge_their_head(served: Running) -> None:
+    """Head and body are two writes; on a connection that is kept the second one would wait 40 ms for the first."""
+    with httpx.Client(base_url=served.url) as client:
+        client.get("/health")
+        sockets = [each.transport.get_extra_info("socket") for each in served.server.server_state.connections]
+        assert sockets
+        assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
+
+
 def test_who_may_ask(folders: dict[str, Path]) -> None:
     from ordsmed.serve.app import Access
 

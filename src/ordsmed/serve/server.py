@@ -47,7 +47,8 @@ def check_installed() -> None:
 def listening(host: str, port: int) -> socket.socket:
     """The socket; refused where the port is taken, before a model is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # by its number asyncio knows it for TCP and sends at once; else each answer waits 40 ms for the client's word
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
