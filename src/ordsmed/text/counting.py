@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _OTHER, _SPACE, _LETTER, _MARK, _SIGN = range(5)  # _LETTER: a word by itself; _SIGN: none beside such letters
+UNSPACED = (  # letters of scripts that put no blank between words
+    "3005 3007 3041-3096 30a1-30fa 30fc 31f0-31ff 3400-4dbf 4e00-9fff f900-faff ff66-ff9f 20000-323af"
+    " e01-e2e e30 e32-e33 e40-e46"
+)
 _RANGES = {
-    _LETTER: "3005 3007 3041-3096 30a1-30fa 30fc 31f0-31ff 3400-4dbf 4e00-9fff f900-faff ff66-ff9f 20000-323af"
-    " e01-e2e e30 e32-e33 e40-e46",
+    _LETTER: UNSPACED,
     _MARK: "3001-3004 3008-303f 3099-309e 30fb ff01-ff0f ff1a-ff20 ff3b-ff40 ff5b-ff65 e2f e31 e34-e3a e47-e4f e5a-e5b",
     _SIGN: "21-2f 3a-40 5b-60 7b-7e b7 2010-2027",
 }

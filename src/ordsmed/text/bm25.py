@@ -1,0 +1,146 @@
+"""BM25: passages ranked by the words that they share with a question, and rankings fused by their reciprocal ranks.
+
+    from ordsmed.text.bm25 import Bm25, fused
+
+    Bm25.of(passages).search("which newts swim?", 10)  ->  their numbers, best first, and scores
+    fused([numbers of one search, numbers of another])  ->  numbers, best first, and scores (Cormack et al. 2009)
+
+Scores are Lucene's: a word of a passage is worth ln(1 + (N - n + 0.5) / (n + 0.5)) f / (f + k1 (1 - b + b l / L)),
+n of N passages having it, f times in this one, of l words where the average is L. Words are lower-case runs of letters,
+digits and marks; where a script has no blanks, each letter. While it is made it takes about 20 bytes for every
+different word of every passage, then 8, which may stay in files.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.text.counting import UNSPACED
+
+Array = NDArray[Any]
+BLOCK = 1 << 22  # words that are counted at once
+
+
+@dataclass(frozen=True)
+class Bm25:
+    """For every word the passages that have it, and what it is worth in each."""
+
+    words: dict[str, int]
+    starts: Array  # of each word, in the two below
+    passages: Array
+    weights: Array
+    count: int  # of all passages
+
+    @staticmethod
+    def of(texts: Iterable[str], k1: float = 1.2, b: float = 0.75) -> Bm25:
+        words: dict[str, int] = {}
+        lengths = array("I")
+        blocks = [*_blocks(texts, words, lengths)] or [np.zeros((3, 0), np.uint32)]
+        word, passage, times = np.concatenate(blocks, 1)
+        order = np.argsort(word, kind="stable")
+        holders = np.bincount(word, minlength=len(words))
+        length = np.array(lengths, np.float64)
+        norm = k1 * (1 - b + b * length / max(length.mean() if len(length) else 0.0, 1e-9))
+        worth = np.log1p((len(lengths) - holders + 0.5) / (holders + 0.5))
+        weights = (worth[word] * times / (times + norm[passage])).astype(np.float32)
+        starts = np.concatenate([[0], np.cumsum(holders)])
+        return Bm25(words, starts, passage[order], weights[order], len(lengths))
+
+    def scores(self, question: str) -> NDArray[np.float32]:
+        """Of every passage; a word that is said twice counts twice."""
+        result = np.zeros(self.count, np.float32)
+        for word in words_of(question):
+            if (number := self.words.get(word)) is not None:
+                its = slice(self.starts[number], self.starts[number + 1])
+                result[self.passages[its]] += self.weights[its]
+        return result
+
+    def search(self, question: str, most: int) -> tuple[Array, NDArray[np.float32]]:
+        """At most so many passages that share a word with it: their numbers, best first, and scores."""
+        scores = self.scores(question)
+        best = top(scores, most)
+        best = best[scores[best] > 0]
+        return best, scores[best]
+
+    def save(self, folder: Path) -> None:
+        """As files of a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("starts", "passages", "weights"):
+            with files.writing(folder / f"{name}.npy") as file:
+                np.save(file, getattr(self, name))
+        files.write_json(folder / "bm25.json", {"passages": self.count, "words": [*self.words]})
+
+    @staticmethod
+    def load(folder: Path) -> Bm25:
+        """What was saved; numbers stay in their files."""
+        table = files.read_json(folder / "bm25.json")
+        words = {word: number for number, word in enumerate(table["words"])}
+        starts, passages, weights = (
+            files.mapped(folder / f"{name}.npy", "an array of BM25", "make it again")
+            for name in ("starts", "passages", "weights")
+        )
+        return Bm25(words, starts, passages, weights, table["passages"])
+
+
+def _blocks(texts: Iterable[str], words: dict[str, int], lengths: array[int]) -> Iterator[Array]:
+    """Word, passage and how often it is there [3, N], some passages at a time; new words and lengths are added."""
+    numbers, first = array("I"), 0
+    for text in texts:
+        begun = len(numbers)
+        numbers.extend(words.setdefault(word, len(words)) for word in words_of(text))
+        lengths.append(len(numbers) - begun)
+        if len(numbers) >= BLOCK:
+            yield _counted(numbers, lengths, first)
+            numbers, first = array("I"), len(lengths)
+    if numbers:
+        yield _counted(numbers, lengths, first)
+
+
+def _counted(numbers: array[int], lengths: array[int], first: int) -> Array:
+    passages = np.repeat(np.arange(first, len(lengths), dtype=np.uint64), np.array(lengths[first:]))
+    both, times = np.unique(passages << np.uint64(32) | np.array(numbers, np.uint64), return_counts=True)
+    return np.stack([both & np.uint64(0xFFFFFFFF), both >> np.uint64(32), times.astype(np.uint64)]).astype(np.uint32)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, as they are counted."""
+    return _pattern().findall(text.lower())
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """A letter of a script without blanks, or a run of others; each with its marks, which `\\w` leaves out."""
+    marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
+    alone = "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in UNSPACED.split())
+    return re.compile(rf"[{alone}][{marks}]*|(?:[^\W_{alone}]|[{marks}])+")
+
+
+def top(scores: Array, most: int) -> Array:
+    """The places of the highest, best first; of equal ones the first."""
+    at = np.arange(len(scores))
+    if most < len(scores):
+        edge = np.partition(scores, -most)[-most] if most else np.inf
+        above = np.flatnonzero(scores > edge)
+        at = np.concatenate([above, np.flatnonzero(scores == edge)[: most - len(above)]])
+    return at[np.argsort(-scores[at], kind="stable")]
+
+
+def fused(rankings: Sequence[Sequence[int] | Array], k: float = 60.0) -> tuple[Array, Array]:
+    """What several rankings find together: each gives 1 / (k + rank); of equal sums the first that is named."""
+    members = np.concatenate([np.asarray(ranking, np.int64) for ranking in rankings])
+    shares = np.concatenate([1 / (k + np.arange(1, len(ranking) + 1)) for ranking in rankings])
+    numbers, first, at = np.unique(members, return_index=True, return_inverse=True)
+    sums = np.bincount(at, shares)
+    order = np.lexsort((first, -sums))
+    return numbers[order], sums[order]
