@@ -16,8 +16,8 @@ OPTIONAL = (
     "blingfire", "bm25s", "dask", "distributed", "ftfy", "furo", "google_crc32c", "h5py", "hatchling", "httpx",
     "lm_eval", "lxml", "lxml_html_clean", "minicons", "mwparserfromhell", "myst_parser", "onnx", "onnxruntime",
     "onnxscript", "openai", "protego", "py3langid", "pyarrow", "pytrec_eval", "schemathesis", "scipy",
-    "sentence_transformers", "sentencepiece", "seqeval", "sklearn", "sphinx", "starlette", "tensorboard", "trafilatura",
-    "transformers", "triton", "uvicorn", "yaml",
+    "sentence_transformers", "sentencepiece", "seqeval", "sklearn", "sphinx", "starlette", "tenacity", "tensorboard",
+    "trafilatura", "transformers", "triton", "uvicorn", "yaml",
 )  # fmt: skip
 ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
 SAID = re.compile(r"`?\b(\w+)`?,?(?: which)? (?:is not installed|cannot be imported)")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kit.families import shaken
-from ordsmed.learn.objectives import bilm, clm, hybrid, mlm, rtd
+from ordsmed.learn.objectives import bilm, clm, diffusion, hybrid, mlm, rtd
 from ordsmed.nn.models import bert, electra, elmo, gpt2, modern
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
@@ -28,6 +28,7 @@ LEARNED: dict[str, tuple[Any, Any]] = {
     "electra": (electra.Electra(**SIZE, embedding=16), rtd.Rtd()),
     "hybrid": (gpt2.Gpt2(**SIZE), hybrid.Hybrid()),
     "hybrid-modern": (modern.ModernBert(**SIZE, inner=48, window=8), hybrid.Hybrid()),
+    "diffusion": (bert.Bert(**SIZE), diffusion.Diffusion()),
 }  # fmt: skip
 SENTENCES = [
     "the newt swam under it", "the newts swam under it", "a red cat sat on the mat .", "it ran", "a dog ran and ran",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.families import shaken
-from kit.language_models import elmo_made, hub_folder
+from kit.language_models import elmo_made, hub_folder, made
 from kit.task_files import LABELS
 from ordsmed.base import files, settings
 from ordsmed.base.folder import SETTINGS, WEIGHTS
@@ -40,10 +40,15 @@ def task_models(data: Path) -> dict[str, Path]:
 def language_models(folder: Path) -> dict[str, Path]:
     """A model of each kind that reads or writes texts."""
     found = {name: hub_folder(name, folder / name) for name in ("bert", "gpt2", "electra")}
-    elmo = elmo_made(folder / "words")
-    networks = Networks(model=elmo.settings, objective=elmo.learned)
-    _write(folder / "elmo", own_tensors(elmo.objective), networks, elmo.tokenizer)
-    return {**found, "elmo": folder / "elmo"}
+    for name, trained in {
+        "elmo": elmo_made(folder / "words"),
+        "hybrid": made("hybrid", folder / "pieces"),
+        "diffusion": made("diffusion", folder / "pieces"),
+    }.items():
+        networks = Networks(model=trained.settings, objective=trained.learned)
+        _write(folder / name, own_tensors(trained.objective), networks, trained.tokenizer)
+        found[name] = folder / name
+    return found
 
 
 def _write(folder: Path, tensors: Any, networks: Networks, tokenizer: Tokenizer) -> None:

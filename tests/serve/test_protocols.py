@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -115,6 +117,60 @@ def asker(served: Running, name: str) -> Any:
     return hub.InferenceClient(f"{served.url}/{name}")
 
 
+def test_openai_tells_logarithms_of_prompts(served: Running, local: Local) -> None:
+    """With echo: of a text behind the sign that begins one, of token numbers as they are; max_tokens=0: of it alone."""
+    model, ask = local["gpt2"], client(served).completions.create
+    tokenizer = model.trained.tokenizer
+    how = {"model": "gpt2", "echo": True, "logprobs": 3, "temperature": 0}
+    ids = [tokenizer.encode(text) for text in TEXTS]
+    answer = ask(prompt=TEXTS, max_tokens=0, **how)
+    for choice, scored, numbers in zip(answer.choices, model.score(TEXTS, way="causal"), ids, strict=True):
+        assert choice.text == scored.text
+        logs = choice.logprobs
+        assert np.allclose(logs.token_logprobs, [-token.bits * np.log(2) for token in scored.tokens], atol=1e-4)
+        assert logs.text_offset == [token.start for token in scored.tokens]
+        assert logs.tokens == [tokenizer.decode([number]) for number in numbers]
+        assert all(log <= max(top.values()) for log, top in zip(logs.token_logprobs, logs.top_logprobs, strict=True))
+    alone = [ask(prompt=numbers, max_tokens=1, **how).choices[0] for numbers in ids]
+    together = ask(prompt=ids, max_tokens=1, **how)
+    assert together.usage.prompt_tokens == sum(map(len, ids))
+    assert together.usage.completion_tokens == 3
+    for choice, other, numbers in zip(together.choices, alone, ids, strict=True):
+        logs = choice.logprobs
+        assert choice.text.startswith(tokenizer.decode(numbers))
+        assert len(logs.tokens) == len(numbers) + 1
+        assert (logs.token_logprobs[0], logs.top_logprobs[0]) == (None, None)
+        assert np.allclose(logs.token_logprobs[1:], other.logprobs.token_logprobs[1:], atol=1e-5)
+    whole = ask(prompt=TEXTS[0], max_tokens=4, **how).choices[0]
+    parts = [part.choices[0] for part in ask(prompt=TEXTS[0], max_tokens=4, stream=True, **how)]
+    assert "".join(part.text for part in parts) == whole.text
+    for name in ("tokens", "token_logprobs", "text_offset"):
+        assert [*chain(*(getattr(part.logprobs, name) for part in parts))] == getattr(whole.logprobs, name)
+    for wrong in ({"max_tokens": 0}, {"max_tokens": 0, "echo": True, "stream": True}, {"prompt": []}):
+        with pytest.raises(openai.BadRequestError, match=r"found 0; wanted 1 or more|an empty batch"):
+            ask(**{"model": "gpt2", "prompt": "a", **wrong})
+
+
+def test_lm_evaluation_harness_finds_what_it_finds_of_the_folder(
+    served: Running, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `local-completions` asks for likelihoods by echo, its `hf` opens the folder."""
+    for name in ("lm_eval.models.huggingface", "tenacity"):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install -e .[dev]")
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    pairs = [("the old cat", " sat on the mat"), ("", "it ran"), ("a newt swam under", " the red mat"), ("it", " ran")]
+    asked = [Instance("loglikelihood", {}, pair, number) for number, pair in enumerate(pairs)]
+    folder = str(folders["gpt2"])
+    where = {"base_url": f"{served.url}/v1/completions", "model": "gpt2", "tokenizer": folder, "batch_size": 3}
+    theirs = HFLM(folder, device="cpu", batch_size=1, add_bos_token=False).loglikelihood(asked, disable_tqdm=True)
+    found = LocalCompletionsAPI(**where, tokenizer_backend="huggingface").loglikelihood(asked, disable_tqdm=True)
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in theirs]
+    assert np.allclose([log for log, _ in found], [log for log, _ in theirs], atol=1e-4)
+
+
 def test_hugging_face_fills(served: Running, local: Local) -> None:
     text = "the [MASK] cat sat"
     guesses = local["bert"].fill(text, best=3).masks[0]
@@ -217,7 +273,11 @@ def test_tokens_and_back(served: Running, local: Local) -> None:
 
 
 def test_texts_are_scored(served: Running, local: Local) -> None:
-    for name, way in (("bert", "masked"), ("bert", "word"), ("gpt2", "causal"), ("elmo", "forward"), ("elmo", "")):
+    ways = {
+        "bert": ("masked", "word"), "gpt2": ("causal",), "elmo": ("forward", "backward", ""),
+        "hybrid": ("causal", "masked", "word", ""), "diffusion": ("masked", ""),
+    }  # fmt: skip
+    for name, way in [(name, way) for name, several in ways.items() for way in several]:
         [answer] = post(served, f"/{name}/score", texts=TEXTS, way=way)
         scored = local[name].score(TEXTS, way=way)
         assert [each["log_likelihood"] for each in answer["scores"]] == [each.log_likelihood for each in scored]
@@ -266,6 +326,11 @@ def test_an_address_is_the_same_model(served: Running, local: Local) -> None:
     assert far["classify"].classify(WORDS) == near["classify"].classify(WORDS)
     assert far["pairs"].classify("w1", "w80") == near["pairs"].classify("w1", "w80")
     assert far["tag"].tag(["w1 w80", ["w2", "w90"]]) == near["tag"].tag(["w1 w80", ["w2", "w90"]])
+    assert far["hybrid"].fill(text, best=2) == near["hybrid"].fill(text, best=2)
+    assert far["hybrid"].generate("the", tokens=5, seed=1) == near["hybrid"].generate("the", tokens=5, seed=1)
+    how = {"tokens": 5, "seed": 1, "together": 2, "order": "chance"}
+    assert far["diffusion"].generate("the", **how) == near["diffusion"].generate("the", **how)
+    assert [*filter(None, far["diffusion"].stream("the", tokens=4))] == [*near["diffusion"].stream("the", tokens=4)]
     assert far["elmo"].score(TEXTS, way="backward") == near["elmo"].score(TEXTS, way="backward")
 
 

@@ -22,11 +22,13 @@ from ordsmed.serve.models import ModelCall, ServedModel, ServedModels
 from ordsmed.serve.refusal import ErrorForm, Refusal
 from ordsmed.serve.writing import FillingWriter, PendingTexts, RowInProgress
 from ordsmed.use.generate import rows_of
-from ordsmed.use.generation.network import writing
+from ordsmed.use.generation.continuing import TextRow, rows_of_ids
+from ordsmed.use.generation.network import WritingNetwork, writing
 from ordsmed.use.generation.options import SamplingOptions
 
 MENU = "protocols"
 Result = TypeVar("Result")
+Prompt = str | list[int]  # a list: its tokens, read as they are
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,16 @@ class ServedCall:
             raise Refusal.of(error, served.hidden) from None
 
     def write(
-        self, served: ServedModel, prompts: Sequence[str], options: SamplingOptions, alternatives: int | None = None
+        self,
+        served: ServedModel,
+        prompts: Sequence[Prompt],
+        options: SamplingOptions,
+        alternatives: int | None = None,
+        *,
+        echoed: bool = False,
     ) -> PendingTexts:
-        """All samples of each prompt, piece by piece as they are written; with logarithms where they are wanted."""
+        """All samples of each prompt, piece by piece as they are written; with logarithms where they are wanted, with
+        `echoed` also those of the prompt."""
         limits, count = self.service.limits, len(prompts) * options.samples
         self.check_size([(prompt,) for prompt in prompts for _ in range(options.samples)])
         if options.tokens > limits.tokens or options.tokens * count > 16 * limits.tokens:
@@ -115,11 +124,11 @@ class ServedCall:
         if writer is None:
             if alternatives is not None:
                 raise Refusal("cannot", "a model that fills masks tells no logarithms", "a causal model")
-            filling = FillingWriter(writing(served.model.trained), prompts, options, request)
+            filling = FillingWriter(writing(served.model.trained), [*map(str, prompts)], options, request)
             self.service.batcher.add(filling, count)
             return request
         try:
-            rows = [row for prompt in prompts for row in rows_of(writer.network, options, prompt)]
+            rows = [row for prompt in prompts for row in _rows(writer.network, options, prompt)]
         except OrdsmedError as error:
             raise Refusal.of(error, served.hidden) from None
         if (most := max(len(row.ids) for row in rows)) > writer.network.longest:
@@ -127,7 +136,7 @@ class ServedCall:
             raise Refusal("invalid", f"found a prompt of {most:,} tokens", wanted, "send its end")
         entries = [RowInProgress(row, number, request) for number, row in enumerate(rows)]
         for row in rows:
-            row.alternatives = alternatives
+            row.alternatives, row.echoed = alternatives, echoed and alternatives is not None
         self.service.batcher.add(writer, count, lambda: writer.waiting.extend(entries))
         return request
 
@@ -198,31 +207,53 @@ def texts_of(value: str | Sequence[Any], place: str) -> list[str]:
     return texts
 
 
-def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], place: str) -> list[str]:
-    """Texts, or lists of a tokenizer's numbers, which stand for the texts that they make."""
+def prompts_of(served: ServedModel, value: str | Sequence[Any], place: str) -> list[Prompt]:
+    """Texts, or lists of the tokenizer's numbers."""
     if not isinstance(value, str) and value and all(isinstance(number, int) for number in value):
         value = [value]
-    items = [value] if isinstance(value, str) else list(value)
+    prompts = [value] if isinstance(value, str) else list(value)
+    for number, prompt in enumerate(prompts):
+        if not isinstance(prompt, str):
+            _check_tokens(served, prompt, f"{place}[{number}]")
+    return prompts
+
+
+def _check_tokens(served: ServedModel, ids: object, place: str) -> None:
+    """Refuse what are no numbers of this model's tokenizer."""
+    vocabulary = served.model.trained.tokenizer.vocabulary
+    if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
+        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=place)
+    if any(not 0 <= number < vocabulary for number in ids):
+        wanted = f"numbers from 0 to {vocabulary - 1:,}, of this model's tokenizer"
+        raise Refusal("invalid", "a token number of another tokenizer", wanted, "send texts", place)
+
+
+def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], place: str) -> list[str]:
+    """The same as texts: lists of numbers stand for those that they make."""
     return [
-        item if isinstance(item, str) else _text_of(served, item, f"{place}[{number}]")
-        for number, item in enumerate(items)
+        prompt if isinstance(prompt, str) else _text_of(served, prompt, f"{place}[{number}]")
+        for number, prompt in enumerate(prompts_of(served, value, place))
     ]
 
 
-def _text_of(served: ServedModel, ids: object, place: str) -> str:
+def _text_of(served: ServedModel, ids: list[int], place: str) -> str:
     """The text of a list of numbers; refused where this model's tokenizer would not make them of it."""
     tokenizer = served.model.trained.tokenizer
-    if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
-        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=place)
-    if any(not 0 <= number < tokenizer.vocabulary for number in ids):
-        wanted = f"numbers from 0 to {tokenizer.vocabulary - 1:,}, of this model's tokenizer"
-        raise Refusal("invalid", "a token number of another tokenizer", wanted, "send texts", place)
     text = tokenizer.decode(ids)
     plain = [number for number in ids if number not in tokenizer.special]
     if tokenizer.encode(text) != plain:
         problem = "token numbers that this model's tokenizer does not make of their text"
         raise Refusal("invalid", problem, "numbers of whole texts", "send texts", place)
     return text
+
+
+def _rows(network: WritingNetwork, options: SamplingOptions, prompt: Prompt) -> list[TextRow]:
+    """A row for each sample; tokens are read as they are, without a sign before them."""
+    if isinstance(prompt, str):
+        return rows_of(network, options, prompt)
+    if not prompt:
+        raise Refusal("invalid", "found an empty list of tokens", "one or more", place="prompt")
+    return rows_of_ids(options, network.trained.tokenizer.decode(prompt, skip_special=False), prompt)
 
 
 def _characters(item: object) -> int:

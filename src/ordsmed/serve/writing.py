@@ -28,6 +28,7 @@ class WrittenPiece:
     tokens: int  # so many are new by now
     ended: Ending | None = None
     log: TokenLog | None = None
+    prompt_logs: Sequence[TokenLog] = ()  # with the first piece, where they are wanted
 
 
 class PendingTexts:
@@ -86,7 +87,8 @@ class RowInProgress:
         piece = text[len(self.sent) : size] if fits else ""
         self.sent = text[:size] if fits else self.sent
         log = row.logs[-1] if row.logs else None
-        self.request.put(WrittenPiece(self.number, piece, row.made, row.ended, log))
+        echoed, row.prompt_logs = row.prompt_logs, []
+        self.request.put(WrittenPiece(self.number, piece, row.made, row.ended, log, echoed))
 
 
 class ContinuingWriter:

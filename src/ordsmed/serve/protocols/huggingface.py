@@ -305,7 +305,7 @@ class GeneratedText(Struct, omit_defaults=True):
 class StreamedToken(Struct):
     id: int
     text: str
-    logprob: float
+    logprob: float | None
     special: bool = False
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from dataclasses import replace
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, structs
 
-from ordsmed.serve.call import Endpoint, ServedCall, texts_of_tokens
+from ordsmed.serve.call import Endpoint, Prompt, ServedCall, prompts_of, texts_of_tokens
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
 from ordsmed.serve.sentences import packed, sentence_vectors
 from ordsmed.serve.streams import events, sampling
 from ordsmed.serve.writing import PendingTexts, WrittenPiece
+from ordsmed.use.generation.continuing import TokenLog
 from ordsmed.use.generation.options import SamplingOptions
 
 STARTED = int(time.time())
@@ -71,7 +73,7 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
 class CompletionsRequest(Struct, forbid_unknown_fields=True):
     prompt: str | list[str | int | Tokens] = ""
     model: str = ""
-    max_tokens: Annotated[int, Meta(ge=1)] = 16
+    max_tokens: Annotated[int, Meta(ge=0)] | None = 16  # 0: with echo, the prompt alone
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
     top_k: Annotated[int, Meta(ge=0)] = 0  # not OpenAI's: among so many of the likeliest
@@ -93,8 +95,8 @@ class CompletionsRequest(Struct, forbid_unknown_fields=True):
 
 class Logprobs(Struct):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -136,23 +138,26 @@ async def embeddings(call: ServedCall) -> EmbeddingsAnswer:
 async def completions(call: ServedCall) -> object:
     request: CompletionsRequest = call.request
     served = call.model("generate", request.model)
-    prompts = texts_of_tokens(served, request.prompt, "prompt")
-    options = _options(request)
-    texts = call.write(served, prompts, options, request.logprobs)
-    samples = options.samples
-    starts = [prompt if request.echo else "" for prompt in prompts for _ in range(samples)]
-    tokens = sum(map(len, served.model.trained.tokenizer.encode_batch(prompts)))
+    fills = served.writer is None
+    prompts = (texts_of_tokens if fills else prompts_of)(served, request.prompt, "prompt")
+    options, echo = _options(request), bool(request.echo)
+    texts = call.write(served, prompts, options, request.logprobs, echoed=echo)
+    starts = [_text(served, prompt) if echo else "" for prompt in prompts for _ in range(options.samples)]
+    encode = served.model.trained.tokenizer.encode
+    tokens = sum(len(prompt if isinstance(prompt, list) else encode(prompt)) for prompt in prompts)
     head = CompletionsAnswer(f"cmpl-{secrets.token_hex(12)}", served.name, [], created=int(time.time()))
     if request.stream:
         usage = request.stream_options is not None and request.stream_options.include_usage
         return events(served, _chunks(served, texts, starts, head, tokens if usage else None), failure)
     written = await call.answer(served, texts.texts())
+    if request.max_tokens == 0:
+        written = {number: [_prompt_alone(pieces[0])] for number, pieces in written.items()}
     choices = [
         CompletionChoice(
             number,
             starts[number] + "".join(piece.text for piece in pieces),
             REASONS[pieces[-1].ended],
-            _logprobs(served, pieces, len(starts[number])),
+            _logprobs(served, pieces, starts[number]),
         )
         for number, pieces in written.items()
     ]
@@ -160,22 +165,31 @@ async def completions(call: ServedCall) -> object:
     return structs.replace(head, choices=choices, usage=TokenUsage(tokens, tokens + count, count))
 
 
+def _text(served: ServedModel, prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else served.model.trained.tokenizer.decode(prompt, skip_special=False)
+
+
+def _prompt_alone(piece: WrittenPiece) -> WrittenPiece:
+    """Without the token that was written, for no text is without one."""
+    return replace(piece, text="", tokens=0, ended=None, log=None)
+
+
 async def _chunks(
     served: ServedModel, texts: PendingTexts, starts: list[str], head: CompletionsAnswer, tokens: int | None
 ) -> AsyncIterator[object]:
     """An answer for every piece, at last one with the numbers of tokens where they are wanted."""
-    offsets, counts = [*map(len, starts)], [0] * len(starts)
-    for number, start in enumerate(starts):
-        if start:
-            yield structs.replace(head, choices=[CompletionChoice(number, start)])
+    before, counts, begun = [*starts], [0] * len(starts), set[int]()
     async for piece in texts.pieces():
-        counts[piece.number] = piece.tokens
-        if not piece.text and not piece.ended and piece.log is None:
+        number = piece.number
+        counts[number] = piece.tokens
+        text = piece.text if number in begun else starts[number] + piece.text
+        if not text and not piece.ended and piece.log is None:
             continue
-        logprobs = _logprobs(served, [piece], offsets[piece.number])
-        offsets[piece.number] += len(piece.text)
+        begun.add(number)
+        logprobs = _logprobs(served, [piece], before[number])
+        before[number] += piece.text
         reason = REASONS[piece.ended] if piece.ended else None
-        yield structs.replace(head, choices=[CompletionChoice(piece.number, piece.text, reason, logprobs)])
+        yield structs.replace(head, choices=[CompletionChoice(number, text, reason, logprobs)])
     if tokens is not None:
         yield structs.replace(head, usage=TokenUsage(tokens, tokens + sum(counts), sum(counts)))
 
@@ -188,16 +202,15 @@ def _options(request: CompletionsRequest) -> SamplingOptions:
         "logit_bias": bool(request.logit_bias),
         "presence_penalty": bool(request.presence_penalty),
         "frequency_penalty": bool(request.frequency_penalty),
-        "logprobs": request.echo and request.logprobs is not None,
     }
     for name, wrong in absent.items():
         if wrong:
-            remedy = "POST /score tells how likely a text is" if name == "logprobs" else ""
-            problem = "found with echo" if name == "logprobs" else "is not done here"
-            raise Refusal("invalid", problem, "a request without it", remedy, name)
+            raise Refusal("invalid", "is not done here", "a request without it", place=name)
+    if request.max_tokens == 0 and (not request.echo or request.stream):
+        raise Refusal("invalid", "found 0", "1 or more; 0 with echo, and without stream", place="max_tokens")
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     return sampling(
-        tokens=request.max_tokens,
+        tokens=16 if request.max_tokens is None else max(1, request.max_tokens),
         temperature=1.0 if request.temperature is None else request.temperature,
         best=request.top_k,
         share=request.top_p or 1.0,
@@ -208,17 +221,32 @@ def _options(request: CompletionsRequest) -> SamplingOptions:
     )
 
 
-def _logprobs(served: ServedModel, pieces: Sequence[WrittenPiece], offset: int) -> Logprobs | None:
-    """Of each token: its logarithm, those of the likeliest, and where its text begins."""
-    logs = [piece.log for piece in pieces if piece.log is not None]
+def _logprobs(served: ServedModel, pieces: Sequence[WrittenPiece], before: str) -> Logprobs | None:
+    """Of each token: its logarithm, those of the likeliest, and where its text begins; `before`: what stands there."""
+    logs, offset = [*pieces[0].prompt_logs], len(before)
+    offsets = _begins(served, before, [log.token for log in logs])
+    for piece in pieces:
+        if piece.log is not None:
+            logs.append(piece.log)
+            offsets.append(offset)
+        offset += len(piece.text)
     if not logs:
         return None
-    offsets, write = [], partial(served.model.trained.tokenizer.decode, skip_special=False)
-    for piece in pieces:
-        offsets.append(offset)
-        offset += len(piece.text)
-    top = [{write([token]): value for token, value in log.likeliest} for log in logs]
-    return Logprobs([write([log.token]) for log in logs], [log.log for log in logs], top, offsets[: len(logs)])
+    texts = [_text(served, [log.token]) for log in logs]
+    return Logprobs(texts, [log.log for log in logs], [_top(served, log) for log in logs], offsets)
+
+
+def _top(served: ServedModel, log: TokenLog) -> dict[str, float] | None:
+    """The likeliest by their texts; of several with one text, as parts of a character have, the likeliest."""
+    return None if log.log is None else {_text(served, [n]): value for n, value in reversed(log.likeliest)}
+
+
+def _begins(served: ServedModel, text: str, ids: list[int]) -> list[int]:
+    """Where each token of a prompt begins."""
+    encoding = served.model.trained.tokenizer.pipeline.encode(text, add_special_tokens=False)
+    if encoding.ids == ids:
+        return [begin for begin, _ in encoding.offsets]
+    return [0, *accumulate(len(_text(served, [number])) for number in ids[:-1])] if ids else []
 
 
 def failure(refusal: Refusal) -> ErrorForm:

@@ -22,15 +22,16 @@ from ordsmed.use.generation.choosing import choose, penalized
 from ordsmed.use.generation.network import WritingNetwork
 from ordsmed.use.generation.options import Ending, SamplingOptions
 
+STATES = 256  # of a prompt's tokens, of which the scores of all that may follow are made at once
 HELD = 12  # characters of the last word that may change yet: pieces that are put together, signs that move up to it
 
 
 @dataclass(frozen=True)
 class TokenLog:
-    """A token that was written, how likely it was, and what was likelier: natural logarithms of probabilities."""
+    """A token, how likely it was, and what was likelier: natural logarithms of probabilities."""
 
     token: int
-    log: float
+    log: float | None  # None: nothing stands before it that would tell it
     likeliest: tuple[tuple[int, float], ...]
 
 
@@ -41,11 +42,14 @@ class TextRow:
     ids: list[int]  # with the sign before it
     given: int  # so many were there
     how: SamplingOptions
+    lead: int = 0  # the first of them that no prompt has
     begin: int = 0  # the first token that is seen
     ended: Ending | None = None
     text: str = ""  # of the continuation, when it has ended
     alternatives: int | None = None  # so many of the likeliest are noted of each token; None: nothing is noted
     logs: list[TokenLog] = field(default_factory=list)
+    echoed: bool = False  # are those of the prompt noted, too?
+    prompt_logs: list[TokenLog] = field(default_factory=list)
 
     @property
     def made(self) -> int:
@@ -146,7 +150,19 @@ class Continuation:
         places = torch.arange(most, device=self.network.device)
         documents = (places >= lead).long() if lead.any() else None
         cache = Cache(self.network.trained.settings.layers)
-        return self.network.next_scores(tokens, (places - lead).clamp(min=0), documents, cache), cache
+        states = self.network.states(tokens, (places - lead).clamp(min=0), documents, cache)
+        for row, begin, of_row in zip(rows, lead[:, 0].tolist(), states, strict=True):
+            if row.echoed and not row.made:
+                row.prompt_logs = self._prompt_logs(row, of_row[begin:])
+        return self.network.scores(states[:, -1]), cache
+
+    def _prompt_logs(self, row: TextRow, states: Tensor) -> list[TokenLog]:
+        """Of each token of a prompt, from the states of those before it."""
+        logs, count = [TokenLog(row.ids[0], None, ())], row.alternatives or 0
+        for begin in range(0, len(row.ids) - 1, STATES):
+            words = row.ids[begin + 1 : begin + 1 + STATES]
+            logs += _logs(self.network.scores(states[begin : begin + len(words)]), words, count)
+        return logs[row.lead :]
 
     def _slide(self, row: TextRow) -> None:
         """Where a row is longer than the window: see its last tokens alone, with room for what is still wanted."""
@@ -170,7 +186,7 @@ class Continuation:
             self.seen.scatter_(1, words[:, None], True)
         for number, row in enumerate(self.rows):
             if row.alternatives is not None:
-                row.logs.append(_log(plain[number], int(words[number]), row.alternatives))
+                row.logs += _logs(plain[number : number + 1], [int(words[number])], row.alternatives)
         return words
 
     def _chosen(self, scores: Tensor) -> Tensor:
@@ -188,12 +204,15 @@ class Continuation:
         return words
 
 
-def _log(scores: Tensor, word: int, count: int) -> TokenLog:
-    """How likely a token was among all, and which were the likeliest."""
-    logs = scores.float().log_softmax(0)
-    top = logs.topk(count)
-    likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return TokenLog(word, float(logs[word]), tuple(likeliest))
+def _logs(scores: Tensor, words: Sequence[int], count: int) -> list[TokenLog]:
+    """How likely tokens were among all [N, V], and which were the likeliest."""
+    logs = scores.float().log_softmax(1)
+    top = logs.topk(min(count, logs.shape[1]))
+    chosen = logs[torch.arange(len(words)), list(words)].tolist()
+    return [
+        TokenLog(word, log, tuple(zip(*likeliest, strict=True)))
+        for word, log, *likeliest in zip(words, chosen, top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
 
 
 def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
@@ -201,10 +220,14 @@ def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[s
     rows = []
     for prompt in prompts:
         ids = network.trained.tokenizer.encode(prompt)
-        ids = [*_lead(network, how, ids), *ids]
-        for sample in range(how.samples):
-            rows.append(TextRow(prompt, sample, list(ids), len(ids), how))
+        lead = _lead(network, how, ids)
+        rows += rows_of_ids(how, prompt, [*lead, *ids], len(lead))
     return rows
+
+
+def rows_of_ids(how: SamplingOptions, prompt: str, ids: Sequence[int], lead: int = 0) -> list[TextRow]:
+    """Those of a prompt whose tokens are known: as many as samples are wanted."""
+    return [TextRow(prompt, sample, [*ids], len(ids), how, lead) for sample in range(how.samples)]
 
 
 def _lead(network: WritingNetwork, how: SamplingOptions, ids: Sequence[int]) -> list[int]:

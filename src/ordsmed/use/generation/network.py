@@ -76,8 +76,20 @@ class WritingNetwork:
     @torch.inference_mode()
     def next_scores(self, tokens: Tensor, positions: Tensor, documents: Tensor | None, cache: Cache) -> Tensor:
         """Of what may follow each row, [R, T] -> [R, V]."""
+        return self.scores(self.states(tokens, positions, documents, cache)[:, -1])
+
+    @torch.inference_mode()
+    def states(self, tokens: Tensor, positions: Tensor, documents: Tensor | None, cache: Cache) -> Tensor:
+        """Of each token, [R, T] -> [R, T, D]."""
         with self.trained.within():
-            return self._scores(self.model(tokens, positions, documents, cache=cache)[:, -1])
+            hidden: Tensor = self.model(tokens, positions, documents, cache=cache)
+            return hidden
+
+    @torch.inference_mode()
+    def scores(self, states: Tensor) -> Tensor:
+        """Of what may follow tokens with these states, [S, D] -> [S, V]."""
+        with self.trained.within():
+            return self._scores(states)
 
     @torch.inference_mode()
     def gap_scores(self, ids: Sequence[int], gaps: Sequence[int]) -> Tensor:
