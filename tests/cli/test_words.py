@@ -19,6 +19,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.screen import markdown
 from ordsmed.cli import flags, recipes
 from ordsmed.cli import verb as verbs
+from ordsmed.corpus.pairs import Pairing
 from ordsmed.text.web.urls import Rules
 from ordsmed.use.embed import Form
 from ordsmed.use.predict import Evaluated, Predicted
@@ -71,6 +72,10 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("corpus presplit a out", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
     ("corpus split a b out --dev 0.1 --seed 3", "corpus.loose.split", LINES, (["a", "b"], "out"),
      {"dev": 0.1, "test": 0.0, "seed": 3, "anew": False}),
+    ("corpus pairs a out", "corpus.pairs.write_pairs", LINES, (["a"], "out", Pairing()), {"anew": False}),
+    ("corpus pairs a b out --kinds cloze=2 title --length 90 --shortest 4 --most 8 --near 0 --against t u --split test"
+     " --seed 3 --anew", "corpus.pairs.write_pairs", LINES,
+     (["a", "b"], "out", Pairing({"cloze": 2.0, "title": 1.0}, 90, 4, 8, 0.0, ("t", "u"), "test", 3)), {"anew": True}),
     ("corpus presplit a out --anew", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
     ("corpus addresses a b out", "text.web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
      {"private": False, "anew": False}),
@@ -265,6 +270,8 @@ def test_numbers_as_json(given: Any, capsys: pytest.CaptureFixture[str]) -> None
     ("words", "said"),
     [
         ("corpus shards out", "corpus shards: found one folder, out; wanted FOLDER... OUT"),
+        ("corpus pairs out", "corpus pairs: found one name, out; wanted CORPUS OUT, or FILE FILE OUT"),
+        ("corpus pairs a out --kinds cloze=x", "--kinds: found cloze=x; wanted KIND=SHARE, as cloze=0.5"),
         ("corpus addresses out", "corpus addresses: found one file, out; wanted FILE... OUT"),
         ("predict r out", "predict: found one path, out; wanted RUN FILE... OUT"),
         ("score rte p", "score: found one file, p; wanted TASK DATA... PREDICTIONS"),

@@ -1,0 +1,235 @@
+"""Pairs without labels: texts of a corpus that belong together, to train vectors of texts on, as JSON lines.
+
+    corpus -> passages -> a pair each, of a kind that is drawn (pair_kinds.py)   |  two files, line by line
+      -> none that quotes a test set, none whose anchor came before -> positives signed -> near duplicates -> OUT
+
+    {"anchor": "When did it rain?", "positive": "It rained all May.", "document": "books/a:3", "source": "questions"}
+
+What may be dropped stands in a folder beside OUT until all is known; about 40 bytes a pair stay in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ordsmed.base import chance, files
+from ordsmed.base.errors import DataError, RecipeError, meant
+from ordsmed.base.keys import text_number
+from ordsmed.base.say import Progress, many
+from ordsmed.corpus import near
+from ordsmed.corpus.folder import SPLITS, parts
+from ordsmed.corpus.held_out import Decontaminate, HeldOut
+from ordsmed.corpus.opened import corpus_folder, read_documents
+from ordsmed.corpus.pair_kinds import KINDS, DrawnPair, pairs_of
+from ordsmed.corpus.signatures import Near, signatures
+from ordsmed.text import read
+from ordsmed.text.seen import Seen
+
+TOGETHER = 1 << 10  # pairs that are looked at at once
+SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (
+    "passage too short for a pair",
+    "pair quoting a file of --against",
+    "pair with an anchor that came before",
+    "pair with a positive nearly that of another",
+    "pair over --most",
+    "line with an empty side",
+)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Which pairs are made, and which of them are kept."""
+
+    shares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 1.0))
+    length: int = 150  # words of a passage
+    shortest: int = 5  # words of a side that is no title and no question
+    most: int | None = None
+    near: float = 0.7  # Jaccard similarity from which on the later positive is dropped; 0: none is
+    against: tuple[str, ...] = ()
+    split: str = "train"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for kind, share in self.shares.items():
+            if kind not in KINDS:
+                raise RecipeError("--kinds", f"found {kind}", " or ".join(KINDS), meant(kind, [*KINDS]))
+            if not 0 <= share < float("inf"):
+                raise RecipeError("--kinds", f"found {kind}={share:g}", "a share, as title=1 cloze=0.5")
+        if not any(self.shares.values()):
+            raise RecipeError("--kinds", "found no share above 0", "title=1 cloze=0.5, ...")
+        if self.split not in SPLITS:
+            raise RecipeError("--split", f"found {self.split}", " or ".join(SPLITS), meant(self.split, [*SPLITS]))
+        if self.length < 4 * self.shortest:
+            wanted = f"{4 * self.shortest} or more, four times --shortest"
+            raise RecipeError("--length", f"found {self.length}", wanted)
+        if not 0 <= self.near <= 1:
+            raise RecipeError("--near", f"found {self.near:g}", "from 0 (keep all) to 1")
+
+    def check_lines(self) -> None:
+        """Refuse what says how a corpus is cut, where two files are paired line by line."""
+        for name, flag in (("shares", "kinds"), ("length",) * 2, ("shortest",) * 2, ("split",) * 2):
+            if getattr(self, name) != getattr(Pairing(), name):
+                raise RecipeError(f"--{flag}", "found with two files, whose lines are the pairs", "a corpus")
+
+
+def write_pairs(sources: Sequence[str], out: str, how: Pairing, *, anew: bool = False) -> list[str]:
+    """Write OUT, whole or not at all: of a corpus, or of two files line by line; lines that tell of it."""
+    target, paths = Path(out), [Path(source) for source in sources]
+    if target.is_dir() or (target.exists() and not anew):
+        raise RecipeError(target, "stands", "a file to write", "name another, or add --anew to replace it")
+    if len(paths) > 2 or (len(paths) == 2 and not all(path.is_file() for path in paths)):
+        raise RecipeError("corpus pairs", f"found {', '.join(sources)}", "a corpus, or two files, line by line")
+    held_out = Decontaminate(list(how.against)).grams() if how.against else None
+    dropped: Counter[str] = Counter()
+    if len(paths) == 2:
+        how.check_lines()
+        drawn = _by_lines(paths[0], paths[1], dropped)
+    else:
+        drawn = _of_corpus(corpus_folder(sources[0]), how, dropped)
+    scratch = target.with_name(f".{target.name}.part")
+    try:
+        with files.survive_disk(scratch):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(parents=True)
+        waiting = Waiting.of(drawn, scratch, how, held_out, dropped)
+        kept = waiting.kept(how, scratch, dropped)
+        if not len(kept):
+            raise DataError(sources[0], "gives no pair", "documents of several sentences", _lines_of(dropped))
+        kinds, documents = waiting.write(kept, target)
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(scratch)
+    line = f"{target}: {many(len(kept), 'pair')} of {many(documents, 'document')}"
+    counts = ", ".join(f"{kind} {kinds[kind]:,} ({kinds[kind] / len(kept):.0%})" for kind in kinds)
+    return [line, counts, *([f"left out: {_lines_of(dropped)}"] if dropped.total() else [])]
+
+
+def _lines_of(dropped: Counter[str]) -> str:
+    reasons = ((count, *reason.partition(" ")[::2]) for reason, count in dropped.items() if count)
+    return ", ".join(f"{many(count, noun)} {reason}" for count, noun, reason in reasons)
+
+
+def _of_corpus(folder: Path, how: Pairing, dropped: Counter[str]) -> Iterator[DrawnPair]:
+    sources = parts(folder, how.split)
+    if not sources:
+        raise DataError(folder, f"has no documents in {how.split}", "a split that it has", "`--split train`")
+    for number, document in enumerate(read_documents("pairs", sources)):
+        name = document.id or f"{how.split}:{number}"
+        for pair in pairs_of(document, name, how.shares, how.length, how.shortest, how.seed):
+            if pair:
+                yield pair
+            else:
+                dropped[SHORT] += 1
+
+
+def _by_lines(first: Path, second: Path, dropped: Counter[str]) -> Iterator[DrawnPair]:
+    """Translations: a line of each file."""
+    lines = zip_longest(read.lines(first), read.lines(second))
+    for number, (anchor, positive) in enumerate(lines, 1):
+        if anchor is None or positive is None:
+            short, long = (first, second) if anchor is None else (second, first)
+            raise DataError(short, f"ends at line {number - 1:,}, but {long} goes on", "as many lines in both")
+        if anchor.strip() and positive.strip():
+            yield DrawnPair(anchor.strip(), positive.strip(), "translation", f"{first.name}:{number}")
+        else:
+            dropped[BLANK] += 1
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Pairs in a file of their own, of which some will go."""
+
+    path: Path
+    starts: np.ndarray  # bytes, of each and behind the last
+    signed: list[Path]
+    counts: list[int]
+
+    @staticmethod
+    def of(
+        drawn: Iterator[DrawnPair], folder: Path, how: Pairing, held_out: HeldOut | None, dropped: Counter[str]
+    ) -> Waiting:
+        import msgspec
+
+        path, seen, starts, counts = folder / "pairs.jsonl", Seen(), [0], list[int]()
+        with files.survive_disk(folder), path.open("wb") as file:
+            while block := list(islice(drawn, TOGETHER)):
+                pairs = [pair for pair in _clean(block, held_out, dropped) if _first(pair, seen, dropped)]
+                for pair in pairs:
+                    record = {name: getattr(pair, name) for name in ("anchor", "positive", "document", "source")}
+                    starts.append(starts[-1] + file.write(msgspec.json.encode(record) + b"\n"))
+                if how.near:
+                    np.save(folder / f"{len(counts)}.npy", signatures([pair.positive for pair in pairs], Near()))
+                counts.append(len(pairs))
+        signed = [folder / f"{n}.npy" for n in range(len(counts))] if how.near else []
+        return Waiting(path, np.array(starts), signed, counts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def positive(self, number: int) -> str:
+        with self.path.open("rb") as file:
+            return str(json.loads(self._line(file, number))["positive"])
+
+    def kept(self, how: Pairing, folder: Path, dropped: Counter[str]) -> np.ndarray:
+        """The numbers of those that stay, in their order."""
+        stays = np.ones(len(self), bool)
+        if how.near and len(self):
+            alike = Near(threshold=how.near, keep="first")
+            duplicates = near.find(self.signed, self.counts, None, self.positive, alike, folder)
+            stays[duplicates.numbers] = False
+            dropped[ALIKE] = len(duplicates.numbers)
+        numbers = np.flatnonzero(stays)
+        if how.most is not None and how.most < len(numbers):
+            dropped[OVER] = len(numbers) - how.most
+            order = np.argsort(chance.bits(chance.key("most pairs", how.seed), numbers), kind="stable")
+            numbers = np.sort(numbers[order[: how.most]])
+        return numbers
+
+    def write(self, numbers: np.ndarray, target: Path) -> tuple[Counter[str], int]:
+        """These as they are; how many of each kind, and of how many documents."""
+        kinds, documents = Counter[str](), set[int]()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            self.path.open("rb") as file,
+            files.writing(target) as out,
+            Progress("write", len(numbers), "pairs") as bar,
+        ):
+            for number in numbers.tolist():
+                line = self._line(file, number)
+                record = json.loads(line)
+                kinds[record["source"]] += 1
+                documents.add(text_number(record["document"]))
+                out.write(line)
+                bar.add(1)
+        return kinds, len(documents)
+
+    def _line(self, file: BinaryIO, number: int) -> bytes:
+        file.seek(int(self.starts[number]))
+        return file.read(int(self.starts[number + 1] - self.starts[number]))
+
+
+def _clean(block: Sequence[DrawnPair], held_out: HeldOut | None, dropped: Counter[str]) -> list[DrawnPair]:
+    """Those that quote nothing that is held out, on either side."""
+    if held_out is None:
+        return list(block)
+    hits = held_out.search([side for pair in block for side in (pair.anchor, pair.positive)])
+    clean = [pair for pair, *both in zip(block, hits[::2], hits[1::2], strict=True) if both == [None, None]]
+    dropped[QUOTED] += len(block) - len(clean)
+    return clean
+
+
+def _first(pair: DrawnPair, seen: Seen, dropped: Counter[str]) -> bool:
+    """Is it the first of its anchor? Two that ask the same would be each other's wrong answers."""
+    new = seen.add(text_number(" ".join(pair.anchor.casefold().split())))
+    dropped[AGAIN] += not new
+    return new

@@ -1,0 +1,36 @@
+"""Rankings: how far in front what is relevant stands, question by question, counted as trec_eval counts it.
+
+grades of what a search ranked, best first; grades of all that is judged  ->  nDCG@10, MRR@10, recall@100, MAP
+
+A grade above 0 is relevant; one that is not judged has 0. The gain of a grade is the grade (not 2^grade - 1), and a
+question without anything relevant scores 0 and counts. trec_eval ranks equal scores by their ids, the last id first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+MEASURES = ("ndcg@10", "mrr@10", "recall@100", "map")
+FIRST, MANY = 10, 100
+
+
+def measures(ranked: ArrayLike, grades: Sequence[int]) -> list[float]:
+    """Each of MEASURES, from 0 to 1, of one question; `grades`: of all passages that were judged for it."""
+    gains = np.maximum(np.asarray(ranked, np.float64), 0)
+    best = np.sort(np.maximum(np.asarray(grades, np.float64), 0))[::-1]
+    at, count = np.flatnonzero(gains) + 1, np.count_nonzero(best)
+    if not len(at):
+        return [0.0] * len(MEASURES)
+    reciprocal = 1 / at[0] if at[0] <= FIRST else 0.0
+    precisions = np.arange(1, len(at) + 1) / at
+    recall = (at <= MANY).sum() / count
+    return [_dcg(gains) / _dcg(best), float(reciprocal), float(recall), float(precisions.sum() / count)]
+
+
+def _dcg(gains: np.ndarray) -> float:
+    """Discounted cumulative gain of the first."""
+    first = gains[:FIRST]
+    return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
