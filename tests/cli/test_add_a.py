@@ -169,7 +169,7 @@ def test_the_pages_work_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
 
 def house(name: str) -> ModuleType:
     """A module of one of the pages' files that go into a checkout."""
-    module = ModuleType(Path(name).stem)
+    module = sys.modules[f"my_lab.{Path(name).stem}"] = ModuleType(f"my_lab.{Path(name).stem}")
     exec(compile(BLOCKS[f"src/ordsmed/{name}"], name, "exec"), module.__dict__)
     return module
 
@@ -200,6 +200,17 @@ def test_the_protocol_of_the_page_answers(tmp_path: Path) -> None:
     service.batcher.close()
     words = models.find("newt").model.score("the old newt").words
     assert (answer.bits, answer.word) == max((word.bits, word.text) for word in words)
+
+
+def test_the_judge_of_the_page_scores(tmp_path: Path) -> None:
+    module = house("measure/judges/word_list.py")
+    choice = menu.choice(module)
+    offers.check("judges", "word_list", choice, "page")
+    path = tmp_path / "nynorsk.words"
+    path.write_text("eg\nikkje\nveit\n")
+    assert choice.recognises(str(path))
+    assert not choice.recognises(str(tmp_path))
+    assert choice(str(path)).score("Eg veit det ikkje", "") == pytest.approx(3 / 4)
 
 
 def test_the_tracker_of_the_page_writes_lines(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.corpus.cleaners import private, punctuation, ratios
 from ordsmed.text.read import tallied
 
-KINDS = menu.entries("cleaners")
+KINDS = [kind for kind in menu.entries("cleaners") if kind != "judge"]  # which needs a model: corpus/test_judge.py
 # clean(clean(x)) == clean(x): what one of these makes, it would not change again
 SETTLED = ["punctuation", "unicode", "length", "ratios", "repeats", "language"]
 GOOD = {

@@ -30,6 +30,7 @@ class FolderKind(enum.Enum):
     TRIALS = "trials of a training"
     BENCH = "bench"
     STABILITY = "stability"
+    JUDGE = "corpus judge"
     OTHER_VERB = "made by a verb that is not known here"
     IMPORT = "weights and settings of ours, of no run"
     HUGGING_FACE = "a Hugging Face folder"
@@ -52,7 +53,7 @@ class FolderKind(enum.Enum):
 
 
 MADE = (FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
-        FolderKind.BENCH, FolderKind.STABILITY)  # fmt: skip
+        FolderKind.BENCH, FolderKind.STABILITY, FolderKind.JUDGE)  # fmt: skip
 VERBS = {kind.value: kind for kind in MADE}
 
 

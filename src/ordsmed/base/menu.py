@@ -21,10 +21,11 @@ from ordsmed.base.say import say
 HOUSE = Path(__file__).parent.parent
 ELSEWHERE = "; elsewhere "  # in a setting's help: what other codes call it
 UNMARKED = "Settings"  # what choices were called before there was a mark; those of others go on
-MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats", "probes")
+NAMES = "corpora cleaners tokenizers models objectives tasks optimizers formats probes judges"
+MENUS = tuple(NAMES.split())
 WINGS = {
     "corpora": "corpus", "cleaners": "corpus", "tokenizers": "text", "models": "nn", "objectives": "learn",
-    "tasks": "learn", "optimizers": "learn", "formats": "weights", "probes": "measure",
+    "tasks": "learn", "optimizers": "learn", "formats": "weights", "probes": "measure", "judges": "measure",
     "trackers": "tell", "dialects": "others", "verbs": "cli", "protocols": "serve",
 }  # fmt: skip
 _advised: set[str] = set()

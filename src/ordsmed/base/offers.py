@@ -27,6 +27,7 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "formats": ("wanted", "recognises(path)", "read(path, overrides)"),
     "probes": ("way", "files", "best", "prefers", "fits(scorer, place)", "examples(scorer)", "record(example, scores)",
                "finding(records)", "as_line(record)"),
+    "judges": ("run", "rises", "recognises(path)", "labels()", "span(label)", "stamp()", "score(text, label)"),
     "trackers": ("LATER", "Tracker(sending)"),  # of this menu and those below modules offer it, without a choice
     "dialects": ("PROGRAMS",),
     "verbs": ("PLACE", "arguments(parser)", "run(asked)"),

@@ -86,7 +86,9 @@ class Reading:
         near = work.near
         signed = [SIGNED, near.shingle, near.permutations, near.seed] if near else None
         held_out = Path(work.held_out).name if work.held_out else None
+        stamped = [step.stamp() for step in work.clean if hasattr(step, "stamp")]
         key = [VERSION, settings.plain(replace(work, near=None, held_out=held_out)), signed, from_]
+        key += [stamped] if stamped else []
         name = value_key(key, 12, any_order=True)
         self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]

@@ -32,6 +32,7 @@ from ordsmed.corpus import report
 from ordsmed.corpus.chunks import Chunk, Reading
 from ordsmed.corpus.cleaning import Work
 from ordsmed.corpus.dedup import Matched, match
+from ordsmed.corpus.fitting import changes, fitted
 from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.signatures import Near
 from ordsmed.corpus.sources import CorpusSource, is_refined
@@ -150,10 +151,14 @@ class Corpus:
         splits = [source.stamp() for source in (self.given.validation, self.given.test) if source]
         corpora = [run.Run(folder).status["fingerprint"] for folder in self._others()]
         held_out = read.stamp(read.files(self.held_out.paths)) if self.held_out else []
-        more = [part for part in (splits, corpora, held_out) if part]
+        stamped = [step.stamp() for step in self.clean if hasattr(step, "stamp")]
+        more = [part for part in (splits, corpora, held_out, stamped) if part]
         return [*stamps, *more] if more or len(stamps) > 1 else stamps[0]
 
     def check_inputs(self) -> None:
+        for step in self.clean:
+            if hasattr(step, "check_inputs"):
+                step.check_inputs()
         self.stamp()
 
     def perform(self, run: Run) -> dict[str, Any]:
@@ -170,6 +175,7 @@ class Corpus:
             matched = self.match(reading, chunks, map_in_order)
         writers = write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
+        facts |= {"set": changes(self.clean, reading.work.clean)}
         if not writers["train"].count.documents:
             problem = f"none of {many(facts['read'], 'document')} is left"
             raise DataError(self._named(), problem, "documents that no step drops", report.gone(facts))
@@ -196,7 +202,8 @@ class Corpus:
             if hasattr(source.settings, "prepare"):
                 source.settings.prepare()
         grams = self._grams(run.path / STEPS) if self.held_out else None
-        work = Work(self.clean, self.normalise, self.shortest, self.sentences, self.seed, self.near, grams)
+        clean = fitted(run.path / STEPS, self.clean, sources)
+        work = Work(clean, self.normalise, self.shortest, self.sentences, self.seed, self.near, grams)
         reading = Reading(run.path / STEPS, sources, work)
         reading.run(map_in_order, self._workers(), part)
         return reading
@@ -256,6 +263,7 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
         raise RecipeError("--until", "match, beside --part", "--part alone: what all parts read is matched as a whole")
     share = run.part(part)
     recipe, title = run.load(Corpus, name, overrides)
+    recipe.check_inputs()
     folder = run.place(recipe, title)
     place = run.Run(folder)
     with contextlib.ExitStack() as alone:

@@ -115,6 +115,7 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     lines += ["", "## Sources", "", *markdown(head, sources)]
     head = ["step", "documents", "changed", "dropped", "characters lost", "why dropped"]
     lines += ["", "## Cleaning", "", *markdown(head, steps)]
+    lines += [f"\nSet by a sample of the corpus: {line}." for line in facts.get("set", ())]
     gone = [
         [reason, f"{count:,}"] for reason, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count
     ]

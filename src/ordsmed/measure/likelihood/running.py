@@ -28,10 +28,14 @@ Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # tokens in blocks -> windows
 def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:
     """Of every document all tokens, behind the sign that texts begin with where the model has one."""
     for place, blocks in documents(files, key):
-        if cutting.by_line:
-            yield from _by_line(scorer, cutting.window, place, blocks)
-        else:
-            yield from cut(scorer, cutting.items, place, blocks)
+        yield from of_text(scorer, cutting, place, blocks)
+
+
+def of_text(scorer: Scorer, cutting: Cutting, place: str, blocks: Iterable[str]) -> Iterator[Example]:
+    """Of one document in blocks."""
+    if cutting.by_line:
+        return _by_line(scorer, cutting.window, place, blocks)
+    return cut(scorer, cutting.items, place, blocks)
 
 
 def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iterator[Example]:

@@ -70,17 +70,17 @@ def show(
             *_indent(text.rstrip().splitlines()),
             many(count, "number"),
         ]
-    if kind_of_folder(name) is FolderKind.STABILITY:
-        return [f"{name}: {FolderKind.STABILITY.value}", *state.lines(Path(name))]
+    if (kind := kind_of_folder(name)) in (FolderKind.STABILITY, FolderKind.JUDGE):
+        return [f"{name}: {kind.value}", *state.lines(Path(name))]
     with run.at_home(name) as folder_name:
-        recipe, kind = read(folder_name, overrides, site=site)
+        recipe, verb = read(folder_name, overrides, site=site)
         folder = Path(folder_name) if kind_of_folder(folder_name).made else None
         stands, lines = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
             several = recipe if recipe.several else None
             try:
                 lines = _trials(several, folder_name) if several and folder is None else []
-                plan = PLANS[kind].read(folder_name, overrides, layout=layout, site=site, devices=devices)
+                plan = PLANS[verb].read(folder_name, overrides, layout=layout, site=site, devices=devices)
                 lines += plan.lines()
                 recipe = several or plan.recipe
             except OrdsmedError as error:
@@ -88,10 +88,10 @@ def show(
                     raise
                 lines = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
     if folder is None:
-        return [f"{name}: {kind}", *_settings(recipe, [name, *overrides], defaults), *lines]
+        return [f"{name}: {verb}", *_settings(recipe, [name, *overrides], defaults), *lines]
     if own_settings or defaults:
-        return [f"{name}: {kind}", *stands, *lines, *_settings(recipe, [name], defaults)]
-    return [f"{name}: {kind}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
+        return [f"{name}: {verb}", *stands, *lines, *_settings(recipe, [name], defaults)]
+    return [f"{name}: {verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
 def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequence[str]) -> list[str]:

@@ -1,0 +1,44 @@
+"""learn which documents are good: a linear classifier that the cleaning step `judge` takes"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser, number, whole
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("make", 3)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    meaning = (
+        "tables with texts and labels, or LABEL=PATH: a corpus or texts, all of that label; and the folder to write"
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE... OUT", help=meaning)
+    parser.add_argument("--text", metavar="COLUMN", default="text", help="of tables, the texts (default text)")
+    parser.add_argument(
+        "--label", metavar="COLUMN", default="label", help="of tables, labels or answers (default label)"
+    )
+    meaning = "of an answer the label: the first group of this regular expression"
+    parser.add_argument("--pattern", metavar="REGEX", default="", help=meaning)
+    meaning = "documents of each label, drawn by chance (default 100000)"
+    parser.add_argument("--most", type=whole(1), metavar="N", default=100_000, help=meaning)
+    parser.add_argument("--dev", type=number, metavar="X", default=0.1, help="share it is judged by (default 0.1)")
+    parser.add_argument("--bits", type=whole(8, 26), metavar="N", default=20, help="2^N weights a label (default 20)")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", default=5, help="passes over all (default 5)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="of the draws (default 0)")
+    flags.anew(parser, "replace the judge that stands")
+
+
+def run(args: argparse.Namespace) -> None:
+    from ordsmed.corpus.judging import JudgeLearning, learn
+
+    *sources, out = args.files
+    if not sources:
+        raise RecipeError("corpus judge", f"found one name, {out}", "FILE... OUT")
+    names = ("text", "label", "pattern", "most", "dev", "bits", "epochs", "seed")
+    print_lines(learn(sources, out, JudgeLearning(**{name: getattr(args, name) for name in names}), anew=args.anew))

@@ -1,0 +1,181 @@
+"""A linear judge of documents learned from labeled ones: a table, answers of a model, or texts of each label.
+
+annotated.jsonl  {"text": "...", "answer": "... Score: 4"}  --label answer --pattern 'Score: (\\d)'
+good=work/corpus/textbooks random=work/corpus/web           positives against random
+->  OUT/linear.npz, status.json: labels, how well it does on documents held out
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
+from ordsmed.base.keys import text_number
+from ordsmed.base.menu import load
+from ordsmed.base.say import many, say
+from ordsmed.base.screen import table
+from ordsmed.corpus import folder as folders
+from ordsmed.corpus import linear
+from ordsmed.text import read
+from ordsmed.text.labelled import tables
+
+LINES = {".json", ".jsonl", ".ndjson"}
+LOST = 0.5  # share of rows whose label may be none of a pattern's
+
+
+@dataclass(frozen=True)
+class JudgeLearning:
+    """How a judge is learned."""
+
+    text: str = "text"
+    label: str = "label"
+    pattern: str = ""
+    most: int = 100_000
+    dev: float = 0.1
+    bits: int = 20
+    epochs: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.dev < 1:
+            raise RecipeError("--dev", f"found {self.dev:g}", "a share above 0, below 1")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise RecipeError("--pattern", f"found {self.pattern!r} ({error})", "a regular expression") from None
+
+
+def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = False) -> list[str]:
+    """Learn one of these documents, and leave it in a folder."""
+    target = Path(out)
+    if target.exists() and not (anew and kind_of_folder(target) is FolderKind.JUDGE):
+        remedy = "name another" + ("" if anew else ", or add --anew to replace a judge")
+        raise RecipeError(target, "stands", "a new folder", remedy)
+    texts, gold = _sampled(_labeled(sources, how), how)
+    labels = _sorted(Counter(gold))
+    if len(labels) < 2:
+        raise DataError(sources[0], f"one label alone, `{gold[0]}`" if gold else "no label", "two or more")
+    numbers = np.array([labels.index(label) for label in gold])
+    dev = np.array([text_number(f"{how.seed}\n{text}") < how.dev * 2**64 for text in texts])
+    lacking = [label for n, label in enumerate(labels) if not ((numbers == n) & ~dev).any()]
+    if lacking or not dev.any():
+        place = lacking[0] if lacking else "the documents held out"
+        raise DataError(place, "no document", "more documents of each label", "or another --dev")
+    began, rest = time.monotonic(), np.flatnonzero(~dev)
+    model = linear.learn(
+        [texts[n] for n in rest], numbers[rest].tolist(), labels, bits=how.bits, epochs=how.epochs, seed=how.seed
+    )
+    shares = np.stack([model.probabilities(texts[n]) for n in np.flatnonzero(dev)])
+    facts, rows = _scored(shares, numbers[dev], labels)
+    counts = Counter(gold)
+    with files.making(target) as folder:
+        model.save(folder)
+        status = {"verb": FolderKind.JUDGE.value, "state": "done", "labels": list(labels), "documents": dict(counts)}
+        files.write_json(folder / STATUS, {**status, "scores": facts, "seconds": round(time.monotonic() - began, 1)})
+    lines = [f"{target}: learned from {many(len(rest), 'document')}, judged on {many(int(dev.sum()), 'other')}"]
+    by = f", label = {_quoted(labels[0])}" if linear.ends(labels) is None else ""
+    threshold = 0.5 if by else sum(linear.ends(labels) or ()) / 2
+    step = f'{{ kind = "judge", run = {_quoted(out)}{by}, least = {threshold:g} }}'
+    lines += [f"  {name}: {value:.2f}" for name, value in facts.items() if isinstance(value, float)]
+    return [*lines, "", *table(rows, numbers=True), "", "in the recipe of a corpus:", f"  clean = [{step}]"]
+
+
+def _labeled(sources: Sequence[str], how: JudgeLearning) -> Iterator[tuple[str, str]]:
+    """Label and text of every document: of the tables, and of `LABEL=PATH`."""
+    for source in sources:
+        label, sign, path = source.partition("=")
+        if sign and not Path(source).exists():
+            yield from ((label, text) for text in _texts(path, how))
+        else:
+            for file in read.files(source):
+                yield from _of_table(file, how)
+
+
+def _of_table(path: Path, how: JudgeLearning) -> Iterator[tuple[str, str]]:
+    if kind_of_folder(path.parent) is FolderKind.CORPUS:
+        raise RecipeError(path, "is of a corpus, whose documents have no labels", f"LABEL={path.parent}")
+    rows_of = tables.table(path, {"text": how.text, "label": how.label})
+    rows = [
+        (_label(label, how), text)
+        for label, text in zip(rows_of.columns["label"], rows_of.columns["text"], strict=True)
+    ]
+    kept = [(label, text) for label, text in rows if label]
+    if len(kept) < len(rows):
+        first = next(at for at, (label, _) in enumerate(rows) if not label)
+        problem = f"{len(rows) - len(kept):,} of {many(len(rows), 'row')} without a label"
+        left_out = f"{problem}; the first: `{rows_of.columns['label'][first][:60]}`"
+        if len(kept) < (1 - LOST) * len(rows):
+            raise DataError(rows_of.place(first), left_out, "a label in most rows", "look at --label and --pattern")
+        say(f"{path}: left out {left_out}")
+    yield from kept
+
+
+def _label(cell: str, how: JudgeLearning) -> str:
+    """What a cell, or an answer, says."""
+    if not how.pattern:
+        return " ".join(cell.split())
+    match = re.search(how.pattern, cell)
+    return " ".join((match[match.re.groups and 1] or "").split()) if match else ""
+
+
+def _texts(path: str, how: JudgeLearning) -> Iterator[str]:
+    """The documents of a corpus, of JSON lines, or of text files with a blank line between them."""
+    if kind_of_folder(path) is FolderKind.CORPUS:
+        for part in folders.parts(Path(path), "train"):
+            yield from (document.text for document in folders.documents(part))
+    elif LINES & {*Path(path).suffixes}:
+        for file in read.files(path):
+            yield from tables.table(file, {"text": how.text}).columns["text"]
+    else:
+        yield from (document.text for document in load("corpora", "text")(path).documents())
+
+
+def _sampled(labeled: Iterable[tuple[str, str]], how: JudgeLearning) -> tuple[list[str], list[str]]:
+    """Texts and labels, of each label at most so many: those whose hashes are least. Equal texts count once."""
+    kept: dict[str, list[tuple[int, str]]] = {}
+    for label, text in labeled:
+        of_label = kept.setdefault(label, [])
+        entry = (-text_number(f"drawn {how.seed}\n{text}"), text)
+        if len(of_label) < how.most:
+            heapq.heappush(of_label, entry)
+        elif entry > of_label[0]:
+            heapq.heapreplace(of_label, entry)
+    rows = [(label, text) for label in sorted(kept) for text in sorted({text for _, text in kept[label]})]
+    return [text for _, text in rows], [label for label, _ in rows]
+
+
+def _sorted(labels: Iterable[str]) -> tuple[str, ...]:
+    """As numbers where all are."""
+    names = sorted(labels)
+    return tuple(names if linear.ends(names) is None else sorted(names, key=float))
+
+
+def _scored(shares: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> tuple[dict[str, Any], list[list[str]]]:
+    """How often it is right, and of each label precision and recall, in per cent."""
+    likeliest, rows, by = shares.argmax(1), [["label", "documents", "precision", "recall"]], dict[str, list[float]]()
+    for n, label in enumerate(labels):
+        right = int(((likeliest == n) & (gold == n)).sum())
+        by[label] = [100 * right / max(int((likeliest == n).sum()), 1), 100 * right / max(int((gold == n).sum()), 1)]
+        rows.append([label, f"{int((gold == n).sum()):,}", *(f"{value:.1f}" for value in by[label])])
+    facts: dict[str, Any] = {"accuracy": float(100 * (likeliest == gold).mean()), "precision_recall": by}
+    if linear.ends(labels):
+        values = np.array([float(label) for label in labels])
+        facts["mean_error"] = float(np.abs(shares @ values - values[gold]).mean())
+    return facts, rows
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text, ensure_ascii=False)
