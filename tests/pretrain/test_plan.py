@@ -89,11 +89,11 @@ def test_what_the_data_of_a_recipe_are() -> None:
         (["store"], [stands], 126), (["e.toml"], [later], 77), (["store", "e.toml"], [stands, later], 126),
         (["e.toml", "store"], [later, stands], 77),
     ):  # fmt: skip
-        recipe: Any = SimpleNamespace(sources=dict.fromkeys(names, 1.0), tokenizer=None)
+        recipe: Any = SimpleNamespace(sources=names, data=names, tokenizer=None)
         told, tokenizer, data = plans._inputs(recipe, make=False)
         assert (told, tokenizer.vocabulary) == (lines, size)
         assert (data is not None) == ("e.toml" not in names), "they are read where all stand"
-    recipe.sources = {"nothing": 1.0}
+    recipe.sources = ["nothing"]
     with pytest.raises(OrdsmedError):
         plans._inputs(recipe, make=False)
 
@@ -116,7 +116,8 @@ def test_the_data_go_by_the_recipe_of_their_plan(recipe: Recipe) -> None:
 def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -> tuple[Any, PretrainingPlan]:
     """A plan over networks that are as large as the test says."""
     recipe: Any = SimpleNamespace(layout=Layout(), phase=(phase(3),), average=0.9, objective=None,
-                                  optimizer=SimpleNamespace(moments=2))  # fmt: skip
+                                  optimizer=SimpleNamespace(moments=2), objective_of=lambda index: None,
+                                  network_of=lambda network, index: network)  # fmt: skip
     recipe.phases = recipe.phase
     monkeypatch.setattr(plans, "built", lambda *_: SimpleNamespace(**objective))
     tokenizer = SimpleNamespace(vocabulary=50)
@@ -238,7 +239,8 @@ def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.Mon
                              check=lambda *given, whose: asked.append((*given, whose)))  # fmt: skip
     phases = tuple(Phase(steps=1, length=length, batch=2, rate=1.0) for length in (4, 8))
     objective = SimpleNamespace(others=lambda settings: {"generator": "small"})
-    recipe: Any = SimpleNamespace(phase=phases, layout=layout, objective=objective)
+    same: Any = lambda network, index: network  # noqa: E731
+    recipe: Any = SimpleNamespace(phase=phases, layout=layout, objective=objective, network_of=same)
     settings, ranks = SimpleNamespace(longest=lambda: 8), Ranks(torch.device("cpu"), world=4, shape=(2, 1, 2))
     plans.check(recipe, settings, ranks)
     assert asked == [(4, 1, "cpu", 0, 2), (8, 2, "cpu", 0, 2), (settings, [4, 8], 4, "model"),

@@ -118,9 +118,10 @@ def test_data_of_every_source_are_made_and_verified(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plans.run, "obtain", lambda kind, source: noted.append(source) or f"at {source}")
     train = SimpleNamespace(token_count=1, document_count=1)
     monkeypatch.setattr(plans, "Encoded", lambda at: SimpleNamespace(
-        check=lambda: noted.append(at), train=train, tokenizer=SimpleNamespace(fingerprint="same")))  # fmt: skip
+        check=lambda: noted.append(at), train=train, tokenizer=SimpleNamespace(fingerprint="same"),
+        facts={"tokenizer": "same"}))  # fmt: skip
     monkeypatch.setattr(plans.run, "finished", lambda *_: True)
-    recipe: Any = SimpleNamespace(sources={"a": 1.0, "b": 2.0}, tokenizer=None)
+    recipe: Any = SimpleNamespace(sources=["a", "b"], data={"a": 1.0, "b": 2.0}, tokenizer=None)
     _, _, data = plans._inputs(recipe, make=True)
     assert noted == ["a", "b"]
     PretrainingPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), data=data).verify()

@@ -46,8 +46,9 @@ def test_revisions_are_saved_and_kept(revisions: Any, wanted: list[int]) -> None
 
 
 def test_one_name_of_data_is_a_blend_of_one() -> None:
-    assert pretraining().sources == {"work/encode/a": 1.0}
-    assert pretraining(data={"a": 0.7, "b": 0.0}).sources == {"a": 0.7, "b": 0.0}
+    assert pretraining().data_of(0) == {"work/encode/a": 1.0}
+    assert pretraining(data={"a": 0.7, "b": 0.0}).data_of(0) == {"a": 0.7, "b": 0.0}
+    assert pretraining(data=("a", "b")).sources == ("a", "b")
     assert pretraining().best_of([{"step": 3, "validation": 1.0}]) == 0
     assert not pretraining().is_enough([{"step": 3, "validation": 1.0}])
 

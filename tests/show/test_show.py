@@ -80,13 +80,15 @@ def test_which_documents_a_step_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return SimpleNamespace(spans=spans)
 
     train = SimpleNamespace(tokens=np.arange(100), lexicon=None, document_starts=np.array([0, 10]))
-    told = SimpleNamespace(decode=lambda ids: f"ids {ids[0]} to {ids[-1]}")
-    recipe = SimpleNamespace(phase=(phase(3), phase(4, batch=5)), sources={"corpus": 1.0}, seed=9,
-                             objective=SimpleNamespace(rows=rows))  # fmt: skip
+    told = SimpleNamespace(decode=lambda ids: f"ids {ids[0]} to {ids[-1]}", fingerprint="own")
+    recipe = SimpleNamespace(phase=(phase(3), phase(4, batch=5)), sources=["corpus"], seed=9, tokenizer=None,
+                             data_of=lambda index: {"corpus": 1.0},
+                             objective_of=lambda index: SimpleNamespace(rows=rows))  # fmt: skip
     Run(tmp_path).set(verb="pretrain", phases_before=2)
     monkeypatch.setattr(show.run, "read_recipe", lambda *_: recipe)
     monkeypatch.setattr(show.run, "obtain", lambda *_: tmp_path)
-    monkeypatch.setattr(show, "Encoded", lambda folder: SimpleNamespace(train=train, tokenizer=told))
+    facts = {"tokenizer": "own"}
+    monkeypatch.setattr(show, "Encoded", lambda _: SimpleNamespace(train=train, tokenizer=told, facts=facts))
     monkeypatch.setattr(show, "_origin", lambda *_: " (page 7)")
     lines = show.documents(str(tmp_path), 5)
     assert asked == [(recipe.phase[1], 9, 3), [5, 6, 7, 8, 9]]

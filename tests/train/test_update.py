@@ -59,6 +59,7 @@ def test_every_micro_batch_of_every_step_drops_other_places(
     jobs = [small("layout.micro=2"), small("layout.micro=2", "seed=1")]
     change(jobs[1], phases_before=1)
     for job in jobs:
+        change(job, recipe=job.recipe.with_phases(job.phases * 3))
         for index, inner in ((0, 0), (0, 1), (2, 0)):
             loop.update(job, batches_of(job), 1e-3, index, inner)
     assert len(keys) == 2 * 3 * 4

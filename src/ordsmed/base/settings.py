@@ -82,7 +82,7 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
     if not isinstance(table, Mapping):
         raise RecipeError(place, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
     hints = get_type_hints(cls, include_extras=True)
-    table = _renamed(cls, _named_size(cls, table, place), place)
+    table = _gathered(cls, _renamed(cls, _named_size(cls, table, place), place), place)
     for key in table:
         if key not in _names(cls):
             raise _Unknown(_at(place, key), key, _names(cls))
@@ -240,6 +240,20 @@ def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str,
     if table["size"] not in sizes:
         raise RecipeError(_at(place, "size"), f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes))
     return {**sizes[table["size"]], **{k: v for k, v in table.items() if k != "size"}}
+
+
+def _gathered(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """`hide = 0.3` for `objective = { hide = 0.3 }`, where a class's SHORT says so."""
+    short = {key: below for key, below in getattr(cls, "SHORT", {}).items() if key in table}
+    if not short:
+        return table
+    whole = {key: value for key, value in table.items() if key not in short}
+    for key, below in short.items():
+        inner = whole.get(below, {})
+        if not isinstance(inner, Mapping) or key in inner:
+            raise RecipeError(_at(place, key), f"found beside `{below}`, which says it too", "one of the two")
+        whole[below] = {**inner, key: table[key]}
+    return whole
 
 
 def _renamed(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:

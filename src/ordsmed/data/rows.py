@@ -19,6 +19,7 @@ from ordsmed.data.order import draw
 from ordsmed.data.windows import DocumentPieces, Ints, Windows, document_at, run, split, windows
 
 PATTERN = 10_000  # a blend keeps its weights to this precision, exactly, over every so many rows
+FINE = 1_000_000  # and to this one where a source has less than half a row of those
 
 
 class TokenSource(Protocol):
@@ -139,7 +140,10 @@ class Blend:
             raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
         self.sizes, self.key = sizes, key
         self.pattern, self.counts = _pattern(weights, chance.key("blend", *key))
-        self.before = np.stack([np.cumsum(self.pattern == k) - (self.pattern == k) for k in range(len(sizes))])
+        together = np.argsort(self.pattern, kind="stable")  # rows of the pattern, source by source
+        firsts = np.cumsum(self.counts) - self.counts
+        self.before = np.empty(len(self.pattern), np.int32)  # rows of the same source that come before
+        self.before[together] = np.arange(len(self.pattern)) - np.repeat(firsts, self.counts)
 
     def __len__(self) -> int:
         return int(sum(self.sizes))
@@ -148,16 +152,16 @@ class Blend:
         """Which source, and how many rows of it came before over all epochs."""
         if len(self.sizes) == 1:
             return np.zeros_like(numbers), numbers
-        block, inside = numbers // PATTERN, numbers % PATTERN
-        source = self.pattern[inside]
-        return source, block * self.counts[source] + self.before[source, inside]
+        block, inside = numbers // len(self.pattern), numbers % len(self.pattern)
+        source = self.pattern[inside].astype(np.int64)
+        return source, block * self.counts[source] + self.before[inside]
 
     def place(self, numbers: Ints) -> tuple[Ints, Ints]:
         """Which source, and which of its rows."""
         source, count = self.counted(numbers)
         rows = np.empty_like(numbers)
-        for k, size in enumerate(self.sizes):
-            rows[source == k] = draw(count[source == k], size, *self.key, k)
+        for k in np.unique(source).tolist():
+            rows[source == k] = draw(count[source == k], self.sizes[k], *self.key, k)
         return source, rows
 
 
@@ -291,10 +295,15 @@ class StreamRows:
         return spans
 
 
-def _pattern(weights: Sequence[float], key: int) -> tuple[Ints, Ints]:
-    """PATTERN sources in a scrambled order, as many of each as its weight says; and how many those are."""
-    shares = np.cumsum(np.asarray(weights, np.float64) / sum(weights))
-    ends = np.rint(shares * PATTERN).astype(np.int64)
-    counts = np.diff(ends, prepend=0)
-    pattern = np.repeat(np.arange(len(counts)), counts)
-    return pattern[np.argsort(chance.bits(key, np.arange(PATTERN)), kind="stable")], counts
+def _pattern(weights: Sequence[float], key: int) -> tuple[NDArray[np.int32], Ints]:
+    """Sources in a scrambled order, as many of each as its weight says; and how many those are.
+
+    In the finer one every source has a row: of very many, the small ones would never come.
+    """
+    shares = np.asarray(weights, np.float64) / sum(weights)
+    ends = np.rint(np.cumsum(shares) * PATTERN).astype(np.int64)
+    counts: Ints = np.diff(ends, prepend=0)
+    if not counts.all():
+        counts = np.maximum(np.rint(shares * FINE).astype(np.int64), 1)
+    pattern = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return pattern[np.argsort(chance.bits(key, np.arange(len(pattern))), kind="stable")], counts

@@ -334,10 +334,13 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
     wanted, size = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
     if size not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
         raise DataError(path, f"{size} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
-    at = HEADER.size
-    lengths = _mapped(path, np.dtype("<i4"), at, sequences)
-    offsets = _mapped(path, np.dtype("<i8"), at + 4 * sequences, sequences)
-    return np.dtype(CODES[code]), lengths, offsets, _mapped(path, np.dtype("<i8"), at + 12 * sequences, documents)
+    whole = _mapped(path, np.dtype("u1"), 0, wanted)  # one map: thousands of stores are opened, each map is a file
+    ends = HEADER.size + np.asarray([0, 4, 12]) * sequences
+    lengths, offsets, begins = (
+        np.ndarray(count, kind, whole, int(end))
+        for count, kind, end in zip((sequences, sequences, documents), ("<i4", "<i8", "<i8"), ends, strict=True)
+    )
+    return np.dtype(CODES[code]), lengths, offsets, begins
 
 
 def _read_old(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:

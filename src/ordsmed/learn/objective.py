@@ -25,7 +25,7 @@ from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.usage import Usage, filling, generation
-from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.dropout import Dropout, number_layers
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
@@ -152,6 +152,16 @@ class Objective(nn.Module):
             count: this process's number of rows of each step.
         """
 
+    def take_settings(self, like: Objective) -> None:
+        """Be as an objective of the same networks is: settings of all its parts, weights of terms, rates of dropout."""
+        modules = dict(self.named_modules())
+        for name, module in like.named_modules():
+            if isinstance(module, Dropout):
+                modules[name].rate = module.rate
+            for key in [key for key in vars(module) if key.endswith("settings")]:
+                setattr(modules[name], key, vars(module)[key])
+        self.weights = dict(like.weights)
+
     def describe(self, device: str, precision: str) -> list[str]:
         """Lines for the log on how it is computed on this device, such as a kernel that is used or not."""
         return []
@@ -256,7 +266,8 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
 class ObjectiveSettings(Protocol):
     """What every file in objectives/ offers.
 
-    VERBS, where it says so, are the commands that ask its models about a text: fill, generate.
+    VERBS, where it says so, are the commands that ask its models about a text: fill, generate. CHANGES: the settings
+    that a phase may change, which the rows read, or the networks from `settings` as they go.
     """
 
     def rows(

@@ -1,21 +1,32 @@
-"""Phases: a curriculum as a list; at a phase's start rate and step begin anew, the optimizer's moments stay."""
+"""Phases: a curriculum as a list; at a phase's start rate and step begin anew, the optimizer's moments stay.
+
+A phase may read other data, and change what leaves the weights as they are: masks, positions, dropout.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.base import settings
 from ordsmed.base.checks import or_more
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import entries, is_choice, kind_of, load
 from ordsmed.base.say import many
+from ordsmed.data.mix import Mix, Names, listed
 from ordsmed.learn.schedules import Schedule, factor
 
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
 EpochSteps = Literal["exact", "up", "down", "records", "whole"]
+S = TypeVar("S")
+CHANGED = ("data", "mix", "longer_than", "objective", "model", "rewarm", "freeze")  # what a phase may have of its own
+OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # what it may say without `model`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +52,24 @@ class Phase:
     """in place of steps: how often the data are gone through; elsewhere num_train_epochs"""
     most_steps: int = 0
     """beside epochs: no more steps than that, whichever comes first; 0: as many as the epochs have"""
+    data: Names | None = None
+    """what this phase reads in place of the run's `data`: a folder or recipe of `encode`, a list, or weights"""
+    mix: Mix | None = None
+    """shares of this phase's data by their tokens; left out: the run's `mix`"""
+    longer_than: int = 0
+    """documents of at least so many tokens alone are read; with `pack = false` one a row; 0: all"""
+    objective: dict[str, Any] = field(default_factory=dict)
+    """settings of the objective that differ in this phase: { hide = 0.15 }; `hide = 0.15` alone is short for it"""
+    model: dict[str, Any] = field(default_factory=dict)
+    """settings of the network that differ from this phase on and leave its weights as they are: { theta = 160_000 };
+    `theta`, `local_theta`, `rope_scaling` and `dropout` alone are short for it"""
+    rewarm: bool = False
+    """the optimizer's moments begin anew too, as where a run starts from a model's weights; wants a warm-up"""
+    freeze: tuple[str, ...] = ()
+    """weights that do not learn in this phase, by regular expressions: ["model.words", "blocks\\.[0-5]\\."]"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps", *CHANGED)
+    SHORT: ClassVar[dict[str, str]] = {"hide": "objective", **dict.fromkeys(OF_NETWORK, "model")}
 
     def __post_init__(self) -> None:
         or_more(self, length=1, batch=1)
@@ -65,6 +92,20 @@ class Phase:
             whose = "course" if self.schedule.over else "phase"
             wanted = f"at most the {many(longest, 'step')} of its {whose}" if self.warmup > 0 else "0 or more steps"
             raise ValueError(f"warmup: found {self.warmup:g}; wanted {wanted}, or a share of the phase, below 1")
+        self._check_changes()
+
+    def _check_changes(self) -> None:
+        """Refuse what no phase can change so."""
+        or_more(self, longer_than=0)
+        if self.data is not None:
+            listed(self.data, self.mix)
+        if self.rewarm and not self.warmup:
+            raise ValueError("rewarm: found true without a warm-up; wanted `warmup`, above 0")
+        for pattern in self.freeze:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"freeze: found {pattern}, {error}; wanted regular expressions") from None
 
     @property
     def rows(self) -> int:
@@ -74,6 +115,35 @@ class Phase:
     def rate_at(self, step: int) -> float:
         """The rate of a step of this phase (0 is its first)."""
         return self.rate * factor(self.schedule, step, self.steps, self.warmup)
+
+
+def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
+    """Settings with what a phase says otherwise; refused where weights would be others, or nothing would come of it.
+
+    What may change a choice says itself (`CHANGES`); dropout of networks always may. `menu`: where `usual` is from.
+    """
+    if not table:
+        return usual
+    names = [f.name for f in fields(usual)]  # type: ignore[arg-type]
+    free = [n for n in names if n in getattr(usual, "CHANGES", ()) or (menu == "models" and n.endswith("dropout"))]
+    for key in table:
+        if key not in free:
+            called = kind_of(usual) if is_choice(usual) else type(usual).__name__
+            problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it on the way"
+            wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it names no CHANGES"
+            raise RecipeError(f"{place}.{key}", problem, wanted, "" if key in names else _choices_with(key, menu))
+    whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
+    try:
+        return settings.decode(type(usual), {**whole, **table}, place)
+    except RecipeError as error:  # a key of a file stands behind a colon there
+        key = error.place.removeprefix(f"{place}: ")
+        raise RecipeError(f"{place}.{key}", error.found, error.wanted, error.remedy) from None
+
+
+def _choices_with(key: str, menu: str) -> str:
+    """Which choices of a menu have a setting that another one lacks."""
+    able = [name for name in entries(menu) if key in getattr(load(menu, name), "__dataclass_fields__", {})]
+    return f"`{key}` is of {', '.join(able)}" if able else ""
 
 
 def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:

@@ -1,7 +1,12 @@
 """Rotary positions (Su et al. 2021): each pair of numbers of a head, half a head apart, turned by its place's angle.
 
 Queries and keys are turned together, in few passes, and the gradients of the three come back in one buffer.
+Positions beyond those learned from may be scaled: linear (Chen et al. 2023), NTK-aware, or YaRN (Peng et al. 2023).
 """
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -10,6 +15,66 @@ from torch.autograd.function import once_differentiable
 from ordsmed.nn.context import Context
 
 Turn = tuple[Tensor, Tensor]  # cosine and sine of every place's angles, [B, T, d]
+FAST, SLOW = 32, 1  # turns over the length learned from: YaRN leaves pairs of more, and scales those of fewer
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """How angles go on beyond the length that was learned from."""
+
+    kind: Literal["linear", "ntk", "yarn"]
+    """all angles slower by the factor (linear), a larger base (ntk), or only the slow pairs (yarn)"""
+    factor: float
+    """how many times as long rows become"""
+    learned: int = 0
+    """yarn: the length that was learned from, in tokens; 0: the model's positions divided by the factor;
+    elsewhere original_max_position_embeddings"""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.factor < math.inf:
+            raise ValueError(f"factor: found {self.factor:g}; wanted 1 or more")
+        if self.learned < 0 or (self.learned and self.kind != "yarn"):
+            raise ValueError(f"learned: found {self.learned} with {self.kind}; wanted a length, of yarn alone")
+
+    def base(self, theta: float, head: int) -> float:
+        """The base that angles have."""
+        return theta * self.factor ** (head / (head - 2)) if self.kind == "ntk" and head > 2 else theta
+
+    def length(self, positions: int) -> int:
+        """What was learned from."""
+        return self.learned or max(1, round(positions / self.factor))
+
+    def hugging_face(self, theta: float, head: int, positions: int) -> dict[str, Any]:
+        """What a config.json says of it: NTK is a base like any other there."""
+        if self.kind == "ntk":
+            return {"rope_type": "default", "rope_theta": self.base(theta, head)}
+        learned = {"original_max_position_embeddings": self.length(positions)} if self.kind == "yarn" else {}
+        return {"rope_type": self.kind, "rope_theta": theta, "factor": self.factor, **learned}
+
+
+def angles(
+    positions: Tensor, theta: float, head: int, scaling: RopeScaling | None = None, longest: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of what each pair of a head's numbers turns by, in fp32; [B, T] -> [B, T, d] each."""
+    base = scaling.base(theta, head) if scaling else theta
+    slower = 1.0 / base ** (torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
+    louder = 1.0
+    if scaling and scaling.kind == "linear":
+        slower = slower / scaling.factor
+    if scaling and scaling.kind == "yarn":
+        slower, louder = _yarn(slower, theta, scaling, scaling.length(longest)), 0.1 * math.log(scaling.factor) + 1.0
+    turned = (positions[..., None].float() * slower).repeat(1, 1, 2)
+    return (turned.cos(), turned.sin()) if louder == 1 else (turned.cos() * louder, turned.sin() * louder)
+
+
+def _yarn(slower: Tensor, theta: float, scaling: RopeScaling, learned: int) -> Tensor:
+    """Pairs that turned often over the learned length stay, those that hardly turned are slowed, some between."""
+    head = 2 * len(slower)
+    first, last = (head * math.log(learned / (turns * 2 * math.pi)) / (2 * math.log(theta)) for turns in (FAST, SLOW))
+    low, high = max(math.floor(first), 0), min(math.ceil(last), head - 1)
+    place = torch.arange(len(slower), dtype=torch.float32, device=slower.device)
+    slowed = ((place - low) / max(high - low, 0.001)).clamp(0, 1)
+    return slower / scaling.factor * slowed + slower * (1 - slowed)
 
 
 def parted(fused: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,6 +26,15 @@ def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], me
         torch._foreach_lerp_(means, [part.local.detach() for part in parts], 1 - memory)
 
 
+def forget_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Let the moments and their count of steps begin anew; the mean goes on."""
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            first = optimizer.defaults.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
+            if key != KEY:
+                state[key] = torch.full_like(value, first) if isinstance(value, Tensor) else type(value)(0)
+
+
 def read(checkpoint: Path) -> dict[str, Tensor]:
     """The means in a checkpoint, by the names of the weights; empty where none were kept."""
     stored = Boxes(checkpoint, "optimizer")

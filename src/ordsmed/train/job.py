@@ -6,6 +6,7 @@ plan -> data, objective (networks) -> spread over the mesh -> optimizer -> Job
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ordsmed.base.errors import Trouble
+from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
@@ -30,6 +31,7 @@ from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import own_tensors
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train import average
 from ordsmed.train.guard import Guard, LossHistory
 from ordsmed.train.mesh import parallel, precision
 from ordsmed.train.mesh.layout import Layout
@@ -114,6 +116,7 @@ class Job:
     begins_taught: bool = False  # with weights that learned already: a validation before the first step tells how well
     began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
     kernels: str = ""  # which of our own run, for a person; empty on a CPU
+    by_phase: tuple[Objective, ...] = ()  # networks without numbers, as each phase wants them; empty: all alike
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -133,7 +136,20 @@ class Job:
 
     def flops(self, index: int) -> float:
         """Of a step of a phase, over all processes."""
-        return self.objective.flops(self.phases[index].batch, self.data.row_length(index))
+        objective = self.by_phase[index] if self.by_phase else self.objective
+        return objective.flops(self.phases[index].batch, self.data.row_length(index))
+
+    def begin_phase(self, index: int, *, new: bool = False) -> None:
+        """Let the networks be as a phase wants them; `new`: before its first step."""
+        if self.by_phase:
+            self.objective.take_settings(self.by_phase[min(index, len(self.phases) - 1)])
+        if new and self.phases[index].rewarm:
+            average.forget_moments(self.optimizer)
+
+    def learning(self, index: int) -> list[LocalParameter]:
+        """Weights that learn in this phase: all but the frozen ones."""
+        frozen = self.phases[index].freeze
+        return [part for part in self.parts if not any(re.search(pattern, part.name) for pattern in frozen)]
 
     def carry(self, index: int) -> None:
         """Let the objective carry states of this process's rows of a phase, if it carries any; all begin anew."""
@@ -177,6 +193,19 @@ class Job:
         """Processes that make batches ahead."""
         wanted = self.recipe.layout.workers
         return wanted if wanted >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
+
+
+def check_frozen(job: Job) -> None:
+    """Refuse to freeze what is not there, or all."""
+    names = [part.name for part in job.parts]
+    for index, phase in enumerate(job.phases):
+        place = f"phase[{index + 1}].freeze"
+        for pattern in phase.freeze:
+            if not any(re.search(pattern, name) for name in names):
+                remedy = "weights are called like " + ", ".join(f"`{name}`" for name in names[:3])
+                raise RecipeError(place, f"found {pattern}, which is in no weight's name", "", remedy)
+        if not job.learning(index):
+            raise RecipeError(place, "found all weights", "some that learn")
 
 
 def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:

@@ -112,6 +112,7 @@ class RunLoop:
         job = self.job
         phase, first, share = job.phases[index], locate(job.phases, step)[1], job.share(index)
         rows = job.rows(index)
+        job.begin_phase(index, new=not first)
         if not first:
             job.carry(index)
         length = job.data.row_length(index)
@@ -240,6 +241,7 @@ def update(
             seen[term] += sums[term].detach() / counts[term]
     job.state.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
     job.parallel.sum_gradients(job.parts)
+    learning = drop_frozen(job, index)
     norm = total_norm(job.parts) / scaling
     reason = find_trouble(job, seen, norm)
     if reason:
@@ -249,10 +251,25 @@ def update(
         for group in optimizer.param_groups:
             group["lr"] = rate * group["share"]
         optimizer.step()
-        average.follow(optimizer, job.parts, job.recipe.average)
+        average.follow(optimizer, learning, job.recipe.average)
     for part in job.parts:
         part.whole.grad = part.local.grad = None
     return seen, norm, reason
+
+
+def drop_frozen(job: Job, index: int) -> list[LocalParameter]:
+    """Take the gradients of weights that do not learn in this phase away; returns those that do.
+
+    They were summed like all: so layouts and kernels know nothing of it, and a step costs what it costs.
+    """
+    if not job.phases[index].freeze:
+        return job.parts
+    learning = job.learning(index)
+    kept = {id(part.local) for part in learning}
+    for part in job.parts:
+        if id(part.local) not in kept:
+            part.whole.grad = part.local.grad = None
+    return learning
 
 
 def _begin_anew(objective: Objective) -> None:

@@ -411,6 +411,7 @@ def _ready(
     job.state.left_out = list(status.get("left_out", []))
     job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
     over = start >= total(job.phases) or bool(start and job.recipe.is_enough(job.state.validations))
+    job.begin_phase(locate(job.phases, max(start - 1, 0))[0])
     if last:
         _restore(job, *last, over=over)
         if not job.finite:

@@ -22,8 +22,9 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
+from ordsmed.data.mix import listed
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import steps_of_epochs
+from ordsmed.learn.phases import changed, steps_of_epochs
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import boxes, foreign, taken_over, weights
 from ordsmed.weights.foreign import Networks, decoded
@@ -102,19 +103,35 @@ class Origin:
         """The settings of its network."""
         return self.networks().model if self.is_run else foreign.settings(self.folder)
 
-    def networks(self) -> Networks:
-        """What a run trained; a recipe without [model] took that of its `init`."""
+    def networks(self, step: int | None = None) -> Networks:
+        """What a run trained, as it is after a step (None: at its newest); one without [model] took its `init`'s."""
         with self.at_home() as here:
             recipe, left = here.recipe(), here.folder / "weights"
             networks = decoded(recipe, here.folder / RECIPE)
-            if networks.model is not None:
-                return networks
-            if (left / SETTINGS).exists():
-                return foreign.networks(left)
-            if (start := Origin.find(recipe["init"])) is None:
-                gone = f"was started from {hub.folder(recipe['init'])}, which is gone"
-                raise RecipeError(here.folder, gone, "", "put it back: it tells the network's size")
-            return replace(networks, model=start.network())
+            if networks.model is None and (left / SETTINGS).exists():
+                networks = foreign.networks(left)
+            elif networks.model is None:
+                if (start := Origin.find(recipe["init"])) is None:
+                    gone = f"was started from {hub.folder(recipe['init'])}, which is gone"
+                    raise RecipeError(here.folder, gone, "", "put it back: it tells the network's size")
+                networks = replace(networks, model=start.network())
+            return here._in_phase(networks, recipe, step)
+
+    def _in_phase(self, networks: Networks, recipe: dict[str, Any], step: int | None) -> Networks:
+        """Networks as the phase of a step has them."""
+        phases = [table for table in recipe.get("phase", ()) if isinstance(table, dict)]
+        if not any(table.get("model") or table.get("objective") for table in phases):
+            return networks
+        if step is None:
+            step = self.last() or max(snapshots.steps(self.folder / "checkpoints"), default=0)
+        for number, table in enumerate(phases, 1):
+            if step <= int(table["steps"]) or number == len(phases):
+                place = f"{self.folder}/{RECIPE}: phase[{number}]"
+                model = changed(networks.model, table.get("model", {}), f"{place}.model", "models")
+                learned = changed(networks.objective, table.get("objective", {}), f"{place}.objective", "objectives")
+                return replace(networks, model=model, objective=learned)
+            step -= int(table["steps"])
+        return networks
 
     def tokenizer(self, fingerprint: str | None = None) -> Tokenizer:
         """The one that it was trained with: its own copy, or that of a run's data; refused where it is another."""
@@ -231,9 +248,9 @@ def standing(name: str) -> Path:
 
 
 def sources(recipe: dict[str, Any]) -> list[str]:
-    """The data a run's recipe names."""
-    data = recipe["data"]
-    return [data] if isinstance(data, str) else list(data)
+    """The data a run's recipe names: all that a phase reads."""
+    read = [phase.get("data", recipe["data"]) for phase in recipe["phase"]]
+    return list(dict.fromkeys(name for data in read for name in listed(data)))
 
 
 def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> RecipeError:

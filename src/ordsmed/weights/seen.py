@@ -8,6 +8,7 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.run import Run, at_home
+from ordsmed.data.mix import listed
 from ordsmed.learn.task import Task
 from ordsmed.weights.origin import sources, standing
 from ordsmed.weights.trained import Trained
@@ -39,13 +40,14 @@ def metrics(trained: Trained) -> list[Table]:
 def data_of(trained: Trained) -> list[Table]:
     """What is known of each source of a pretraining, with its name and share."""
     assert trained.recipe is not None
-    named = trained.recipe["data"]
-    shares = {named: 1.0} if isinstance(named, str) else named
-    whole = sum(shares.values())
-    return [
-        {**_facts(name, trained.folder), "name": Path(name).name, "share": shares[name] / whole}
-        for name in sources(trained.recipe)
-    ]
+    phases = trained.recipe["phase"]
+    tokens = [phase["steps"] * phase["batch"] * phase["length"] for phase in phases]
+    shares = dict.fromkeys(sources(trained.recipe), 0.0)
+    for phase, seen in zip(phases, tokens, strict=True):
+        weights = listed(phase.get("data", trained.recipe["data"]))
+        for name, weight in weights.items():
+            shares[name] += weight / sum(weights.values()) * (seen / sum(tokens))
+    return [{**_facts(n, trained.folder), "name": Path(n).name, "share": round(s, 12)} for n, s in shares.items()]
 
 
 def _facts(name: str, folder: Path) -> Table:

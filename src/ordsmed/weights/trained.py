@@ -171,7 +171,7 @@ def _of_run(origin: Origin, step: int | None) -> Trained:
     source = origin.source(step)
     if step is None and (left := origin.unfinished(source.step)):
         say(left)
-    networks = origin.networks()
+    networks = origin.networks(source.step)
     tokenizer = origin.tokenizer(source.state.get("tokenizer"))
     tensors = boxes.read_weights(source.folder)
     if recipe.get("adapters") and source.state:  # what stands in weights/ is merged
@@ -186,7 +186,7 @@ def _before_the_first_step(origin: Origin) -> Trained:
     folder, recipe, status = origin.folder, origin.recipe(), origin.status
     if status["verb"] != "pretrain":
         raise RecipeError("--step", f"found 0, of a `{status['verb']}`", "a step that it kept")
-    networks, tokenizer = origin.networks(), origin.tokenizer()
+    networks, tokenizer = origin.networks(0), origin.tokenizer()
     objective = fresh(networks.learned, networks.model, tokenizer, int(recipe.get("seed", 0)))
     if recipe.get("init"):
         try:

@@ -31,6 +31,7 @@ class Clm(Choice):
     """Causal language modeling: documents one after the other, an end sign between them."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate",)
+    CHANGES: ClassVar[tuple[str, ...]] = ("separate",)
 
     separate: bool = True
     """a document does not see the one before it in its row, and positions begin anew; false: one running text"""

@@ -37,6 +37,7 @@ class Diffusion(Choice):
     """Masked diffusion: every share of masks, weighted so that the loss is a bound."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate", "fill")
+    CHANGES: ClassVar[tuple[str, ...]] = ("cut",)
 
     cut: Literal["anywhere", "sentence"] = "anywhere"
     """rows end anywhere and are full, or with a sentence"""

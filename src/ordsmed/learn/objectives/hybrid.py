@@ -46,6 +46,7 @@ class Hybrid(Choice):
     """Masked and causal prediction in one model."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate", "fill")
+    CHANGES: ClassVar[tuple[str, ...]] = ("masked", "hide", "keep", "swap")
 
     masked: float | Ramp = 0.5
     """share of rows that are read with masks; the others are read causally"""

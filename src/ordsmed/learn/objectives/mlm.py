@@ -35,6 +35,17 @@ class Mlm(Choice):
     """Masked language modeling, dynamic."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
+    CHANGES: ClassVar[tuple[str, ...]] = (
+        "hide",
+        "keep",
+        "swap",
+        "swap_from",
+        "unit",
+        "over",
+        "rounding",
+        "signs",
+        "cut",
+    )
     hide: float | Ramp = 0.15
     """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
     elsewhere mlm_probability, masked_lm_prob"""

@@ -42,6 +42,7 @@ class MlmNsp(Choice):
     """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
+    CHANGES: ClassVar[tuple[str, ...]] = ("hide", "most", "keep", "swap", "unit", "short")
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
     most: int | None = None

@@ -60,6 +60,7 @@ class Rtd(Choice):
     """Replaced-token detection."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
+    CHANGES: ClassVar[tuple[str, ...]] = ("hide", "detect_weight", "guess_weight", "temperature", "never_right")
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that the generator fills; elsewhere mlm_probability, mask_prob"""
     generator: Generator = field(default_factory=Generator)

@@ -41,10 +41,18 @@ from ordsmed.nn.model import (
     size,
 )
 from ordsmed.nn.residual import Sum, and_norm
+from ordsmed.nn.rotary import FAST, SLOW, RopeScaling, angles
 from ordsmed.nn.varlen import Texts
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 DECODER = "modernbert-decoder"
+UNSAID = {
+    "attention_factor": (None,),
+    "mscale": (None,),
+    "truncate": (True, None),
+    "beta_fast": (FAST, None),
+    "beta_slow": (SLOW, None),
+}  # of YaRN, which ours takes from the paper
 AHEAD = 2  # tokens that a decoder's window is wider there for the same reach: it counts a token's own place as one
 
 
@@ -105,11 +113,15 @@ class ModernBert(Family, Choice):
     """output layer and embeddings share one table; false: two tables"""
     causal: bool = False
     """causal attention: a ModernBERT decoder"""
+    rope_scaling: RopeScaling | None = None
+    """how the angles of layers with global attention go on beyond the length learned from (local ones see no farther
+    than before): { kind = "yarn", factor = 8 }; left out: as theta says"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
         "whole", "activation", "head_activation", "norm_bias", "attention_bias", "inner_bias", "head_bias",
-        "word_bias", "tied", "causal",
+        "word_bias", "tied", "causal", "rope_scaling",
     )  # fmt: skip
+    CHANGES: ClassVar[tuple[str, ...]] = ("theta", "local_theta", "rope_scaling", "window")
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "small": size(12, 384, inner=576),
@@ -184,7 +196,10 @@ class ModernBert(Family, Choice):
         return 2.0 * self.width * (self.width + vocabulary)
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        """As transformers 5 wants it, and with the keys of transformers 4 beside."""
+        """As transformers 5 wants it, and with the keys of transformers 4 beside, which knows no linear and no YaRN."""
+        turns: dict[str, Any] = {"rope_type": "default", "rope_theta": self.theta}
+        if self.rope_scaling:
+            turns = self.rope_scaling.hugging_face(self.theta, self.width // self.heads, self.positions)
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "intermediate_size": self.inner,
@@ -193,10 +208,10 @@ class ModernBert(Family, Choice):
             "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
             "global_attn_every_n_layers": self.every, "local_attention": self.window + AHEAD * self.causal,
             "rope_parameters": {
-                GLOBAL: {"rope_type": "default", "rope_theta": self.theta},
+                GLOBAL: turns,
                 LOCAL: {"rope_type": "default", "rope_theta": self.local_theta},
             },
-            "global_rope_theta": self.theta, "local_rope_theta": self.local_theta,
+            "global_rope_theta": turns["rope_theta"], "local_rope_theta": self.local_theta,
             "attention_dropout": self.attention_dropout, "embedding_dropout": self.embedding_dropout,
             "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.initializer_std,
             "initializer_cutoff_factor": 2.0, "norm_bias": self.norm_bias, "attention_bias": self.attention_bias,
@@ -288,10 +303,14 @@ def _layers(config: dict[str, Any]) -> int:
 
 def _thetas(config: dict[str, Any]) -> dict[str, Any]:
     """The bases of the angles of global and of local layers."""
-    turns, thetas = table_of(config, "rope_parameters"), {}
+    turns, thetas = table_of(config, "rope_parameters"), dict[str, Any]()
     for name, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
         how = table_of(turns, kind)
-        expect(how, rope_type=("default",), partial_rotary_factor=(1.0, None))
+        scaled = ("linear", "yarn") if kind == GLOBAL else ()
+        expect(how, rope_type=("default", *scaled), partial_rotary_factor=(1.0, None), **UNSAID)
+        if how.get("rope_type", "default") != "default":
+            learned = {"learned": how.get("original_max_position_embeddings", 0)} if how["rope_type"] == "yarn" else {}
+            thetas["rope_scaling"] = {"kind": how["rope_type"], "factor": how.get("factor"), **learned}
         if "rope_theta" in how:
             thetas[name] = how["rope_theta"]
     if "local_theta" not in thetas and "local_rope_theta" in config and config["local_rope_theta"] is None:
@@ -335,7 +354,7 @@ class Modern(Model):
         else:
             visible = visibility(documents, causal=how.causal, rows=causal, blocks=self.blocks)
             near = nearby(visible, how.reach, tokens, causal=how.causal, blocks=self.blocks)
-        whole = as_scores(visible), angles(positions, how.theta, head)
+        whole = as_scores(visible), angles(positions, how.theta, head, how.rope_scaling, how.positions)
         local = as_scores(near), angles(positions, how.local_theta, head)
         for number, block in enumerate(self.blocks):
             seen, turn = local if how.local(number) else whole
@@ -420,13 +439,6 @@ class Activated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.activation(x)
-
-
-def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of what each pair of a head's numbers turns by, in fp32; [B, T] -> [B, T, d] each."""
-    slower = 1.0 / theta ** (torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
-    turned = (positions[..., None].float() * slower).repeat(1, 1, 2)
-    return turned.cos(), turned.sin()
 
 
 def _norm(settings: ModernBert) -> nn.LayerNorm:

@@ -20,8 +20,9 @@ from ordsmed.base.screen import command
 from ordsmed.corpus.folder import origin
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.long_documents import LongDocuments
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
-from ordsmed.learn.phases import Stretch, locate, total
+from ordsmed.learn.phases import locate, total
 from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
 from ordsmed.tell.show import others, state
@@ -32,6 +33,7 @@ from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.texts import TextData
 from ordsmed.train.pretrain.trials import PretrainingTrials
 from ordsmed.train.training import Training
 from ordsmed.train.trials import Trials, describe
@@ -147,25 +149,23 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
     if not 1 <= step <= total(recipe.phase):
         raise RecipeError("--step", f"found {step}", f"1 to {total(recipe.phase)}")
     index, inner = locate(recipe.phase, step - 1)
-    data = [Encoded(run.obtain(Encoding, source)) for source in recipe.sources]
+    texts = TextData.of(recipe, [Encoded(run.obtain(Encoding, source)) for source in recipe.sources])
     phases_before = int(Run(folder).status.get("phases_before", 0))
-    rows = recipe.objective.rows(
-        [d.train for d in data], list(recipe.sources.values()), data[0].tokenizer, recipe.phase[index],
-        recipe.seed, index + phases_before, stretch=Stretch.of(recipe.phase, index),
-    )  # fmt: skip
+    rows, stores, data = texts.rows(index, phases_before), texts.stores(index), list(texts.read_in(index).items())
     batch = recipe.phase[index].batch
     spans = rows.spans(np.arange(inner * batch, (inner + 1) * batch))
     place = f"{name}: step {step} (phase {index + 1}, its step {inner + 1})"
     lines = [f"{place}: {many(batch, 'row')}, {many(len(spans), 'piece')} of documents"]
     for span in spans:
-        store, source = data[span.source], list(recipe.sources)[span.source]
-        ids = np.asarray(store.train.tokens[span.start : min(span.stop, span.start + 24)])
-        lexicon = store.train.lexicon
+        store, (source, encoded) = stores[span.source], data[span.source]
+        ids = np.asarray(store.tokens[span.start : min(span.stop, span.start + 24)])
+        lexicon = store.lexicon
         words = [] if lexicon is None else [lexicon.word(number).decode() for number in ids]
-        text = " ".join(words) or store.tokenizer.decode(ids)
-        begin = span.start - int(store.train.document_starts[span.document])
+        text = " ".join(words) or texts.tokenizer.decode(ids)
+        begin = span.start - int(store.document_starts[span.document])
+        document = int(store.numbers[span.document]) if isinstance(store, LongDocuments) else span.document
         lines.append(
-            f"  row {span.number}: {source} document {span.document}{_origin(store, span.document)}, "
+            f"  row {span.number}: {source} document {document}{_origin(encoded, document)}, "
             f"tokens {begin} to {begin + span.stop - span.start}: {' '.join(text.split())[:80]}"
         )
     return lines

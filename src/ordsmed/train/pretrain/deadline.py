@@ -67,6 +67,7 @@ def _trial(job: Job, index: int) -> tuple[float, float, float]:
     """Seconds of a step of this phase: the median, the fastest and the slowest of a few, on networks that are thrown
     away after."""
     rows, share, phase = job.rows(index), job.share(index), job.phases[index]
+    job.begin_phase(index)
     job.carry(index)
     ready = load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)
     spent = []

@@ -20,6 +20,7 @@ from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import detail, many, operations, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.mix import listed
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.data.tokenizer_training import is_tokenizer, learned_from, read_tokenizer
 from ordsmed.learn.objective import Objective, built, fresh
@@ -27,7 +28,7 @@ from ordsmed.learn.phases import MOST_ROWS, total
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint
-from ordsmed.train.job import Job, assemble
+from ordsmed.train.job import Job, assemble, check_frozen
 from ordsmed.train.mesh.layout import memory
 from ordsmed.train.mesh.parallel import held_by_rank
 from ordsmed.train.pace import expected_seconds
@@ -36,6 +37,7 @@ from ordsmed.train.pretrain.compared import compared
 from ordsmed.train.pretrain.deadline import fit
 from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
+from ordsmed.train.pretrain.mixture import mixed, portion_lines
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
 from ordsmed.train.start import check_same
@@ -44,6 +46,7 @@ from ordsmed.weights.origin import Origin, standing
 from ordsmed.weights.transplant import Beginning, begin
 
 WORDS = "wordlevel"
+SHOWN = 40  # data that are told of one by one
 USUAL = 128  # tokens of a task's texts
 
 
@@ -76,7 +79,9 @@ class PretrainingPlan(Plan):
             check_data(data, self.network)
             for encoded in data.encoded:
                 encoded.check_unknown(self.most_unknown)
-            plan = dataclasses.replace(plan.by(counted(data)), by_epochs=not all(p.steps for p in self.recipe.phase))
+            read = mixed(dataclasses.replace(data, recipe=counted(data)))
+            notes += portion_lines(read)
+            plan = dataclasses.replace(plan.by(read.recipe), by_epochs=not all(p.steps for p in self.recipe.phase))
         if (longest := self.network.longest()) < USUAL:
             notes.append(
                 f"positions: {longest}, for good: `embed` and tasks cut longer texts or read them in windows, in which "
@@ -123,9 +128,20 @@ class PretrainingPlan(Plan):
     @functools.cached_property
     def objective(self) -> Objective:
         """The networks without their numbers."""
-        with torch.device("meta"):
-            networks: Objective = built(self.recipe.objective, self.network, self.tokenizer)
-        return networks
+        return self.by_phase[0]
+
+    @functools.cached_property
+    def by_phase(self) -> tuple[Objective, ...]:
+        """Those of each phase, which have the same weights."""
+        phases = list[tuple[Any, Any, Objective]]()
+        for index in range(len(self.recipe.phase)):
+            learned, network = self.recipe.objective_of(index), self.recipe.network_of(self.network, index)
+            same = next((networks for *how, networks in phases if how == [learned, network]), None)
+            if same is None:
+                with torch.device("meta"):
+                    same = built(learned, network, self.tokenizer)
+            phases.append((learned, network, same))
+        return tuple(networks for *_, networks in phases)
 
     def subject(self) -> str:
         assert self.data is not None
@@ -182,7 +198,7 @@ class PretrainingPlan(Plan):
         return int(weights * (2 + self.recipe.optimizer.moments + (self.recipe.average > 0)))
 
     def flops(self, index: int) -> float:
-        return self.objective.flops(self.recipe.phase[index].batch, self.row_length(index))
+        return self.by_phase[index].flops(self.recipe.phase[index].batch, self.row_length(index))
 
     def judged(self) -> int:
         return self.recipe.validation_rows
@@ -206,6 +222,9 @@ class PretrainingPlan(Plan):
 
         job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
         job = dataclasses.replace(job, begins_taught=bool(recipe.init) and gone_on is None)
+        if any(phase.model or phase.objective for phase in recipe.phase):
+            job = dataclasses.replace(job, by_phase=self.by_phase)
+        check_frozen(job)
         if gone_on:
             return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
         if start.descent:
@@ -273,6 +292,7 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
             problem = f"found {phase.length}, more than the model's {network.longest()} positions"
             raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
+        recipe.network_of(network, index)
     more = getattr(recipe.objective, "others", None)
     networks = {"model": network, **(more(network) if more else {})}
     for name, settings in networks.items():
@@ -318,11 +338,15 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
             stand.append(encoded := Encoded(folder))
             tokens, documents = encoded.train.token_count, encoded.train.document_count
             lines.append(f"data: {folder}, {tokens:,} tokens in {many(documents, 'document')}")
-            tokenizers.append(encoded.tokenizer)
+            tokenizers += [encoded.tokenizer] if not tokenizers else []  # all have one, as `TextData` sees to
         else:
             lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
             tokenizers.append(_expected(encoding.tokenizer, encoding.corpus))
+    if len(lines) > SHOWN:
+        lines = [f"data: {len(stand):,} of {len(lines):,} stand", *(line for line in lines if "does not exist" in line)]
+    unread = listed(recipe.data).keys() - set(recipe.sources)
+    lines += [f"data: {name} is read by no phase, for each has its own" for name in sorted(unread)]
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 

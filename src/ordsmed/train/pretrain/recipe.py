@@ -12,7 +12,10 @@ from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
-from ordsmed.learn.phases import Phase
+from ordsmed.data.mix import Mix, Names, listed
+from ordsmed.learn.objective import ObjectiveSettings
+from ordsmed.learn.phases import Phase, changed
+from ordsmed.nn.model import ModelSettings
 from ordsmed.train.training import Training, check_axes
 from ordsmed.weights.transplant import Vocabulary
 
@@ -21,8 +24,8 @@ from ordsmed.weights.transplant import Vocabulary
 class Pretraining(Training):
     """Train a network on encoded text."""
 
-    data: str | dict[str, float]
-    """folder or recipe of `encode`; several with their weights: { "work/encode/a" = 0.7, ... }"""
+    data: Names
+    """folder or recipe of `encode`; several with their weights: { "work/encode/a" = 0.7, ... }, or a list with `mix`"""
     objective: Annotated[Any, Menu("objectives")]
     """what is learned"""
     phase: tuple[Phase, ...]
@@ -30,6 +33,10 @@ class Pretraining(Training):
     vocabulary: Vocabulary = "same"
     """with `init`: is the data's vocabulary that of its model? transplant: another; pieces that both have keep their
     vectors, others begin as the mean of those that spell them; fresh: another, whose vectors all begin anew"""
+    mix: Mix | None = None
+    """shares of several data by their tokens: { temperature = 0.5 } or { unimax = 4 }; a phase may have its own"""
+    most_epochs: float = 0.0
+    """how often any of several data may be gone through, over all phases; more is refused; 0: told from 4 on"""
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
     save: int | float = 500
@@ -49,7 +56,7 @@ class Pretraining(Training):
     jobs: int = 0
     """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary", "seeds", "grid", "jobs")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary", "mix", "most_epochs", "seeds", "grid", "jobs")
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
     verb: ClassVar[str] = "pretrain"
 
@@ -63,14 +70,19 @@ class Pretraining(Training):
         if not self.phase:
             raise ValueError("phase: missing; wanted one or more [[phase]]")
         super().__post_init__()
-        if not self.sources or not all(0 <= weight < math.inf for weight in self.sources.values()):
-            raise ValueError(f"data: found {as_toml(self.data)}; wanted one or more, with weights of 0 or more")
+        listed(self.data, self.mix)
+        for index, phase in enumerate(self.phase):
+            self.objective_of(index)
+            if phase.mix and phase.data is None:
+                listed(self.data, phase.mix)
+        if not 0 <= self.most_epochs < math.inf:
+            raise ValueError(f"most_epochs: found {self.most_epochs:g}; wanted 0 or more")
         for name in ("save", "validate"):
             every = getattr(self, name)
             if not 0 <= every < math.inf or (every > 1 and every % 1):
                 raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all below 1")
-        listed = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
-        if listed != "powers" and any(step < 1 for step in listed):
+        kept = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
+        if kept != "powers" and any(step < 1 for step in kept):
             raise ValueError(
                 f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 needs no keeping)"
             )
@@ -81,8 +93,29 @@ class Pretraining(Training):
             raise ValueError(f"validation_rows: found {self.validation_rows}; wanted 1 or more")
 
     @property
-    def sources(self) -> dict[str, float]:
-        return {self.data: 1.0} if isinstance(self.data, str) else self.data
+    def sources(self) -> tuple[str, ...]:
+        """All data that a phase reads, in the order in which they come."""
+        return tuple(dict.fromkeys(name for index in range(len(self.phase)) for name in self.data_of(index)))
+
+    def data_of(self, index: int) -> dict[str, float]:
+        """What a phase reads, with its weights."""
+        data = self.phase[index].data
+        return listed(self.data if data is None else data)
+
+    def mix_of(self, index: int) -> Mix | None:
+        """By what the shares of a phase's data are made; None: by their weights, which a phase may have of its own."""
+        phase = self.phase[index]
+        return phase.mix or (None if isinstance(phase.data, Mapping) else self.mix)
+
+    def objective_of(self, index: int) -> ObjectiveSettings:
+        """What a phase learns."""
+        number = index % len(self.phase) + 1
+        usual: ObjectiveSettings = self.objective
+        return changed(usual, self.phase[index].objective, f"phase[{number}].objective", "objectives")
+
+    def network_of(self, network: ModelSettings, index: int) -> ModelSettings:
+        """The settings of the network in a phase."""
+        return changed(network, self.phase[index].model, f"phase[{index + 1}].model", "models")
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -105,7 +138,7 @@ class Pretraining(Training):
         return {name: value for name, value in known.items() if name == "validation" or name.endswith("_right")}
 
     def learned(self) -> dict[str, Any]:
-        return {"objective": self.objective}
+        return {"objective": self.objective_of(-1)}
 
     def validates(self, step: int) -> bool:
         return self.validate > 0 and step % self.validation_interval == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import many
 from ordsmed.data.encode import Encoded
+from ordsmed.data.long_documents import LongDocuments
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.data.tokenizer_training import read_tokenizer
@@ -24,6 +26,7 @@ from ordsmed.train.job import Job
 from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.pretrain.recipe import Pretraining
 
+Stores = Sequence[Store | LongDocuments]
 VALIDATION_ROWS = 32  # rows of a validation batch
 
 
@@ -45,10 +48,44 @@ class TextData:
     def phases(self) -> tuple[Phase, ...]:
         return self.recipe.phase
 
+    def read_in(self, index: int) -> dict[str, Encoded]:
+        """What a phase reads, by its names."""
+        by_name = dict(zip(self.recipe.sources, self.encoded, strict=True))
+        return {name: by_name[name] for name in self.recipe.data_of(index)}
+
+    def stores(self, index: int) -> list[Store | LongDocuments]:
+        """Their training splits; where a phase reads long documents alone, those."""
+        least = self.phases[index].longer_than
+        stores = [encoded.train for encoded in self.read_in(index).values()]
+        return [LongDocuments.of(store, least) if least else store for store in stores]
+
+    def tokens(self, index: int) -> dict[str, int]:
+        """Of each that a phase reads, as many as there are for it; refused where that is none."""
+        least = self.phases[index].longer_than
+        if not least:
+            return {name: encoded.train.token_count for name, encoded in self.read_in(index).items()}
+        tokens = {name: store.token_count for name, store in zip(self.read_in(index), self.stores(index), strict=True)}
+        if empty := [name for name, count in tokens.items() if not count]:
+            more = f", and {many(len(empty) - 1, 'other')}" if empty[1:] else ""
+            problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
+            remedy = "a smaller number, or name `data` of this phase without it"
+            raise RecipeError(f"phase[{index + 1}].longer_than", problem, "", remedy)
+        return tokens
+
+    def long_documents(self, index: int) -> str:
+        """How many of a phase's documents are long enough, in a line."""
+        least, encoded, stores = self.phases[index].longer_than, self.read_in(index).values(), self.stores(index)
+        documents, tokens = (sum(getattr(s.train, f"{noun}_count") for s in encoded) for noun in ("document", "token"))
+        left = sum(store.document_count for store in stores), sum(store.token_count for store in stores)
+        return (
+            f"phase {index + 1}: {left[0]:,} of {many(documents, 'document')} have {least:,} tokens or more; they are "
+            f"{left[1]:,} of {tokens:,} tokens"
+        )
+
     def rows(self, index: int, before: int = 0) -> Rows:
-        stores = [encoded.train for encoded in self.encoded]
         key, stretch = (self.recipe.seed, index + before), Stretch.of(self.phases, index)
-        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key, stretch=stretch)
+        shares = list(self.recipe.data_of(index).values())
+        return self._rows(index, self.stores(index), shares, self.phases[index], *key, stretch=stretch)
 
     def row_length(self, index: int) -> int:
         return self.phases[index].length
@@ -78,28 +115,31 @@ class TextData:
         """
         rows = self.validation(index)
         assert rows is not None
-        counts = np.asarray(sum(np.asarray(encoded.train.counts) for encoded in self.encoded))
+        encoded = self.read_in(index).values()
+        counts = np.asarray(sum(np.asarray(source.train.counts) for source in encoded))
         batch = rows.batch(np.arange(min(self.recipe.validation_rows, len(rows))))
         targets = batch.targets[batch.weights > 0].numpy()
         if batch.words is not None:  # a sign ends every sentence, in each direction its own
             start, stop = self.tokenizer.start, self.tokenizer.stop
-            counts[stop] += sum(encoded.train.sequence_count for encoded in self.encoded)
+            counts[stop] += sum(source.train.sequence_count for source in encoded)
             targets[targets == start] = stop
         return unigram_cross_entropy(counts, targets), float((targets == counts.argmax()).mean())
 
     def _validation(self, index: int) -> Rows | None:
-        pairs = [(e.validation, w) for e, w in zip(self.encoded, self.recipe.sources.values(), strict=True)]
+        encoded, weights = self.read_in(index).values(), self.recipe.data_of(index).values()
+        pairs = [(e.validation, w) for e, w in zip(encoded, weights, strict=True)]
         held_out = [(store, w) for store, w in pairs if store is not None and store.token_count]
         if not held_out:
             return None
         phase = dataclasses.replace(self.phases[index], batch=VALIDATION_ROWS)
-        return self._rows([s for s, _ in held_out], [w for _, w in held_out], phase, "validation")
+        return self._rows(index, [s for s, _ in held_out], [w for _, w in held_out], phase, "validation")
 
     def _rows(
-        self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object, stretch: Stretch = OVER
+        self, index: int, stores: Stores, shares: Sequence[float], phase: Phase, *key: object, stretch: Stretch = OVER
     ) -> Rows:
-        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key, stretch=stretch)
-        return rows
+        objective = self.recipe.objective_of(index)
+        like_stores = cast("Sequence[Store]", stores)  # long documents have all that rows need of one
+        return objective.rows(like_stores, shares, self.tokenizer, phase, *key, stretch=stretch)
 
 
 def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
@@ -143,11 +183,16 @@ def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64
 
 
 def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
+    """The one of all data, which is read once."""
     tokenizer = data[0].tokenizer
-    for encoded in data[1:]:
-        if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
+    for name, encoded in zip(recipe.sources, data, strict=True):
+        if encoded.facts["tokenizer"] != tokenizer.fingerprint:
+            phase = next(index for index in range(len(recipe.phase)) if name in recipe.data_of(index))
+            key = "data" if recipe.phase[phase].data is None else f"phase[{phase + 1}].data"
             problem = f"{encoded.folder} was encoded with another tokenizer"
-            raise RecipeError("data", problem, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
+            remedy = f"encode it again with `tokenizer={data[0].folder}`"
+            raise RecipeError(key, problem, f"that of {data[0].folder}", remedy)
+        encoded.tokenizer = tokenizer
     if recipe.tokenizer is not None:
         named = read_tokenizer(recipe.tokenizer)
         if named.fingerprint != tokenizer.fingerprint:

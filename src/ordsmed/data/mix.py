@@ -1,0 +1,70 @@
+"""Mix: which share of a run's tokens comes from each store, by how many it has.
+
+temperature   tokens ** temperature: 1 as they are, 0 all alike (0.7, 0.5 and 0.3 in mmBERT's three phases)
+unimax        all alike, but none is gone through more often than so (Chung et al. 2023)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import large
+from ordsmed.base.settings import as_toml
+
+Names = str | tuple[str, ...] | dict[str, float]  # of stores: one, several alike, or several by weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """Shares of stores, by their tokens: one of the two."""
+
+    temperature: float | None = None
+    """a share goes with tokens to this power: 1 as they are, 0 all alike; elsewhere alpha, 1 / temperature"""
+    unimax: float | None = None
+    """all alike, but none is gone through more often than so many times"""
+
+    def __post_init__(self) -> None:
+        if (self.temperature is None) == (self.unimax is None):
+            count = "both" if self.unimax is not None else "neither"
+            raise ValueError(f"mix: found {count}; wanted `temperature` or `unimax`")
+        if self.temperature is not None and not 0 <= self.temperature <= 1:
+            problem = f"found {self.temperature:g}; wanted 0 to 1"
+            remedy = f": who divides by a temperature of {self.temperature:g} means {1 / self.temperature:.3g} here"
+            raise ValueError(f"temperature: {problem}{remedy if self.temperature > 1 else ''}")
+        if self.unimax is not None and not 0 < self.unimax < math.inf:
+            raise ValueError(f"unimax: found {self.unimax:g}; wanted passes, above 0")
+
+    def shares(self, counts: Sequence[float], budget: float, place: str = "mix") -> list[float]:
+        """Of `budget` tokens in all, the share of each store that has so many."""
+        if self.temperature is not None:
+            powers = [count**self.temperature for count in counts]
+            return [power / math.fsum(powers) for power in powers]
+        assert self.unimax is not None
+        most = self.unimax * math.fsum(counts)
+        if most < budget:
+            problem = f"found {self.unimax:g}, which gives {large(most)} tokens for a phase of {large(budget)}"
+            least = math.ceil(10 * budget / math.fsum(counts)) / 10
+            raise RecipeError(f"{place}.unimax", problem, f"{least:g} or more, or fewer steps")
+        drawn, left = [0.0] * len(counts), budget
+        for rank, number in enumerate(sorted(range(len(counts)), key=lambda number: counts[number])):
+            drawn[number] = min(left / (len(counts) - rank), self.unimax * counts[number])
+            left -= drawn[number]
+        return [tokens / budget for tokens in drawn]
+
+
+def listed(names: Names, mix: Mix | None = None) -> dict[str, float]:
+    """Stores by their weights; refused where they cannot be, or where both weights and a mix are said."""
+    if isinstance(names, str):
+        return {names: 1.0}
+    if not isinstance(names, Mapping):
+        if len(set(names)) < len(names) or not names:
+            raise ValueError(f"data: found {as_toml(names)}; wanted one or more, each once")
+        return dict.fromkeys(names, 1.0)
+    if not names or not all(0 <= weight < math.inf for weight in names.values()):
+        raise ValueError(f"data: found {as_toml(names)}; wanted one or more, with weights of 0 or more")
+    if mix is not None and len(set(names.values())) > 1:
+        raise ValueError("mix: found beside weights of data; wanted one of the two: name the data as a list")
+    return dict(names)

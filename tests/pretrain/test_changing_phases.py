@@ -1,0 +1,256 @@
+"""Phases with data, masks, positions and shares of their own: rows, exactness over their borders, what is exported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kit.makers import job_of, make_store
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.data.encode import Encoded
+from ordsmed.nn.dropout import Dropout
+from ordsmed.tell.show import show
+from ordsmed.train import checkpoint
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.pretrain import pretrain, rehearse
+from ordsmed.weights import weights
+from ordsmed.weights.export import export
+from ordsmed.weights.trained import open_model
+
+FULL = os.environ.get("ORDSMED_GRID") == "full"
+RECIPE = """
+data = "{here}/a"
+out = "{here}/{name}"
+save = 1
+keep = 99
+validate = 3
+validation_rows = 8
+average = 0.9
+layout = {{ device = "cpu", threads = 1, precision = "fp32", micro = {micro} }}
+[model]
+kind = "modern"
+width = 32
+layers = 3
+heads = 2
+positions = 128
+window = 8
+theta = 500.0
+dropout = 0.1
+[objective]
+kind = "mlm"
+hide = 0.3
+[[phase]]
+steps = 3
+length = 16
+batch = 4
+rate = 2e-3
+warmup = 1
+[[phase]]
+steps = 2
+length = 64
+batch = 4
+rate = 1e-3
+warmup = 1
+data = ["{here}/a", "{here}/b"]
+mix = {{ temperature = 0.5 }}
+theta = 9_000.0
+local_theta = 700.0
+rewarm = true
+freeze = ["model.words", "blocks.0."]
+[[phase]]
+steps = 2
+length = 64
+batch = 4
+rate = 1e-3
+pack = false
+longer_than = 70
+data = {{ "{here}/b" = 1.0 }}
+hide = 0.1
+dropout = 0.0
+theta = 9_000.0
+rope_scaling = {{ kind = "yarn", factor = 4.0 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two stores of one tokenizer, of 60 and 20 documents, one of another, and a run of three phases that is done."""
+    folder = tmp_path_factory.mktemp("phases")
+    make_store(folder / "a")
+    make_store(folder / "b", seed=1, documents=20)
+    make_store(folder / "other", seed=2, specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[MORE]"))
+    for micro in (4, 2):
+        pretrain(str(written(folder, f"whole{micro}", micro)), yes=True)
+    return folder
+
+
+def written(folder: Path, name: str, micro: int = 4, text: str = RECIPE) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(text.format(here=folder, name=name, micro=micro))
+    return path
+
+
+def learned(folder: Path) -> list[Any]:
+    """All that a run notes of its steps but their time, and its last weights."""
+    lines = [[(k, v) for k, v in line.items() if k in ("step", "loss", "norm", "validation")]
+             for line in read(folder / "metrics.jsonl")]  # fmt: skip
+    return [lines, *((folder / f"{part}/model.safetensors").read_bytes() for part in ("weights", "average"))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("micro", [4, 2])
+@pytest.mark.parametrize("step", range(1, 7) if FULL else (3, 5, 6))
+def test_a_run_that_was_killed_goes_on_bit_by_bit(here: Path, step: int, micro: int) -> None:
+    """At the border of phases and within, with other data, masks, angles, frozen weights and moments begun anew."""
+    folder = here / f"killed-{micro}-{step}"
+    shutil.copytree(here / f"whole{micro}", folder)
+    for name in ("weights", "average"):
+        shutil.rmtree(folder / name)
+    for later in checkpoint.steps(folder / "checkpoints"):
+        if later > step:
+            shutil.rmtree(checkpoint.path_of(folder / "checkpoints", later))
+    Run(folder).set(state="running")
+    pretrain(str(folder))
+    assert learned(folder) == learned(here / f"whole{micro}")
+
+
+@pytest.mark.skipif(not FULL, reason="ORDSMED_GRID=full: processes that are stopped at each step, on two meshes")
+@pytest.mark.parametrize("shard", [1, 2])
+def test_stopped_at_every_step_on_every_mesh(here: Path, shard: int) -> None:
+    def run(name: str, stops: list[int]) -> Path:
+        words = ["pretrain", str(written(here, name)), "--yes", "--devices", "2", f"layout.shard={shard}"]
+        for stop in [*stops, 0]:
+            env = {**os.environ, "ORDSMED_STOP_AT": str(stop)}
+            subprocess.run([sys.executable, "-m", "ordsmed", *words, "layout.micro=2"], env=env, timeout=300)
+        return here / name
+
+    whole, often = run(f"mesh{shard}", []), run(f"often{shard}", [1, 2, 3, 4, 5, 6])
+    assert learned(whole) == learned(often)
+
+
+def test_rows_are_of_the_data_of_their_phase(here: Path) -> None:
+    """By shares of their tokens; long documents one a row; the documents of any step are named."""
+    data = job_of(written(here, "rows")).data
+    tokens = {name: Encoded(here / name).train.token_count for name in "ab"}
+    share = tokens["a"] ** 0.5 / (tokens["a"] ** 0.5 + tokens["b"] ** 0.5)
+    spans = data.rows(1).spans(np.arange(3_000))
+    rows = {span.number: span.source for span in spans}
+    assert sum(source == 0 for source in rows.values()) / 3_000 == pytest.approx(share, abs=0.02)
+    long = Encoded(here / "b").train
+    numbers = np.flatnonzero(np.diff(long.document_starts) >= 70)
+    batch = data.rows(2).batch(np.arange(len(data.rows(2))))
+    assert batch.documents.max() == 1, "one document a row"
+    for span in data.rows(2).spans(np.arange(6)):
+        store = data.stores(2)[0]
+        assert np.array_equal(store.tokens[span.start : span.stop],
+                              long.document(numbers[span.document])[span.start - store.document_starts[span.document] :]
+                              [: span.stop - span.start])  # fmt: skip
+    shown = show.documents(str(here / "whole4"), 6)
+    assert shown[0].endswith("4 rows, 4 pieces of documents")
+    assert all(f"{here}/b document" in line for line in shown[1:])
+    named = {int(line.split(" document ")[1].split(",")[0].split(" ")[0]) for line in shown[1:]}
+    assert named <= set(numbers.tolist())
+    assert f"{here}/a document" in "".join(show.documents(str(here / "whole4"), 5))
+
+
+def test_what_the_plan_tells_before_anything_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PretrainingPlan.read(str(written(here, "told"))).lines()
+    told = [line for line in lines if line.startswith("phase")]
+    assert f"from {here}/b, " in next(line for line in told if line.startswith("phase 2: 0."))
+    assert any(line.startswith("phase 3: ") and "of 20 documents have 70 tokens or more" in line for line in told)
+    rehearse(str(written(here, "told")), ["phase[2].steps=400", "phase[2].mix={unimax=30}"], yes=True)
+    assert f"epochs of {here}/b, and more than 4 of 1 other: more than about 4 teach" in capsys.readouterr().err
+
+
+def test_networks_are_as_their_phase_wants_them(here: Path) -> None:
+    """Rates of dropout, angles and masks, also where a run goes on; other weights cannot be asked for."""
+    job = job_of(written(here, "networks"))
+    for index, theta, rate, hide in (
+        (0, 500.0, 0.1, 0.3),
+        (1, 9_000.0, 0.1, 0.3),
+        (2, 9_000.0, 0.0, 0.1),
+        (0, 500.0, 0.1, 0.3),
+    ):
+        job.begin_phase(index)
+        assert job.objective.model_settings.theta == job.objective.model.settings.theta == theta
+        assert max(m.rate for m in job.objective.modules() if isinstance(m, Dropout)) == rate
+        assert job.objective.settings.hide == hide
+    assert job.flops(1) > job.flops(2), "fewer tokens are scored"
+    frozen = {part.name for part in job.parts} - {part.name for part in job.learning(1)}
+    assert "model.words.weight" in frozen
+    assert all(name.startswith(("model.words", "model.blocks.0.")) for name in frozen)
+
+
+def test_frozen_weights_stay_and_moments_begin_anew(here: Path) -> None:
+    at = {step: checkpoint.path_of(here / "whole4" / "checkpoints", step) for step in (3, 4, 5, 6)}
+    weight = lambda step, name: weights.read(at[step] / "model.safetensors")[name]  # noqa: E731
+    for name, still in (("model.words.weight", True), ("model.blocks.0.up.weight", True), ("model.last.weight", False)):
+        assert torch.equal(weight(3, name), weight(5, name)) == still
+        assert not torch.equal(weight(5, name), weight(6, name))
+    steps = {step: weights.read(at[step] / "optimizer.safetensors")["step/model.last.weight"].item() for step in at}
+    assert steps == {3: 3, 4: 1, 5: 2, 6: 3}
+
+
+@pytest.mark.long
+def test_folders_have_the_angles_of_their_step(here: Path, tmp_path: Path) -> None:
+    """Of the last phase and of one before; and Hugging Face's class says the same of a text, to the last digits."""
+    for step, theta, scaled in ((2, 500.0, False), (3, 500.0, False), (4, 9_000.0, False), (6, 9_000.0, True)):
+        settings = open_model(here / "whole4", step).settings
+        assert (settings.theta, settings.rope_scaling is not None) == (theta, scaled)
+    transformers = pytest.importorskip("transformers")
+    for step, scaled in ((5, False), (7, True)):
+        folder = tmp_path / f"{step}"
+        export(str(here / "whole4"), folder, step=step)
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval()
+        turns = theirs.config.rope_parameters
+        assert (turns["full_attention"]["rope_theta"], turns["sliding_attention"]["rope_theta"]) == (
+            (9_000.0, 700.0) if step == 5 else (9_000.0, 10_000.0))  # fmt: skip
+        assert turns["full_attention"]["rope_type"] == ("yarn" if scaled else "default")
+        ours = open_model(here / "whole4", step).objective
+        ids = torch.randint(5, 120, (2, 100), generator=torch.Generator().manual_seed(3))
+        with torch.no_grad():
+            mine = ours.head(ours.model(ids, torch.arange(100).expand(2, -1)))
+            torch.testing.assert_close(mine, theirs(ids).logits, atol=2e-5, rtol=1e-4)
+        again = open_model(folder).settings
+        assert again.theta == ours.model_settings.theta
+        if scaled:
+            assert (again.rope_scaling.factor, again.rope_scaling.learned) == (4.0, 32)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["phase[2].data={here}/other"], r"phase\[2\].data: .*other was encoded with another tokenizer"),
+        (["phase[2].theta=0.5"], r"phase\[2\].model.theta: found 0.5; wanted 1 or more"),
+        (["phase[2].model={{width=64}}"], r"phase\[2\].model.width: modern cannot change it on the way"),
+        (["phase[2].hide=1.5"], r"phase\[2\].objective.hide: found 1.5"),
+        (["phase[2].objective={{hides=0.1}}"], "mlm has no such setting; wanted one that a phase may change: hide"),
+        (["phase[3].longer_than=9_999"], r"phase\[3\].longer_than: found 9,999, but .*b has no document"),
+        (["most_epochs=0.1"], r"most_epochs: found .* epochs? of .*; wanted at most 0.1"),
+        (["phase[2].mix={{unimax=0.01}}"], r"phase\[2\].mix.unimax: found 0.01, which gives .* for a phase of 512"),
+        (["phase[2].mix={{temperature=2.0}}"], "found 2; wanted 0 to 1: who divides by a temperature of 2 means 0.5"),
+        (["phase[2].mix={{}}"], "mix: found neither; wanted `temperature` or `unimax`"),
+        (['phase[2].data={{"{here}/a"=1,"{here}/b"=2}}'], "mix: found beside weights of data"),
+        (["phase[2].freeze=[\"nothing\"]"], "freeze: found nothing, which is in no weight's name"),
+        (["phase[2].freeze=[\"\"]"], "freeze: found all weights; wanted some that learn"),
+        (["phase[1].rewarm=true", "phase[1].warmup=0"], "rewarm: found true without a warm-up"),
+        (["model={{kind=\"bert\",size=\"tiny\"}}"], r"phase\[2\].model.theta: bert has no such setting.*of modern"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_anything_runs(here: Path, words: list[str], message: str) -> None:
+    """A dry run refuses the same."""
+    told = [word.format(here=here) for word in words]
+    for start in (pretrain, rehearse):
+        with pytest.raises(RecipeError, match=message):
+            start(str(written(here, "refused")), told)
+    assert not (here / "refused" / "checkpoints").exists()
