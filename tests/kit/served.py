@@ -25,15 +25,17 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    models: Mapping[str, Path | str], *, access: Any = None, batch: BatchLimits | None = None, **limits: Any
-) -> Iterator[Running]:
+    models: Mapping[str, Path | str], *, access: Any = None, batch: BatchLimits | None = None,
+    checkpoints: bool = False, **limits: Any,
+) -> Iterator[Running]:  # fmt: skip
     """Serves these, by their names, until the block ends."""
     from ordsmed.serve.app import Access, Door
     from ordsmed.serve.graceful import GracefulServer
     from ordsmed.serve.server import listening
 
     words = [f"{name}={folder}" for name, folder in models.items()]
-    service = Service(ServedModels.opened(words, {"device": "cpu"}), Batcher(batch), replace(ServerLimits(), **limits))
+    opened, limited = ServedModels.opened(words, {"device": "cpu"}), replace(ServerLimits(), **limits)
+    service = Service(opened, Batcher(batch), limited, checkpoints=checkpoints)
     listener = listening("127.0.0.1", 0)
     server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), 1_000)
     thread = threading.Thread(target=server.run, args=([listener],))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 import ordsmed
 from kit.absent import Lazy
-from kit.served import Running
+from kit.served import Running, running
+from ordsmed.cli import main
 
 openai: Any = Lazy("openai")
 hub: Any = Lazy("huggingface_hub")
@@ -151,6 +153,7 @@ def test_openai_tells_logarithms_of_prompts(served: Running, local: Local) -> No
             ask(**{"model": "gpt2", "prompt": "a", **wrong})
 
 
+@pytest.mark.long
 def test_lm_evaluation_harness_finds_what_it_finds_of_the_folder(
     served: Running, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +294,63 @@ def test_texts_are_scored(served: Running, local: Local) -> None:
     real = local["electra"].score(TEXTS[0], way="detect").tokens[0].bits
     assert real is not None
     assert tokens[0]["fake"] == 1 - 2.0**-real
+
+
+def test_texts_are_scored_at_checkpoints(tiny_run: Any, folders: dict[str, Path]) -> None:
+    """By the server, from Python and by the verb alike; two clients at once have their turns."""
+    texts = ["The sun warms the stone.", "it rains"]
+    near = [(model.step, model.score(texts)) for model in ordsmed.open(tiny_run.gpt2, device="cpu").at_steps()]
+    steps = [step for step, _ in near]
+    assert len(steps) > 2
+    with running({"run": tiny_run.gpt2, "folder": folders["gpt2"]}, checkpoints=True) as server:
+        with ThreadPoolExecutor(2) as pool:
+            several = [*pool.map(lambda _: post(server, "/run/score", texts=texts, steps="all"), range(2))]
+        for answer in several:
+            assert [each["step"] for each in answer] == steps
+            for each, (_, scored) in zip(answer, near, strict=True):
+                assert [of["log_likelihood"] for of in each["scores"]] == [of.log_likelihood for of in scored]
+        [last, first] = post(server, "/score", texts=texts, models=["run"], steps=[steps[0], steps[-1]])[::-1]
+        assert (first["step"], last["step"]) == (steps[0], steps[-1])
+        assert last["scores"] == post(server, "/run/score", texts=texts)[0]["scores"]
+        refused = httpx.post(f"{server.url}/run/score", json={"texts": texts, "steps": [7]})
+        assert (refused.status_code, "found 7, which run does not keep; wanted one of 0, " in refused.text) == (
+            400,
+            True,
+        )
+        refused = httpx.post(f"{server.url}/folder/score", json={"texts": texts, "steps": "all"})
+        assert "folder" in refused.json()["error"], refused.text
+        assert "keeps no checkpoints" in refused.json()["error"]
+
+
+def test_checkpoints_are_opened_only_where_that_is_allowed(served: Running) -> None:
+    refused = httpx.post(f"{served.url}/gpt2/score", json={"texts": "a", "steps": "all"})
+    assert refused.status_code == 400
+    assert refused.json()["error"] == "steps: checkpoints are not opened here; `ordsmed serve --checkpoints` does"
+
+
+def test_the_verb_tells_surprisal(tiny_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    model, text = ordsmed.open(tiny_run.gpt2, device="cpu"), "it rains and it rains"
+    place = ["surprisal", str(tiny_run.gpt2), "--device", "cpu"]
+
+    def lines(*words: str) -> list[str]:
+        main([*place, *words])
+        return capsys.readouterr().out.splitlines()
+
+    scored = model.score(text)
+    [told] = [json.loads(line) for line in lines(text, "--json")]
+    assert told["log_likelihood"] == scored.log_likelihood
+    head, words = lines(text)
+    assert head == f"{text}: step {model.step}, causal, {sum(of.bits for of in scored.tokens):.2f} bits"
+    assert words.split() == [x for of in scored.words for x in (of.text, f"{of.bits:.2f}")]
+    rows = [line.split("\t") for line in lines(text, "it", "--tsv", "--tokens", "--step", "all")]
+    by_step = {at.step: at.score([text, "it"]) for at in model.at_steps()}
+    assert [(int(step), int(n), float(bits), word) for step, n, _, _, _, bits, word in rows[1:]] == [
+        (step, n, of.bits, of.text.strip()) for step, both in by_step.items() for n, each in enumerate(both, 1)
+        for of in each.tokens
+    ]  # fmt: skip
+    with pytest.raises(SystemExit):
+        main([*place, text, "--step", "0,7"])
+    assert "--step: found 7, which" in capsys.readouterr().err
 
 
 def test_words_have_the_bits_of_their_pieces(local: Local) -> None:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack, cast, overload
+from typing import Literal, Unpack, cast, overload
 
 from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
 from ordsmed.base import settings as recipes
@@ -33,7 +33,7 @@ from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import Generated, SamplingOptions
 from ordsmed.use.generation.unmasking import fill_all
 from ordsmed.use.predict import Classified, Evaluated, Predicted, Tagged
-from ordsmed.weights.trained import Trained, opened
+from ordsmed.weights.trained import Trained, at_steps, opened
 
 
 @in_a_line()
@@ -220,6 +220,21 @@ class OpenModel:
         self.check("score")
         results = scored.score_each(self.trained, texts_of("score", texts), way)
         return results[0] if isinstance(texts, str) else results
+
+    def at_steps(self, steps: Literal["all"] | Sequence[int] = "all") -> Iterator[OpenModel]:
+        """Its run at the checkpoints that it keeps, opened one after the other as this one is.
+
+        [(model.step, model.score("it is old").log_likelihood) for model in model.at_steps()]
+        """
+        trained = self.trained
+        opening = at_steps(
+            trained.folder,
+            steps,
+            device=trained.device.type,
+            precision=trained.precision,
+            threads=trained.ranks.threads,
+        )
+        yield from map(OpenModel, opening)
 
     @in_a_line()
     def predict(

@@ -11,6 +11,7 @@ from ordsmed.base import menu
 from ordsmed.base.arguments import FILES, Parser, whole
 from ordsmed.cli import verb
 
+WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for a shell
 EITHER = "a recipe (a built-in one by name, or a TOML file)"
 
 
@@ -149,6 +150,11 @@ def any_step(parser: Parser) -> None:
 def step_or_all(text: str) -> int | str:
     """A step's number, or all of them."""
     return text if text == "all" else whole(0)(text)
+
+
+def steps_or_all(text: str) -> int | list[int] | str:
+    """A step's number, several, or all of them."""
+    return [whole(0)(part) for part in text.split(",")] if "," in text else step_or_all(text)
 
 
 def finetuned(parser: Parser) -> None:

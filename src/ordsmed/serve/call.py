@@ -60,6 +60,8 @@ class Service:
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     pool: str = "mean"  # what a vector of a text is made of, as `embed` has it
+    checkpoints: bool = False  # may requests ask for those of served runs?
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # of which one is open at a time
 
     def __post_init__(self) -> None:
         self.batcher.on_batch = self.metrics.add_batch

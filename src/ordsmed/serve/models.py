@@ -6,18 +6,20 @@ work/pretrain/tiny-bert  ->  tiny-bert          de=work/other  ->  de          g
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from ordsmed.api.model import OpenModel
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.serve.refusal import Refusal
 from ordsmed.serve.writing import ContinuingWriter
 from ordsmed.use.generation.network import fills, writing
-from ordsmed.weights.trained import opened
+from ordsmed.weights.trained import Trained, at_steps, opened
 
+OPENING = threading.Lock()  # a run's paths are read from where it was made, and a process stands in one place
 RESERVED = ("v1", "models", "pipeline", "admin", "api")  # what paths begin with
 
 
@@ -48,10 +50,23 @@ class ServedModel:
         name, source = (name, source) if sign else (_usual_name(word), word)
         if not name or name.split("/")[0] in RESERVED or set(name) & set("?#%{} "):
             raise RecipeError(word, f"found the name `{name}`", "a name that can stand in an address", "give NAME=RUN")
-        trained = opened(source, **options)
+        with OPENING:
+            trained = opened(source, **options)
         hidden = {str(path): name for path in (trained.folder.resolve(), trained.folder) if len(path.parts) > 1}
-        # its errors name it as clients do, not by its place
-        return ServedModel(name, source, options, OpenModel(dataclasses.replace(trained, folder=Path(name))), hidden)
+        return ServedModel(name, source, options, _named(trained, name), hidden)
+
+    def at_steps(self, steps: Literal["all"] | Sequence[int]) -> Iterator[ServedModel]:
+        """Itself as it was at checkpoints of its run, opened one after the other."""
+        trained = self.model.trained
+        checkpoints = at_steps(
+            self.source, steps, device=trained.device.type, precision=trained.precision, threads=trained.ranks.threads
+        )
+        while True:
+            with OPENING:
+                checkpoint = next(checkpoints, None)
+            if checkpoint is None:
+                return
+            yield dataclasses.replace(self, model=_named(checkpoint, self.name), _writer=None)
 
     def reload(self) -> None:
         """Open it again; who asks meanwhile is answered by the one that is open."""
@@ -118,6 +133,11 @@ class ServedModels:
         if method:
             served.check(method)
         return served
+
+
+def _named(trained: Trained, name: str) -> OpenModel:
+    """Opened, so that its errors name it as clients do and not by its place."""
+    return OpenModel(dataclasses.replace(trained, folder=Path(name)))
 
 
 def _usual_name(word: str) -> str:

@@ -32,6 +32,7 @@ class ServerOptions:
     seconds: float = 120.0  # of a request
     items: int = 2_048  # of a request
     pool: str = "mean"  # of sentences
+    checkpoints: bool = False  # may requests ask for those of served runs?
     opening: dict[str, object] = field(default_factory=dict)  # how models are opened
 
 
@@ -79,7 +80,8 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
 
     models = ServedModels.opened(words, options.opening)  # type: ignore[arg-type]
     batcher = Batcher(BatchLimits(queue=options.queue))
-    service = Service(models, batcher, ServerLimits(seconds=options.seconds, items=options.items), pool=options.pool)
+    limits = ServerLimits(seconds=options.seconds, items=options.items)
+    service = Service(models, batcher, limits, pool=options.pool, checkpoints=options.checkpoints)
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
     server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), options.connections)
     batcher.start()

@@ -12,10 +12,10 @@ Nothing is opened until it is asked for; `weights/trained.py` opens it as a netw
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
@@ -172,6 +172,17 @@ class Origin:
     def _again(self) -> list[int]:
         """The step whose weights come again without a checkpoint: 0 of a pretraining, of a fine-tuning none."""
         return [0] if self.kind is FolderKind.PRETRAINING else []
+
+    def chosen_steps(self, steps: Literal["all"] | Sequence[int]) -> list[int]:
+        """Those that are asked for, oldest first; refused of what is no run."""
+        if not self.is_run:
+            raise RecipeError("steps", f"found {steps}, but {self.name} keeps no checkpoints", "a run's folder")
+        there = self.steps()
+        if steps == "all":
+            return there
+        for step in set(steps).difference(there):
+            self.source(step)  # says which there are
+        return sorted(set(steps))
 
     def source(self, step: int | None) -> WeightsSource:
         """The weights of a run to read: of the step asked for, of the end, or of the newest whole checkpoint."""

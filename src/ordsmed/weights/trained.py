@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -122,6 +122,25 @@ def opened(
     if times := slower_in(precision, ranks.device):
         say(f"--precision: products in {precision} take {times:.3g} times as long as in fp32 here")
     return dataclasses.replace(trained, ranks=ranks, precision=precision)
+
+
+def at_steps(
+    origin: Origin | str | Path,
+    steps: Literal["all"] | Sequence[int] = "all",
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    threads: int | None = None,
+) -> Iterator[Trained]:
+    """A run as it was at its kept checkpoints, opened one after the other, as `opened` does."""
+    origin = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
+    for step in origin.chosen_steps(steps):
+        try:
+            yield opened(origin, step=step, device=device, precision=precision, threads=threads)
+        except DataError as error:  # the weights it began with, of data that are gone
+            if step or steps != "all":
+                raise
+            say(f"step 0 is left out: {error}")
 
 
 def known(precision: str) -> None:

@@ -17,7 +17,6 @@ from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_or_json
 
-WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for a shell
 PLACE = ("evaluate", 1)
 RECIPE = "ordsmed.measure.evaluation.recipe:Evaluation"
 STOPPED = GOES_ON
@@ -36,7 +35,7 @@ def arguments(parser: Parser) -> None:
     words = ("NAME", "FILE|key=value")
     parser.add_argument("--probe", nargs="+", action="append", metavar=words, default=[], help=meaning)
     meaning = "of all probes: how models are read (causal, masked, word...)"
-    parser.add_argument("--way", metavar="WAY", help=meaning, offers=lambda: WAYS)
+    parser.add_argument("--way", metavar="WAY", help=meaning, offers=lambda: flags.WAYS)
     parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
     parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
     meaning = "of a probe: the scores of every example, a line each, of several models with their names"

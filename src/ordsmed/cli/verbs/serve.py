@@ -28,6 +28,8 @@ def arguments(parser: Parser) -> None:
     meaning = "let scripts of pages of this origin ask, as https://lab.example; may be given several times"
     parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", default=[], help=meaning)
     parser.add_argument("--admin", action="store_true", help="POST /admin/reload opens the models again")
+    meaning = "POST /score may ask for checkpoints of a run (`steps`), opened one at a time"
+    parser.add_argument("--checkpoints", action="store_true", help=meaning)
     meaning = "texts that may wait; beyond it requests are answered 429 (default 4096)"
     parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
     meaning = "texts of one request at most (default 2048)"
@@ -57,6 +59,7 @@ def run(args: argparse.Namespace) -> None:
         seconds=args.timeout,
         items=args.items,
         pool=args.pool,
+        checkpoints=args.checkpoints,
         opening=flags.opened_as(args),
     )
     serve(args.models, options)

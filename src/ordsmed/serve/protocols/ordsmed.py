@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -14,6 +15,7 @@ from ordsmed.base.say import many
 from ordsmed.learn.score.answers import Answered
 from ordsmed.measure.likelihood.scored import Scored
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
+from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
 from ordsmed.serve.sentences import packed, word_vectors
 from ordsmed.serve.streams import events
@@ -44,24 +46,53 @@ async def metrics(call: ServedCall) -> Response:
 class ScoreRequest(Struct, forbid_unknown_fields=True):
     texts: Texts
     way: Way = ""
-    models: list[str] = []  # several at once, as the checkpoints of a run; none: the one of the path
+    models: list[str] = []  # several at once; none: the one of the path
+    steps: Literal["all"] | list[Annotated[int, Meta(ge=0)]] | None = None  # of the run: its kept checkpoints
 
 
 class ModelScores(Struct):
     model: str
     scores: list[Scored]
+    step: int | None = None
 
 
 async def score(call: ServedCall) -> list[ModelScores]:
-    """Of each model the texts with their tokens and words, in bits of surprisal."""
+    """Of each model, and each of the steps, the texts with their tokens and words, in bits of surprisal."""
     request: ScoreRequest = call.request
     every = [call.model("score", name) for name in request.models] if request.models else [call.model("score")]
     if len(set(request.models)) < len(request.models) or len(every) > 64:
         raise Refusal("invalid", "found models twice, or more than 64", "different models", place="models")
     items: list[tuple[object, ...]] = [(text,) for text in texts_of(request.texts, "texts")]
     way = {"way": request.way} if request.way else {}
+    if request.steps is not None:
+        return [scored for served in every for scored in await _at_steps(call, served, items, way)]
     scores = await asyncio.gather(*(call.compute(served, "score", items, **way) for served in every))
-    return [ModelScores(served.name, result) for served, result in zip(every, scores, strict=True)]
+    return [_scores(served, result) for served, result in zip(every, scores, strict=True)]
+
+
+def _scores(served: ServedModel, scores: list[Scored]) -> ModelScores:
+    return ModelScores(served.name, scores, served.model.step)
+
+
+async def _at_steps(
+    call: ServedCall, served: ServedModel, items: list[tuple[object, ...]], way: Mapping[str, str]
+) -> list[ModelScores]:
+    """To a run at its checkpoints, each opened for this request and let go of, in turn with those of others."""
+    service = call.service
+    if not service.checkpoints:
+        raise Refusal("cannot", "checkpoints are not opened here", "", "`ordsmed serve --checkpoints` does", "steps")
+    call.check_size(items)
+    checkpoints, scores = served.at_steps(call.request.steps), list[ModelScores]()
+    try:
+        async with asyncio.timeout(service.limits.seconds):
+            while True:
+                async with service.opening:
+                    at_step = await call.answer(served, asyncio.to_thread(next, checkpoints, None))
+                    if at_step is None:
+                        return scores
+                    scores.append(_scores(at_step, await call.compute(at_step, "score", items, **way)))
+    except TimeoutError:
+        raise Refusal("late", f"{many(len(scores), 'checkpoint')} took longer than the deadline") from None
 
 
 class MinimalPair(Struct, forbid_unknown_fields=True):
@@ -273,7 +304,7 @@ ENDPOINTS = (
     Endpoint("/metrics", "counts and times, as Prometheus reads them", metrics),
     Endpoint(
         "/score",
-        "how likely texts are, by token and by word, to one model or several",
+        "how likely texts are, by token and by word, to one model or several, or to the checkpoints of a run",
         score,
         ScoreRequest,
         list[ModelScores],
