@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ordsmed.base.menu import Choice
+from ordsmed.corpus import repetition
 from ordsmed.text.read import tally
 
 if TYPE_CHECKING:
@@ -151,56 +152,17 @@ def _repetition(text: str) -> dict[str, float]:
     words = (_WORD if _CHINESE.search(text) else _RUN).findall(text)
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     total = max(int(lengths.sum()), 1)
-    keys = _keys(words)
+    keys = repetition.keys(words)
     runs = {"pairs": 2, "triples": 3, "fours": 4}
-    top = {name: _top(_grams(keys, n), _sums(lengths, n)) / total for name, n in runs.items()}
-    return {**top, "repeated_tens": _again(_grams(keys, 10), lengths, 10) / total}
-
-
-def _keys(words: list[str]) -> Numbers:
-    """A number for each word, the same for the same word of this text."""
-    import numpy as np
-
-    index = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    ids = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
-    keys: Numbers = np.random.default_rng(0).integers(0, 1 << 63, len(index), dtype=np.uint64)
-    return keys[ids]
-
-
-def _grams(keys: Numbers, n: int) -> Numbers:
-    """A number for each run of n words; that two runs share one by chance is as likely as a bit gone wrong."""
-    import numpy as np
-
-    from ordsmed.base import chance
-
-    mixed = np.zeros(max(len(keys) - n + 1, 0), np.uint64)
-    for at in range(n if len(mixed) else 0):
-        mixed = mixed * np.uint64(chance.GOLDEN) + keys[at : at + len(mixed)]
-    return mixed
-
-
-def _sums(lengths: Numbers, n: int) -> Numbers:
-    """The characters of each run of n words."""
-    import numpy as np
-
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    return ends[n:] - ends[:-n]
-
-
-def _alike(grams: Numbers) -> tuple[Numbers, Numbers]:
-    """Positions ordered so that equal numbers stand together, and where in that order each kind begins."""
-    import numpy as np
-
-    order = np.argsort(grams)
-    kinds = grams[order]
-    return order, np.flatnonzero(np.concatenate([[True], kinds[1:] != kinds[:-1]])[: len(kinds)])
+    top = {name: _top(repetition.grams(keys, n), repetition.sums(lengths, n)) / total for name, n in runs.items()}
+    return {**top, "repeated_tens": _again(repetition.grams(keys, 10), lengths, 10) / total}
 
 
 def _top(grams: Numbers, lengths: Numbers) -> float:
     """Characters that the run of words which covers most covers; 0 where none comes again."""
     import numpy as np
 
-    order, begins = _alike(grams)
+    order, begins = repetition.alike(grams)
     counts = np.diff(begins, append=len(order))
     return int((counts * lengths[order[begins]])[counts > 1].max(initial=0))
 
@@ -209,7 +171,7 @@ def _again(grams: Numbers, lengths: Numbers, n: int) -> float:
     """Characters of words in a run of n that stood before."""
     import numpy as np
 
-    order, begins = _alike(grams)
+    order, begins = repetition.alike(grams)
     if len(begins) == len(order):
         return 0
     again = np.ones(len(grams), bool)

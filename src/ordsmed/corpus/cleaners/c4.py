@@ -1,0 +1,81 @@
+"""Lines and documents by the rules of C4 (Raffel et al. 2020): what is no sentence goes, what is no prose is dropped.
+
+    "Home\\nThe fire began at noon and was out by four.\\nWe use cookies."  ->  the second line
+    "{ color: red }", "Lorem ipsum dolor sit amet.", four sentences left    ->  dropped
+
+Decisions and texts are those of datatrove's C4QualityFilter; the list of bad words is no part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ordsmed.base.checks import at_least
+from ordsmed.base.menu import Choice
+from ordsmed.corpus.published import PublishedRules, count_sentences, words
+from ordsmed.text.read import tally
+
+_CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
+_ENDS = (".", "?", "!", '"', "'")
+_POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+
+
+@dataclass(frozen=True)
+class C4(PublishedRules, Choice):
+    """Lines that are sentences, of documents that have some."""
+
+    ended_lines: bool = True
+    "only lines that end in a full stop, a question or exclamation mark or a quotation mark"
+    least_line_words: int = 3
+    "words of a line"
+    longest_word: int = 1000
+    "characters; a line with a longer one goes"
+    citations: bool = False
+    "marks such as [12] and [edit] stay"
+    braces: bool = False
+    "documents with { stay"
+    sentences: float = 5
+    "least number of them that are left"
+
+    LEAST: ClassVar[frozenset[str]] = frozenset({"sentences"})
+    RULES: ClassVar[tuple[str, ...]] = ("sentences",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, least_line_words=0, longest_word=1)
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        kept = self.prepared(text)
+        for line in kept.split("\n"):
+            broken = "lorem ipsum" if "lorem ipsum" in line.lower() else "braces" if self._has_brace(line) else ""
+            if broken:
+                tally().left_out[f"c4: {broken}"] += 1
+                return None
+        return self.bounded(kept, meta)
+
+    def prepared(self, text: str) -> str:
+        return "\n".join(line for raw in text.splitlines() if (line := self._line(raw))).strip()
+
+    def measures(self, text: str, language: str) -> Iterator[tuple[str, float]]:
+        yield "sentences", sum(count_sentences(words(line)) for line in text.split("\n"))
+
+    def _has_brace(self, line: str) -> bool:
+        return "{" in line and not self.braces
+
+    def _line(self, raw: str) -> str:
+        """A line as it stays, or nothing."""
+        raw = raw.strip()
+        parts = raw.split()
+        line = raw if self.citations else _CITATION.sub("", raw)
+        if any(len(part) > self.longest_word for part in parts) or len(parts) < self.least_line_words:
+            return ""
+        if self.ended_lines and (not line.endswith(_ENDS) or line.endswith("...")):
+            return ""
+        low = line.lower()
+        is_policy = (
+            any(policy in low for policy in _POLICIES) and "lorem ipsum" not in low and not self._has_brace(line)
+        )
+        return "" if ("javascript" in low and "lorem ipsum" not in low) or is_policy else line

@@ -1,0 +1,153 @@
+"""Documents by the rules of Gopher (Rae et al. 2021), as FineWeb has them: repetition within, and signs of no prose.
+
+    "Home | About | Home | About | ..."  ->  dropped: pairs
+    "Sizes 38 39 40 41 42 43 ..."        ->  dropped: alphabetic
+
+Decisions are those of datatrove's GopherRepetitionFilter and GopherQualityFilter. `tail = 0.1` sets every threshold,
+and the stop words, by a sample of the corpus, of each language for itself (meta["language"], by the step `language`).
+`ratios` has rules like these, made fit for all languages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from ordsmed.base.menu import Choice
+from ordsmed.corpus import repetition
+from ordsmed.corpus.published import FEWEST, PublishedRules, by_language, frequent, is_sign, repeated, words
+from ordsmed.text.document import Document
+
+SHARE, FEWEST_STOPS = 0.008, 8  # of all words, from which on one is a stop word of its language; at least so many
+_TOP = {"pairs": 2, "triples": 3, "fours": 4}
+_AGAIN = {"fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10}
+_DOTS = ("...", "…")
+_BULLETS = ("•", "-")
+_ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]
+
+
+@dataclass(frozen=True)
+class Gopher(PublishedRules, Choice):
+    """Only documents that keep Gopher's rules."""
+
+    least_words: float = 50
+    "words that are more than signs"
+    most_words: float = 100_000
+    "words that are more than signs"
+    least_mean_word: float = 3
+    "mean length of a word"
+    most_mean_word: float = 10
+    "mean length of a word"
+    hashes: float = 0.1
+    "most # a word"
+    ellipses: float = 0.1
+    "most three dots a word"
+    bullets: float = 0.9
+    "most share of lines that begin with a bullet"
+    cut_lines: float = 0.3
+    "most share of lines that end in three dots"
+    alphabetic: float = 0.8
+    "least share of words with a letter"
+    stops: float = 2
+    "least number of different stop words"
+    paragraphs: float = 0.3
+    "most share of paragraphs that stood before"
+    paragraph_characters: float = 0.2
+    "most share of characters in such paragraphs"
+    lines: float = 0.3
+    "most share of lines that stood before"
+    line_characters: float = 0.2
+    "most share of characters in such lines"
+    pairs: float = 0.2
+    "most share of characters in the most frequent two words"
+    triples: float = 0.18
+    "the same of three words"
+    fours: float = 0.16
+    "the same of four words"
+    fives: float = 0.15
+    "most share of characters in runs of five words that stood before"
+    sixes: float = 0.14
+    "the same of six words"
+    sevens: float = 0.13
+    "the same of seven words"
+    eights: float = 0.12
+    "the same of eight words"
+    nines: float = 0.11
+    "the same of nine words"
+    tens: float = 0.1
+    "the same of ten words"
+    stop_words: dict[str, list[str]] = field(default_factory=dict)
+    "of a language; English ones where none are said"
+
+    LEAST: ClassVar[frozenset[str]] = frozenset({"least_words", "least_mean_word", "alphabetic", "stops"})
+    RULES: ClassVar[tuple[str, ...]] = (
+        *("paragraphs", "paragraph_characters", "lines", "line_characters", *_TOP, *_AGAIN),
+        *("least_words", "most_words", "least_mean_word", "most_mean_word", "hashes", "ellipses"),
+        *("bullets", "cut_lines", "alphabetic", "stops"),
+    )
+
+    def measures(self, text: str, language: str) -> Iterator[tuple[str, float]]:
+        parts = words(text)
+        yield from _repetition(text, parts)
+        yield from self._quality(text, parts, language)
+
+    def _quality(self, text: str, parts: list[str], language: str) -> Iterator[tuple[str, float]]:
+        plain = [word for word in parts if not is_sign(word)]
+        yield from ((rule, len(plain)) for rule in ("least_words", "most_words"))
+        mean = sum(map(len, plain)) / max(len(plain), 1)
+        yield from ((rule, mean) for rule in ("least_mean_word", "most_mean_word"))
+        count, lines = max(len(parts), 1), text.splitlines()
+        yield "hashes", text.count("#") / count
+        yield "ellipses", sum(map(text.count, _DOTS)) / count
+        yield "bullets", sum(line.lstrip().startswith(_BULLETS) for line in lines) / max(len(lines), 1)
+        yield "cut_lines", sum(line.rstrip().endswith(_DOTS) for line in lines) / max(len(lines), 1)
+        yield "alphabetic", sum(any(map(str.isalpha, word)) for word in parts) / count
+        stop_words = self.stop_words.get(language, _ENGLISH)
+        yield "stops", len(set(stop_words) & set(parts))
+
+    def fitted(self, documents: Sequence[Document]) -> Self:
+        texts = {name: of for name, of in by_language(documents).items() if len(of) >= FEWEST}
+        stop_words = {name: frequent(of, SHARE, FEWEST_STOPS) for name, of in texts.items()} | self.stop_words
+        return super(Gopher, replace(self, stop_words=stop_words)).fitted(documents)
+
+
+def _repetition(text: str, parts: list[str]) -> Iterator[tuple[str, float]]:
+    size = max(len(text), 1)
+    for rule, pieces in (("paragraph", re.split(r"\n{2,}", text.strip())), ("line", re.split(r"\n+", text))):
+        count, characters = repeated(pieces)
+        yield f"{rule}s", count / len(pieces)
+        yield f"{rule}_characters", characters / size
+    yield from _runs(parts, size)
+
+
+def _runs(parts: list[str], size: int) -> Iterator[tuple[str, float]]:
+    """Shares of characters in runs of words that come again."""
+    keys = repetition.keys(parts)
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    for rule, n in _TOP.items():
+        grams = repetition.grams(keys, n)
+        if len(grams):
+            _, first, counts = np.unique(grams, return_index=True, return_counts=True)
+            most = first[counts == counts.max()].min()
+            yield rule, (int(lengths[most : most + n].sum()) + n - 1) * int(counts.max()) / size
+    for rule, n in _AGAIN.items():
+        yield rule, _again(repetition.grams(keys, n), lengths, n) / size
+
+
+def _again(grams: np.ndarray, lengths: np.ndarray, n: int) -> int:
+    """Characters of runs that stood before; behind such a run the next one begins."""
+    if len(np.unique(grams)) == len(grams):
+        return 0
+    seen, characters, at, numbers = set[int](), 0, 0, grams.tolist()
+    while at < len(numbers):
+        if numbers[at] in seen:
+            characters += int(lengths[at : at + n].sum())
+            at += n
+        else:
+            seen.add(numbers[at])
+            at += 1
+    return characters
