@@ -24,7 +24,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "text": ("text", "markup labelled web tokenizers"),
     "corpus": ("corpus cleaners", "corpora"),
     "data": ("data",),
-    "learn": ("score", "learn", "classification question_answering tagging", "objectives tasks optimizers"),
+    "learn": ("score", "learn", "classification embedding question_answering tagging", "objectives tasks optimizers"),
     "weights": ("weights", "formats"),
     "train": ("mesh", "train", "pretrain finetune"),
     "use": ("use generation",),

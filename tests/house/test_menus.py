@@ -12,7 +12,7 @@ from ordsmed.others.translate import program
 from ordsmed.serve import call
 
 MENUS = ("models", "objectives", "tasks", "tokenizers", "optimizers", "formats")
-WORDS = {"words"}  # the name of an entry, and a word that is used everywhere
+WORDS = {"words", "pairs"}  # names of entries, and words that are used everywhere
 HEAD = "the role of a head, which Hugging Face's classes have as well"
 STYLE = "a way to make pairs, called as the model that began it"
 METHOD = "a method of Python, called as the task is"

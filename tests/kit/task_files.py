@@ -66,3 +66,44 @@ def _paragraph(text: list[int], number: int, draw: np.random.Generator) -> dict[
         answers = [{"text": f"w{text[place + 1]}", "answer_start": begin}]
     question = {"id": f"q{number}", "question": f"w{draw.integers(WORDS)} w{draw.integers(WORDS)} ?"}
     return {"context": context, "qas": [{**question, "answers": answers, "is_impossible": not answers}]}
+
+
+def pair_files(folder: Path, *, train: int = 48, dev: int = 21) -> Path:
+    """train and dev (anchor, positive), and as train: negatives, scored, taught (a teacher's scores), with vocab.txt.
+
+    A topic is two words of anchors and two of positives.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(WORDS))]) + "\n")
+    for seed, (name, count) in enumerate((("train", train), ("dev", dev))):
+        draw = np.random.default_rng(seed)
+        rows = [_pair(number if name == "dev" else number % TOPICS, draw) for number in range(count)]
+        _write_rows(folder / f"{name}.jsonl", rows)
+    draw = np.random.default_rng(9)
+    for row in (rows := [_pair(number % TOPICS, draw) for number in range(train)]):
+        row["negatives"] = [
+            _pair(int(draw.integers(TOPICS)), draw)["positive"] for _ in range(int(draw.integers(1, 3)))
+        ]
+    _write_rows(folder / "negatives.jsonl", rows)
+    _write_rows(folder / "taught.jsonl", [row | {"scores": _scores(row, draw)} for row in rows])
+    plain = [{"anchor": row["anchor"], "positive": row["positive"]} for row in rows]
+    _write_rows(folder / "scored.jsonl", [row | {"score": round(float(draw.random()), 3)} for row in plain])
+    return folder
+
+
+TOPICS = WORDS // 5
+
+
+def _pair(topic: int, draw: np.random.Generator) -> dict[str, Any]:
+    def text(words: tuple[int, int], most: int) -> str:
+        return _spelled([int(n) for n in draw.choice(words, int(draw.integers(2, most)))])
+
+    return {"anchor": text((topic, topic + TOPICS), 6), "positive": text((topic + 2 * TOPICS, topic + 3 * TOPICS), 20)}
+
+
+def _scores(row: dict[str, Any], draw: np.random.Generator) -> list[float]:
+    return [round(float(value), 3) for value in draw.normal(size=1 + len(row["negatives"]))]
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -17,7 +17,7 @@ import torch
 from test_layouts import AtWork
 
 from kit.once import once
-from kit.task_files import task_files
+from kit.task_files import pair_files, task_files
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
@@ -30,6 +30,7 @@ TRANSFORMER = ("width = 32", "layers = 2", "heads = 4", "positions = 64", "dropo
 BERT, GPT2 = ('kind = "bert"', *TRANSFORMER), ('kind = "gpt2"', *TRANSFORMER)
 ELMO = ('kind = "elmo"', "width = 16", "cells = 24", "highways = 1", "filters = [[1, 8], [2, 8]]", "dropout = 0.0")
 CLASSIFY, TAG = ('kind = "classify"', "tsv"), ('kind = "tag"', "conll")
+PAIRS = ('kind = "pairs"', "jsonl")
 SQUAD = ('kind = "squad"\nversion = "2.0"\nstride = 8', "json")
 TOP = "recurrent = 8, dropout = 0.0"
 ASKED = 112  # tokens of a batch of the dev files
@@ -55,6 +56,7 @@ WAYS = {
     "frozen": Way(CLASSIFY, words="freeze=true"),
     "adapted": Way(SQUAD, words="adapters={rank=2}"),
     "mixed": Way(TAG, f"top = {{ mix = true, {TOP} }}"),
+    "pairs": Way(PAIRS, "symmetric = true\nwidths = [32, 8]"),
     "elmo": Way(TAG, f"top = {{ {TOP} }}", model=ELMO),
 }
 REFUSED = ("adapted", "elmo")  # where layers are split
@@ -62,11 +64,13 @@ ACCUMULATED, RECOMPUTED, COMPILED = "layout.micro=1", "layout.recompute=true", "
 MESHES: dict[str, tuple[int, int, int]] = {"2x1x1": (2, 1, 1), "1x2x1": (1, 2, 1), "1x1x2": (1, 1, 2)}
 OPTIONS = {  # beyond the mesh
     "2x1x1 tags": [ACCUMULATED], "2x1x1 spans": [RECOMPUTED], "2x1x1 adapted": [RECOMPUTED],
-    "1x2x1 joint": [RECOMPUTED], "1x2x1 frozen": [RECOMPUTED], "1x2x1 mixed": [ACCUMULATED],
+    "1x2x1 joint": [RECOMPUTED], "1x2x1 pairs": [ACCUMULATED],
+    "1x2x1 frozen": [RECOMPUTED], "1x2x1 mixed": [ACCUMULATED],
     "1x2x1 adapted": [COMPILED], "1x1x2 classes": [ACCUMULATED], "1x1x2 joint": [RECOMPUTED],
 }  # fmt: skip
 ALONE = {  # one process, in another way than the plain one
     "accumulated classes": [ACCUMULATED], "accumulated elmo": ["layout.micro=2"],
+    "accumulated pairs": ["layout.micro=2"],
     "recomputed mixed": [RECOMPUTED], "compiled tags": [COMPILED, RECOMPUTED],
     "heavier classes": ["task.class_weights={ low = 1.0, mixed = 2.0, high = 5.0 }"],  # a weighted mean all the same
 }  # fmt: skip
@@ -81,6 +85,7 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def make_recipes(folder: Path) -> dict[str, str]:
     """A recipe for each way to learn a task."""
     files, found = task_files(folder / "files"), {}
+    pair_files(files)
     for name, way in WAYS.items():
         (kind, ending), path = way.task, folder / f"{name.replace(' ', '-')}.toml"
         lines = [f'tokenizer = "{files}/{"words" if way.model == ELMO else "vocab"}.txt"', "steps = 40", "batch = 8",

@@ -17,14 +17,15 @@ from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.batch import Batch
+from ordsmed.data.examples import longest_first
 from ordsmed.data.features import ExampleRows, Packing
-from ordsmed.learn.classification.inputs import longest_first
 from ordsmed.learn.classification.outputs import LabelPredictions
 from ordsmed.learn.classification.records import Records
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.pool import pooled
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.tasks.classify import Classifier, Classify, pooled
+from ordsmed.learn.tasks.classify import Classifier, Classify
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert, elmo, gpt2
 from ordsmed.text.tokenizer import Tokenizer

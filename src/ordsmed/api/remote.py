@@ -160,7 +160,7 @@ class RemoteModel:
         form = embed_form(how)
         if form.mix or form.carry:
             raise RecipeError("embed", "found mix or carry", "other options", "open the model where it stands")
-        options = {name: getattr(form, name) for name in ("of", "layers", "pieces", "pool", "dtype", "cut")}
+        options = {name: getattr(form, name) for name in ("of", "layers", "pieces", "pool", "prompt", "dtype", "cut")}
         packed = self._ask("api/embed", {"texts": texts_of("embed", texts), **options}, list[PackedArray])
         return _like(texts, [_unpacked(entry) for entry in packed])
 

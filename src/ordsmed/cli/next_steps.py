@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from ordsmed.base import run, settings
+from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
+from ordsmed.base.menu import load
 from ordsmed.base.screen import command
 from ordsmed.cli.output import print_lines, speaks
 
 MOST = 5  # lines
 SERVING = ("starlette", "uvicorn")  # what `serve` wants
+TRANSFORMERS = "from transformers import AutoModel; print(AutoModel.from_pretrained({}))"
 TEXT = {"fill": "The [MASK] is here.", "generate": "The first"}  # for verbs that want one
 
 
@@ -94,7 +96,7 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
         yield command("evaluate", folder)
         yield command("predict", folder, *files, f"{folder.resolve().name}-predicted")
     yield from (command(verb, folder) for verb in getattr(task, "VERBS", ()))
-    yield _export(folder)
+    yield _export(folder, *(["--to", task.FORMAT] if getattr(task, "FORMAT", "") else []))
 
 
 def _of_trials(folder: Path) -> Iterator[str]:
@@ -103,12 +105,15 @@ def _of_trials(folder: Path) -> Iterator[str]:
 
 
 def _of_export(folder: Path) -> Iterator[str]:
-    opened = f"from transformers import AutoModel; print(AutoModel.from_pretrained({str(folder)!r}))"
+    from ordsmed.weights.export import MARK
+
+    form = load("formats", str(files.read_table(folder / MARK)["format"])) if (folder / MARK).is_file() else None
+    opened = getattr(form, "OPENED", TRANSFORMERS).format(repr(str(folder)))
     yield f'python3 -c "{opened}"' if '"' not in opened and "$" not in opened else shlex.join(["python3", "-c", opened])
 
 
-def _export(folder: Path) -> str:
-    return command("export", folder, f"{folder.resolve().name}-exported")
+def _export(folder: Path, *flags: str) -> str:
+    return command("export", folder, f"{folder.resolve().name}-exported", *flags)
 
 
 STEPS = {

@@ -170,6 +170,11 @@ class ExampleRows:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def tokens(self) -> float:
+        """Of what a number stands for, on average."""
+        return float(self.features.sizes.mean())
+
     def batch(self, numbers: Ints) -> Batch:
         return self.packing.batch(self.features, self._chosen(numbers), numbers)
 

@@ -37,10 +37,10 @@ def predict_all(
             batch = on_cpu.to(ranks.device)
             with within():
                 output = task.validate(batch)
-            counts = task.count(on_cpu)
-            for term, of_term in sums.items():
-                if (lost := output.pop(f"{term}{LOST}", None)) is not None:
-                    of_term += torch.stack([lost.double().cpu(), counts[term].double()]) * mine
+            losses = {term: output.pop(f"{term}{LOST}") for term in sums if f"{term}{LOST}" in output}
+            counts = task.count(on_cpu) if losses else {}
+            for term, lost in losses.items():
+                sums[term] += torch.stack([lost.double().cpu(), counts[term].double()]) * mine
             for name, value in output.items():
                 _put(answers, name, value, chosen, features, task, mine=mine)
             done(len(chosen))

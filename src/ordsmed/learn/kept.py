@@ -32,6 +32,8 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
     ends of the first of two `scales`, are told as before on the second.
     """
     role, learned_role = head_of(task), head_of(learned)
+    if not (role and learned_role):
+        return KeptHead()
     if (role, task.number) != (learned_role, learned.number):
         return KeptHead(note=f"its head, for {'a number' if learned.number else learned_role}, is of another kind")
     tensors, learned_tensors = task.networks()[""].tensors(), learned.networks()[""].tensors()
@@ -63,9 +65,8 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
 
 
 def head_of(task: Task) -> str:
-    """The role of a task's head: classify, tag, span or joint."""
-    [role] = [role for role in task.networks()[""].modules if role not in ("model", "top")]
-    return role
+    """The role of a task's head: classify, tag, span or joint; empty: it has none."""
+    return next((role for role in task.networks()[""].modules if role not in ("model", "top")), "")
 
 
 def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[str, Tensor]:

@@ -63,6 +63,9 @@ class Objective(nn.Module):
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
     shifted: bool = False  # does it fill a gap from the state of the place before it?
     guesses: str = ""  # the term whose loss compares with guessing words by frequency
+    compares: bool = (
+        False  # does an example's loss depend on all others of the step? Then `view` and `compare` are asked
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,6 +189,30 @@ class Objective(nn.Module):
     def exported(self) -> dict[str, Network]:
         """Folder of an export -> its network; by default the same as `networks`, one folder each."""
         return self.networks()
+
+
+class Comparing:
+    """What an objective offers beside whose losses compare the examples of a whole step with one another."""
+
+    def view(self, batch: Batch) -> dict[str, Tensor]:
+        """What others of the step are compared with, of one that `compares`; computed without a gradient.
+
+        Args:
+            batch: the rows of one micro-batch, on the device.
+
+        Returns:
+            Name -> a row an example, in 32 bits or more.
+        """
+        raise NotImplementedError
+
+    def compare(self, views: dict[str, Tensor], micro_batches: Sequence[slice]) -> None:
+        """See the whole step; then `forward` is asked for each micro-batch of this process in turn.
+
+        Args:
+            views: of all examples of the step, over micro-batches and processes, in the order of their numbers.
+            micro_batches: which of them are those of each one of this process.
+        """
+        raise NotImplementedError
 
 
 class CorruptedRows:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.settings import as_toml
 from ordsmed.data.batch import Batch
-from ordsmed.data.features import Features, Packing
+from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.pieces import Ints, TextReader
 from ordsmed.learn.objective import Network, Objective
 from ordsmed.learn.upper_layers import Top, Upper, read
@@ -35,6 +35,32 @@ Arrays = dict[str, NDArray[Any]]
 ClassWeights = dict[str, float] | Literal["balanced"] | None
 R = TypeVar("R")
 P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """How the vector of a text is made by a network that was trained for it, and how vectors are compared."""
+
+    pool: Literal["mean", "first", "last"]
+    normalize: bool
+    prompts: Mapping[str, str]  # what is written before a text, by what the text is: query, passage
+    length: int  # tokens of the longest text; longer ones are cut
+    widths: tuple[int, ...] = ()  # fronts of it that are vectors as well
+
+    @property
+    def similarity(self) -> Literal["cosine", "dot"]:
+        """How they are compared."""
+        return "cosine" if self.normalize else "dot"
+
+
+class Embedding:
+    """What a task offers beside that teaches vectors of texts."""
+
+    vectors: TextVectors
+
+    def embed(self, batch: Batch) -> Tensor:
+        """The vector of each text, [E, D]."""
+        raise NotImplementedError
 
 
 class Task(Objective):
@@ -139,6 +165,7 @@ class Files:
     LATER: ClassVar[tuple[str, ...]] = ()  # settings that may change after training: how files are read and decoded
     VERBS: ClassVar[tuple[str, ...]] = ()  # commands that open its models, in addition to predict and evaluate
     METHOD: ClassVar[str] = ""  # the method of `ordsmed.open(...)` for its models
+    FORMAT: ClassVar[str] = ""  # in which its models are handed on, where that is not transformers'
     MADE_UP: ClassVar[str] = ""  # name of the file that `synthetic` makes; empty: it makes none
 
     @classmethod
@@ -154,6 +181,14 @@ class Files:
     def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
         """Text of a file of random examples with these numbers of tokens, for a bench."""
         return ""
+
+    def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
+        """Batches of examples by running numbers; `batch`: of a step."""
+        return ExampleRows(features, packing, *key)
+
+    def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
+        """Mean losses that are told by all answers together; those that batches tell of their examples are known."""
+        return {}
 
     def paths(self, split: str) -> tuple[str, ...]:
         """The files of `train` or `dev`."""
@@ -175,6 +210,12 @@ class TypedTask(Protocol[R, P]):
 
     def paths(self, split: str) -> tuple[str, ...]:
         """The files of `train` or `dev`."""
+
+    def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
+        """Batches of examples by running numbers, as `Files` has them."""
+
+    def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
+        """Mean losses that only all answers together tell, as `Files` has them: none."""
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> R:
         """Read files; what is wrong in them is said in a line a file.

@@ -59,7 +59,7 @@ class Service:
     batcher: Batcher
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
-    pool: str = "mean"  # what a vector of a text is made of, as `embed` has it
+    pool: str = ""  # what a vector of a text is made of, as `embed` has it
     checkpoints: bool = False  # may requests ask for those of served runs?
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # of which one is open at a time
 

@@ -31,7 +31,7 @@ class ServerOptions:
     queue: int = 4_096  # items that may wait
     seconds: float = 120.0  # of a request
     items: int = 2_048  # of a request
-    pool: str = "mean"  # of sentences
+    pool: str = ""  # of sentences; empty: as the model learned it, else the mean
     checkpoints: bool = False  # may requests ask for those of served runs?
     opening: dict[str, object] = field(default_factory=dict)  # how models are opened
 

@@ -37,6 +37,7 @@ from ordsmed.train.meters import Meters
 from ordsmed.train.saving import Saving
 from ordsmed.train.trouble import handle_trouble
 from ordsmed.train.watch import Watch
+from ordsmed.train.whole_step import look_ahead
 
 
 class Unmade(Exception):
@@ -226,9 +227,15 @@ def update(
         _begin_anew(objective)
         return seen, torch.zeros(()), "left out"
     scaling = job.scaler.factor
-    for micro, batch in enumerate(batches):
+    stream = ranks.tensor_rank + 1 if ranks.shape[2] > 1 else 0
+
+    def begin(micro: int) -> None:
         key = (job.recipe.seed, index + job.phases_before, inner, micro, ranks.data_rank)
-        begin_micro_batch(*key, stream=ranks.tensor_rank + 1 if ranks.shape[2] > 1 else 0)
+        begin_micro_batch(*key, stream=stream)
+
+    look_ahead(job, batches, begin)
+    for micro, batch in enumerate(batches):
+        begin(micro)
         job.parallel.before_micro_batch(micro == len(batches) - 1)
         with autocast(job.recipe.layout, ranks.device):
             sums = objective(batch.to(ranks.device))

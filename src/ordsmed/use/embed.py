@@ -21,11 +21,13 @@ import torch
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.say import Progress, many, say
+from ordsmed.learn.task import Embedding
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
 from ordsmed.use import vectors
 from ordsmed.use.fill import lines
 from ordsmed.use.readers import EmbeddingReader, Floats, Read, TransformerReader, layers_of
+from ordsmed.use.vector_reader import LEARNED, VectorReader
 from ordsmed.weights.trained import Trained, opened
 
 Source = str | Path | IO[bytes]
@@ -34,7 +36,8 @@ HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
     "of": ("words", "sentences"),
     "pieces": ("mean", "first", "last"),
-    "pool": ("mean", "first", "last", "tokens"),
+    "pool": ("", "mean", "first", "last", "tokens"),
+    "prompt": ("", "query", "passage"),
     "dtype": ("float32", "float16"),
 }
 
@@ -47,7 +50,8 @@ class Form:
     layers: str = ""  # top | all | mean | numbers; several: an axis more, in front; "": top, of an ELMo all
     mix: str = ""  # a JSON file with the weights of all layers
     pieces: str = "mean"  # of a word: mean | first | last
-    pool: str = "mean"  # of a sentence: mean of its words | of all its tokens, signs too: first, last, tokens (mean)
+    pool: str = ""  # of a sentence: mean of its words | of all its tokens, signs too: first, last, tokens (mean)
+    prompt: str = ""  # of a network that learned vectors of texts: what a text is, query | passage
     dtype: str = "float32"
     batch: int = 64  # lines the network reads at once
     carry: bool = False  # an ELMo goes on from the line before
@@ -57,13 +61,24 @@ class Form:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 value = str(getattr(self, name))
-                raise RecipeError(f"--{name}", f"found {value}", " or ".join(known), meant(value, known))
+                wanted = [word for word in known if word]
+                raise RecipeError(f"--{name}", f"found {value}", " or ".join(wanted), meant(value, wanted))
         if self.batch < 1:
             raise RecipeError("--batch", f"found {self.batch}", "1 or more")
         if self.mix and self.layers:
             raise RecipeError("--mix", "mixes all layers, but --layers chooses some", "one of the two")
-        if self.pool != "mean" and self.of != "sentences":
-            raise RecipeError("--pool", f"found {self.pool} with --of {self.of}", "--of sentences")
+        for name, value in (("pool", self.pool), ("prompt", self.prompt)):
+            if value not in ("", "mean") and self.of != "sentences":
+                raise RecipeError(f"--{name}", f"found {value} with --of {self.of}", "--of sentences")
+
+    def for_model(self, trained: Trained) -> Form:
+        """With the pool that is meant where none is named: LEARNED by the network for vectors of texts, or the mean."""
+        learned = isinstance(trained.objective, Embedding)
+        if self.prompt and not learned:
+            problem = f"found {self.prompt}, but {trained.folder} did not learn vectors of texts"
+            raise RecipeError("--prompt", problem, "a model that `ordsmed finetune` trained on pairs of texts")
+        as_learned = learned and self.of == "sentences" and self.layers in ("", "top") and not self.mix
+        return self if self.pool or as_learned else replace(self, pool="mean")
 
     @property
     def mixed(self) -> bool:
@@ -91,6 +106,7 @@ class Embedder:
     @staticmethod
     def of(trained: Trained, form: Form, mix: ScalarMix | None = None) -> Embedder:
         """By what a model reads; `mix`: the weights of its layers, if the form wants them mixed by some."""
+        form = form.for_model(trained)
         reader = reader_of(trained, form)
         return Embedder(reader, finisher(form, reader, mix, trained.folder), form)
 
@@ -151,16 +167,24 @@ def embed(
     if cut:
         say(f"{cut:,} of {words:,} words are longer than the model reads them: cut")
     if long:
-        longer = f"longer than the model's {trained.settings.longest():,} places"
-        whole = form.pool == "mean"
-        read_as = "read in windows" if whole else f"their vectors (--pool {form.pool}) are of the first ones alone"
-        say(f"{many(long, 'line', 'is', 'are')} {longer}: {read_as}")
+        say(f"{many(long, 'line', 'is', 'are')} longer than {_of_long(trained, embedder.form)}")
     size = " x ".join("words" if length is None else f"{length:,}" for length in shape)
     return f"{target}: {many(number, 'line')}, {many(words, 'word')}; an entry is {size} numbers of {form.dtype}"
 
 
+def _of_long(trained: Trained, form: Form) -> str:
+    """What is read of lines that are too long, in words."""
+    if form.pool == LEARNED:
+        return f"the {trained.learned.length:,} tokens that the model learned to read: cut"
+    whole = form.pool == "mean"
+    read_as = "read in windows" if whole else f"their vectors (--pool {form.pool}) are of the first ones alone"
+    return f"the model's {trained.settings.longest():,} places: {read_as}"
+
+
 def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
     """Who reads for this family: just the layers that are asked for."""
+    if form.pool == LEARNED:
+        return VectorReader(trained, form.prompt)
     wanted_layers = "all" if form.mixed else form.layers
     if trained.settings.capabilities.state:
         from ordsmed.use.elmo_reader import ElmoReader

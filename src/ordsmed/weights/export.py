@@ -72,7 +72,7 @@ def export(
             say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
     with files.making(target) as folder:
         form.write(trained, folder)
-        usage = form.usage(title or target.name, folder) if hasattr(form, "usage") else None
+        usage = form.usage(title or target.name, folder, trained) if hasattr(form, "usage") else None
         files.write_text(folder / "README.md", _card(trained, title or target.name, licence, usage))
         for part, text in card.inner(trained, title or target.name).items():
             files.write_text(folder / part / "README.md", text)

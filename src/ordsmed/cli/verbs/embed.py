@@ -12,7 +12,7 @@ from ordsmed.cli.output import print_lines
 
 PLACE = ("use", 1)
 STOPPED = BEGINS_AGAIN
-FORM = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "carry", "cut")
+FORM = ("of", "layers", "mix", "pieces", "pool", "prompt", "dtype", "batch", "carry", "cut")
 
 
 def arguments(parser: Parser) -> None:
@@ -42,8 +42,11 @@ def _vectors(parser: Parser) -> None:
     meaning = '{"weights": [...], "gamma": 1.0}: of all layers, by a softmax'
     parser.add_argument("--mix", default="", metavar="JSON", help=meaning)
     parser.add_argument("--pieces", default="mean", metavar="mean|first|last", help="of a word (default mean)")
-    meaning = "of a sentence: the mean of its words (default), or of all tokens, signs too, first, last or their mean"
-    parser.add_argument("--pool", default="mean", metavar="mean|first|last|tokens", help=meaning)
+    meaning = "of a sentence: the mean of its words, or of all tokens, signs too, first, last or their mean; left out: "
+    meaning += "as a model learned it that was trained on pairs, of others the mean of words"
+    parser.add_argument("--pool", default="", metavar="mean|first|last|tokens", help=meaning)
+    meaning = "of such a model: write its prompt for queries or passages before each line"
+    parser.add_argument("--prompt", default="", metavar="query|passage", help=meaning)
     parser.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")
 
 

@@ -36,8 +36,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
     meaning = "a request may take, its wait counted (default 120)"
     parser.add_argument("--timeout", type=number, metavar="SECONDS", default=120.0, help=meaning)
-    meaning = "of vectors of texts: the mean of words (default), or first, last, tokens, as `embed` has them"
-    parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="mean", help=meaning)
+    meaning = (
+        "of vectors of texts: the mean of words, or first, last, tokens, as `embed` has them; left out: as a model "
+    )
+    meaning += "learned it, else the mean"
+    parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="", help=meaning)
     flags.any_step(parser)
     flags.device(parser)
     flags.precision(parser)

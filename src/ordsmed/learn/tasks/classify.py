@@ -8,12 +8,11 @@ texts become tokens and predictions are scored and written: learn/classification
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,16 +31,15 @@ from ordsmed.learn.classification.outputs import LOSSES, OF_NUMBERS, LabelPredic
 from ordsmed.learn.classification.records import LabeledFiles, Records, sorted_labels
 from ordsmed.learn.classification.records import Part as Part  # those who derive from Classify import it from here
 from ordsmed.learn.kept import UNIT, told_scale
+from ordsmed.learn.pool import Pool, pooled
 from ordsmed.learn.score import labels as scores
-from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, by_example, check_labels, label_weights
+from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, check_labels, label_weights
 from ordsmed.learn.usage import Usage, in_python, pipeline
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.labelled import glue
 from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
-
-Pool = Literal["first", "last", "mean", "max"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,14 +205,3 @@ class Classifier(Task):
 
     def _label_weights(self, device: torch.device) -> Tensor | None:
         return None if self.label_weights is None else self.label_weights.on(device)
-
-
-def pooled(states: Tensor, batch: Batch, pool: Pool) -> Tensor:
-    """One state an example, [B, T, D] -> [E, D]; special tokens are tokens too."""
-    assert batch.spans is not None
-    begin, size = batch.spans.unbind(1)
-    if pool in ("first", "last"):
-        return states.flatten(0, 1).index_select(0, begin if pool == "first" else begin + size - 1)
-    if pool == "mean":
-        return by_example(states, batch).sum(1, dtype=torch.float32) / size[:, None]
-    return by_example(states, batch, fill=-math.inf).amax(1)

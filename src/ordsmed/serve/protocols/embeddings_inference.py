@@ -211,7 +211,7 @@ class InfoAnswer(Struct):
 async def info(call: ServedCall) -> InfoAnswer:
     served, limits = call.model(""), call.service.limits
     trained, labels = served.model.trained, served.model.labels
-    kinds: dict[str, Any] = {"embedding": {"pooling": call.service.pool}}
+    kinds: dict[str, Any] = {"embedding": {"pooling": call.service.pool or "mean"}}
     if "classify" in served.can and labels:
         numbers = {str(number): label for number, label in enumerate(labels)}
         kinds = {"classifier": {"id2label": numbers, "label2id": {label: n for n, label in enumerate(labels)}}}

@@ -218,7 +218,8 @@ class VectorsRequest(TextsRequest, forbid_unknown_fields=True):
     of: Literal["words", "sentences"] = "words"
     layers: Annotated[str, Meta(max_length=100)] = ""
     pieces: Literal["mean", "first", "last"] = "mean"
-    pool: Literal["mean", "first", "last", "tokens"] = "mean"
+    pool: Literal["", "mean", "first", "last", "tokens"] = ""
+    prompt: Literal["", "query", "passage"] = ""
     dtype: Literal["float32", "float16"] = "float32"
     cut: bool = False
 
@@ -233,7 +234,7 @@ class PackedVectors(Struct):
 
 async def embed(call: ServedCall) -> list[PackedVectors]:
     request: VectorsRequest = call.request
-    options = {name: getattr(request, name) for name in ("of", "layers", "pieces", "pool", "dtype", "cut")}
+    options = {name: getattr(request, name) for name in ("of", "layers", "pieces", "pool", "prompt", "dtype", "cut")}
     embedded = await word_vectors(call, call.model("embed"), texts_of(request.texts, "texts"), **options)
     return [
         PackedVectors(result.text, [*result.words], [*result.vectors.shape], request.dtype, packed(result.vectors))

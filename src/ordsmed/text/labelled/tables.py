@@ -113,7 +113,7 @@ def table(
     broken: list[_Row] = []
     request = _Request(path, columns, lacking, header, more, errors)
     with read.replacements_told(path):
-        for row in _reader(path, format)(request):
+        for row in _READERS[_kind(path, format)](request):
             if row.wrong:
                 broken.append(row)
             else:
@@ -128,6 +128,29 @@ def table(
             count = f"in {len(empty):,} of {many(len(whole), 'row')}"
             say(f"{whole.place(empty[0])}: {whole.name(role)} is empty, {count}; they stay")
     return whole
+
+
+def records(
+    path: Path, *, format: Format | None = None, header: bool = True, errors: read.Errors = "strict"
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every row of a file with its line and all its columns as they stand, by name (where none is named: by number)."""
+    kind = _kind(path, format)
+    if kind in ("jsonl", "json"):
+        values = (_json_values if kind == "json" else _json_lines_values)(path, errors)
+        for number, (line, record) in enumerate(values):
+            yield line, _object(path, line, record, first=not number)
+        return
+    request = _Whole(path, {}, (), header, more=False, errors=errors)
+    broken: list[_Row] = []
+    good = 0
+    with read.replacements_told(path):
+        for row in _READERS[kind](request):
+            if row.wrong:
+                broken.append(row)
+            else:
+                good += 1
+                yield row.line, dict(zip(request.names, row.values, strict=True))
+    _refuse_broken(path, broken, good + len(broken))
 
 
 class _Row(NamedTuple):
@@ -162,16 +185,29 @@ class _Request:
         return list(columns.values())
 
 
+@dataclass
+class _Whole(_Request):
+    """All columns are wanted."""
+
+    names: list[str] = field(default_factory=list)
+
+    def positions(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
+        self.names = names or [str(number) for number in range(1, width + 1)]
+        if twice := next((name for name in self.names if self.names.count(name) > 1), None):
+            raise DataError(self.path, f"{self.names.count(twice)} columns are called `{twice}`", "each name once")
+        return list(range(width))
+
+
 _Reader = Callable[[_Request], Iterator[_Row]]
 
 
-def _reader(path: Path, format: Format | None) -> _Reader:
+def _kind(path: Path, format: Format | None) -> Format:
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = format or ENDINGS.get(name.suffix.lower())
     if kind is None:
         problem = "a name without a known ending"
         raise RecipeError(path, problem, "one that ends in " + " ".join(ENDINGS), "set `format`")
-    return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[kind]
+    return kind
 
 
 def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
@@ -262,15 +298,23 @@ def _without_blank_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[
 
 
 def _json_lines(request: _Request) -> Iterator[_Row]:
-    return _objects(request, _decoded(request.path, read.lines(request.path, request.errors, longest=LONGEST)))
+    return _objects(request, _json_lines_values(request.path, request.errors))
 
 
 def _json(request: _Request) -> Iterator[_Row]:
+    return _objects(request, _json_values(request.path, request.errors))
+
+
+def _json_lines_values(path: Path, errors: read.Errors) -> Iterator[tuple[int, Any]]:
+    return _decoded(path, read.lines(path, errors, longest=LONGEST))
+
+
+def _json_values(path: Path, errors: read.Errors) -> Iterator[tuple[int, Any]]:
     """A list of objects, or lines under the other name."""
-    text = "".join(read.texts(request.path, request.errors))
+    text = "".join(read.texts(path, errors))
     if not text.lstrip().startswith("["):
-        return _objects(request, _decoded(request.path, text.split("\n")))
-    return _objects(request, enumerate(cast(list[object], _decode(text, str(request.path))), 1))
+        return _decoded(path, text.split("\n"))
+    return iter(enumerate(cast(list[object], _decode(text, str(path))), 1))
 
 
 def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -293,13 +337,8 @@ def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator
     """The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
-        if not isinstance(record, dict):
-            problem = f"JSON, but {with_article(type(record).__name__)}"
-            raise DataError(f"{request.path}:{number}", problem, "an object {...}")
+        record = _object(request.path, number, record, first=not keys)
         if not keys:
-            if isinstance(record.get("data"), list):
-                problem = "an object with a list under `data`, as SQuAD's questions"
-                raise DataError(f"{request.path}:{number}", problem, "an object a row")
             names = list(record)
             keys = [names[place] for place in request.positions(names, len(names))]
         lacking = next((key for key in keys if key not in record), None)
@@ -307,6 +346,16 @@ def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator
             yield _Row(number, [record[key] for key in keys])
         else:
             yield _Row(number, (), f"no `{lacking}`")
+
+
+def _object(path: Path, number: int, record: object, *, first: bool) -> dict[str, Any]:
+    if not isinstance(record, dict):
+        problem = f"JSON, but {with_article(type(record).__name__)}"
+        raise DataError(f"{path}:{number}", problem, "an object {...}")
+    if first and isinstance(record.get("data"), list):
+        problem = "an object with a list under `data`, as SQuAD's questions"
+        raise DataError(f"{path}:{number}", problem, "an object a row")
+    return record
 
 
 def _parquet(request: _Request) -> Iterator[_Row]:
@@ -320,6 +369,9 @@ def _parquet(request: _Request) -> Iterator[_Row]:
             yield from (_Row(number, row) for number, row in enumerate(zip(*cells, strict=True), before + 1))
             before += batch.num_rows
     read.tally().bytes += path.stat().st_size
+
+
+_READERS: dict[Format, _Reader] = dict(tsv=_tsv, csv=_csv, jsonl=_json_lines, json=_json, parquet=_parquet)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import detail
 from ordsmed.data.features import ExampleRows, Features, Packing
-from ordsmed.data.rows import Rows
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Task, TaskSettings, packing, reader
@@ -48,6 +47,7 @@ class TaskData:
     seed: int
     train: TaskSplit
     dev: TaskSplit | None
+    batch: int = 1  # examples of a step
 
     @staticmethod
     def of(
@@ -67,11 +67,11 @@ class TaskData:
             raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
         return TaskData(task, tokenizer, packing(tokenizer, network), seed, train, dev)
 
-    def rows(self, index: int, before: int = 0) -> Rows:
-        return ExampleRows(self.train.features, self.packing, self.seed, index + before)
+    def rows(self, index: int, before: int = 0) -> ExampleRows:
+        return self.task.rows(self.train.features, self.packing, self.batch, self.seed, index + before)
 
     def row_length(self, index: int) -> int:
-        return max(1, round(float(self.train.features.sizes.mean())))
+        return max(1, round(self.rows(index).tokens))
 
     def validate(self, job: Job, index: int) -> dict[str, float]:
         if self.dev is None:
@@ -84,6 +84,7 @@ class TaskData:
             objective, dev.features, self.packing, job.ranks, within=within,
             done=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
         )  # fmt: skip
+        means |= task.losses(dev.features, answers)
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
 
         def scored() -> dict[str, float]:

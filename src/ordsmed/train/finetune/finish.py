@@ -70,6 +70,7 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
                 f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
             )
     data.task = fitted
+    means |= fitted.losses(dev.features, answers)
     predictions = fitted.predictions(dev.records, dev.features, answers)
     with files.making(out) as new:
         fitted.write(new, dev.records, predictions)

@@ -100,8 +100,10 @@ class FinetuningPlan(Plan):
     def _with(self, data: TaskData) -> Self:
         """With examples that are read, of which the recipe's steps and score are refused or right."""
         recipe = self.recipe
+        data = dataclasses.replace(data, batch=recipe.batch)
+        rows = data.rows(0)
         records = len(data.train.records) if recipe.epoch_steps == "records" else 0
-        counts = {"examples": len(data.train.features), "records": records}
+        counts = {"examples": len(rows), "records": records}
         counted = dataclasses.replace(recipe, task=data.task, **counts, warmup=None)  # type: ignore[arg-type]
         if (recipe.warmup or 0.0) > (longest := counted.laid().span(counted.updates)):
             raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {many(longest, 'step')}")
@@ -110,7 +112,7 @@ class FinetuningPlan(Plan):
         sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples
         dev = f"; {len(data.dev.features):,} to validate on" if data.dev is not None else ""
         notes = (
-            f"examples: {len(sizes):,} of {sizes.mean():.1f} tokens (the longest has {int(sizes.max()):,}){dev}",
+            f"examples: {len(rows):,} of {rows.tokens:.1f} tokens (the longest has {int(sizes.max()):,}){dev}",
             f"{many(counted.examples, 'example')} to learn from: {many(counted.updates, 'step')} of {counted.batch}, "
             f"{many(often, 'epoch')}",
         )

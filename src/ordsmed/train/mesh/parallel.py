@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
+from ordsmed.learn.objective import Comparing
 from ordsmed.nn import products
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.fp8 import use_fp8
@@ -115,7 +116,8 @@ def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mes
     for block in blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard, mp_policy=inner)
     fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=outer)
-    register_fsdp_forward_method(objective, "validate")
+    for method in ("validate", *(["view"] if isinstance(objective, Comparing) else [])):
+        register_fsdp_forward_method(objective, method)
 
 
 def let_go(objective: nn.Module) -> None:

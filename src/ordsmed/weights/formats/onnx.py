@@ -106,7 +106,7 @@ class Onnx(Choice):
             files.write_json(folder / "config.json", hub_files.config(described, trained.tokenizer))
         hub_files.write_tokenizer(trained.tokenizer, trained.settings, folder, continues=trained.causal)
 
-    def usage(self, name: str, folder: Path) -> Usage:
+    def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
         facts = files.read_table(folder / FACTS)
         values = {"token_type_ids": 'np.array(row["token_type_ids"])', "causal": "np.array([False])"}
         extra = "".join(f", {key!r}: {value}" for key, value in values.items() if key in facts["inputs"])

@@ -19,6 +19,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice
+from ordsmed.learn.task import Embedding, TextVectors
 from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.model import ModelSettings
 from ordsmed.weights import weights
@@ -37,19 +38,21 @@ class SentenceTransformers(Choice):
     wanted: ClassVar[str] = "nothing: such folders are written only; their network is Hugging Face's"
     readers: ClassVar[str] = "sentence-transformers' SentenceTransformer loads it"
     families: ClassVar[tuple[str, ...]] = ()
+    OPENED: ClassVar[str] = "from sentence_transformers import SentenceTransformer; print(SentenceTransformer({}))"
 
-    pool: Literal["mean", "first", "last"] = "mean"
-    """which vector is a text's: the mean of its tokens, or that of the first or last of them"""
-    normalize: bool = True
-    """vectors of length 1"""
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
-    """how vectors are compared"""
-    query: str = ""
-    """written before texts that are searched with (`query: `)"""
-    passage: str = ""
-    """written before texts that are found (`passage: `)"""
+    pool: Literal["mean", "first", "last"] | None = None
+    """which vector is a text's: the mean of its tokens, or that of the first or last of them; left out, like the
+    others: as a model learned it that was trained on pairs of texts, else the mean"""
+    normalize: bool | None = None
+    """vectors of length 1; left out: as it was learned, else true"""
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] | None = None
+    """how vectors are compared; left out: as it was learned, else by their cosine"""
+    query: str | None = None
+    """written before texts that are searched with (`query: `); left out: as it was learned, else nothing"""
+    passage: str | None = None
+    """written before texts that are found (`passage: `); left out: as it was learned, else nothing"""
     length: int = 0
-    """most tokens of a text, the rest is cut off; 0: as many as the network reads"""
+    """most tokens of a text, the rest is cut off; 0: as it was learned, else as many as the network reads"""
 
     def __post_init__(self) -> None:
         if self.length < 0 or self.length == 1:
@@ -66,13 +69,25 @@ class SentenceTransformers(Choice):
         """Its network is one of transformers' own."""
         return bool(family.architectures.get(""))
 
+    def vectors_of(self, trained: Trained) -> TextVectors:
+        """How texts become vectors: as these settings say, then as the model learned it."""
+        usual = _learned(trained) or TextVectors("mean", True, {"query": "", "passage": ""}, trained.settings.longest())
+        prompts = {"query": self.query, "passage": self.passage}
+        return replace(
+            usual,
+            pool=self.pool or usual.pool,
+            normalize=usual.normalize if self.normalize is None else self.normalize,
+            prompts={name: usual.prompts[name] if text is None else text for name, text in prompts.items()},
+            length=self.length or usual.length,
+        )
+
     def check(self, trained: Trained) -> None:
         """Refuse what no class of transformers reads as we do."""
         if trained.objective.shifted:
             problem = "is a hybrid, whose tokens see both sides: no class of transformers does"
         elif not self.takes(trained.settings):
             problem = f"is a {trained.kind}: no class of transformers has it"
-        elif self.pool == "first" and trained.causal:
+        elif self.vectors_of(trained).pool == "first" and trained.causal:
             raise RecipeError("--set pool", f"found first; the first token of a {trained.kind} sees no other", "last")
         elif self.length > (longest := trained.settings.longest()):
             raise RecipeError("--set length", f"found {self.length}", f"at most {longest}, which the network reads")
@@ -81,39 +96,23 @@ class SentenceTransformers(Choice):
         raise RecipeError(trained.folder, problem, "", "`ordsmed embed --of sentences` opens it as it is")
 
     def write(self, trained: Trained, folder: Path) -> None:
+        how = self.vectors_of(trained)
         network = trained.objective.networks()[""]
         network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
         files.write_json(folder / "config.json", config(network, trained.tokenizer))
         weights.write(folder / WEIGHTS, tensors(network))
-        write_tokenizer(trained.tokenizer, trained.settings, folder, continues=trained.causal)
+        learned = _learned(trained) is not None  # then texts stand between the tokenizer's own signs, as there
+        write_tokenizer(trained.tokenizer, trained.settings, folder, continues=trained.causal and not learned)
         if trained.tokenizer.pad is None:  # texts are read side by side there
             described = files.read_table(folder / "tokenizer_config.json")
             files.write_json(folder / "tokenizer_config.json", described | {"pad_token": described["eos_token"]})
-        length = self.length or trained.settings.longest()
-        files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
-        modes = {f"pooling_mode_{name}": name == POOLS[self.pool] for name in POOLS.values()}
-        pooling = folder / "1_Pooling"
-        pooling.mkdir()
-        size = {"word_embedding_dimension": trained.settings.width}
-        files.write_json(pooling / "config.json", {**size, **modes, "include_prompt": True})
-        names = MODULES if self.normalize else MODULES[:2]
-        if self.normalize:
-            (folder / "2_Normalize").mkdir()
-        modules = [
-            {
-                "idx": n,
-                "name": str(n),
-                "path": f"{n}_{name}" if n else "",
-                "type": f"sentence_transformers.models.{name}",
-            }
-            for n, name in enumerate(names)
-        ]
-        files.write_json(folder / "modules.json", modules)
-        prompts = {"query": self.query, "document": self.passage}
-        how = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": self.similarity}
-        files.write_json(folder / "config_sentence_transformers.json", how)
+        files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, "do_lower_case": False})
+        _write_modules(folder, how, trained.settings.width)
+        prompts = {"query": how.prompts["query"], "document": how.prompts["passage"]}
+        compared = {"default_prompt_name": None, "similarity_fn_name": self.similarity or how.similarity}
+        files.write_json(folder / "config_sentence_transformers.json", {"prompts": prompts, **compared})
 
-    def usage(self, name: str, folder: Path) -> Usage:
+    def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
         code = (
             "from sentence_transformers import SentenceTransformer\n\n"
             f"model = SentenceTransformer({name!r})\n"
@@ -125,6 +124,26 @@ class SentenceTransformers(Choice):
             "Vectors of a network that was never trained on pairs of texts tell them apart roughly: compare "
             "similarities with one another, not with 1."
         )
-        does = "gives a vector for a text"
-        how, tags = f"{in_python(name, code)}\n\n{limit}", ("sentence-transformers", "feature-extraction")
+        how = in_python(name, code) if _learned(trained) else f"{in_python(name, code)}\n\n{limit}"
+        does, tags = "gives a vector for a text", ("sentence-transformers", "feature-extraction")
         return Usage("sentence-similarity", does, how, library="sentence-transformers", tags=tags)
+
+
+def _learned(trained: Trained) -> TextVectors | None:
+    """How it learned to make vectors, if it did."""
+    return trained.objective.vectors if isinstance(trained.objective, Embedding) else None
+
+
+def _write_modules(folder: Path, how: TextVectors, width: int) -> None:
+    """What is done with a text, one after the other."""
+    modes = {f"pooling_mode_{name}": name == POOLS[how.pool] for name in POOLS.values()}
+    names = MODULES if how.normalize else MODULES[:2]
+    for number, name in enumerate(names[1:], 1):
+        (folder / f"{number}_{name}").mkdir()
+    pooling = {"word_embedding_dimension": width, **modes, "include_prompt": True}
+    files.write_json(folder / "1_Pooling/config.json", pooling)
+    modules = [
+        {"idx": n, "name": str(n), "path": f"{n}_{name}" if n else "", "type": f"sentence_transformers.models.{name}"}
+        for n, name in enumerate(names)
+    ]
+    files.write_json(folder / "modules.json", modules)

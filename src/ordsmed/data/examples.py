@@ -1,0 +1,66 @@
+"""Examples of one text or two: cut to a length, with their special tokens, as columns.
+
+    "Rain falls .", "It is wet ."  ->  [CLS] Rain falls . [SEP] It is wet . [SEP]
+
+Two texts that are too long together are cut as transformers cuts them, the longer one first.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import many, say
+from ordsmed.data.features import Features, Text, framed
+from ordsmed.data.pieces import Ints, TextReader
+from ordsmed.text.tokenizer import Tokenizer
+
+
+def examples(columns: Sequence[Sequence[str]], length: int, reader: TextReader, called: str = "example") -> Features:
+    """Of one or two columns of texts, of at most so many tokens; those that were cut are told, as `called`."""
+    features, cut = cut_examples(columns, length, reader)
+    if cut.any():
+        count = f"{int(cut.sum()):,} of {many(len(cut), called)}"
+        say(f"{count} are longer than {length} tokens, and cut (task.length)")
+    return features
+
+
+def cut_examples(
+    columns: Sequence[Sequence[str]], length: int, reader: TextReader
+) -> tuple[Features, NDArray[np.bool_]]:
+    """The same, and which were cut."""
+    texts = [reader.pieces(column) for column in columns]
+    special = reader.frame.joint(two=len(texts) == 2)
+    if length <= special:
+        problem = f"{length}, of which {special} are special tokens"
+        raise RecipeError("task.length", problem, f"{special + 1} or more")
+    sizes = [np.diff(pieces.starts) for pieces in texts]
+    kept = longest_first(sizes[0], sizes[1] if len(sizes) == 2 else 0 * sizes[0], length - special)
+    left = np.sum(kept, axis=0)
+    parts = [Text(p.ids, p.starts[:-1], p.starts[:-1] + k) for p, k in zip(texts, kept[: len(texts)], strict=True)]
+    if not special:
+        parts[0] = _never_empty(parts[0], left == 0, reader.tokenizer)
+    starts, ids, types, _ = framed(reader.frame, *parts)
+    characters, words = reader.listed() or (None, None)
+    known = types if reader.frame.types else None
+    cut = left < np.sum(sizes, axis=0)
+    return Features(starts, ids.astype(np.int32), known, characters=characters, words=words), cut
+
+
+def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
+    """How much of two texts of so many tokens stays: only the longer is cut while it is, then both by turns."""
+    short = np.minimum(np.minimum(first, second), room // 2)
+    long = room - short
+    fits = first + second <= room
+    first_is_longer = first > second
+    kept_first, kept_second = np.where(first_is_longer, long, short), np.where(first_is_longer, short, long)
+    return np.where(fits, first, kept_first), np.where(fits, second, kept_second)
+
+
+def _never_empty(text: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> Text:
+    """Where there are no special tokens, an empty text becomes one token: a head needs a state."""
+    token = next((n for n in (tokenizer.end, tokenizer.stop, tokenizer.unknown, tokenizer.pad) if n is not None), 0)
+    place = len(text.ids)
+    first, last = np.where(empty, place, text.first), np.where(empty, place + 1, text.last)
+    return Text(np.append(text.ids, token), first, last)

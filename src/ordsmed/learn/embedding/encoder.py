@@ -1,0 +1,96 @@
+"""Networks that learn from pairs: the vector of a text, and the loss of a whole step.
+
+    batch -> states [B, T, D] -> pool -> vectors [E, D], not normalized -> losses of all texts of the step
+
+In one micro-batch that is the usual way. A larger step is seen first (`view`, `compare`), which gives the gradient of
+every vector; each micro-batch then pulls its own vectors along that gradient.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.data.batch import Batch
+from ordsmed.learn.embedding.inputs import ANCHOR
+from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.objective import Comparing
+from ordsmed.learn.pool import pooled
+from ordsmed.learn.task import Embedding, Task, TextVectors
+from ordsmed.learn.upper_layers import Top
+from ordsmed.learn.usage import Usage, in_python
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text.tokenizer import Tokenizer
+
+TERM = "pairs"
+
+
+class PairEncoder(Task, Comparing, Embedding):
+    """A network and how its tokens become the vector of a text."""
+
+    def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
+        super().__init__(Top(mix=False, recurrent=0), model, vocabulary)
+        self.vectors, self.comparison, self.weights = vectors, comparison, {TERM: 1.0}
+        self.seen: deque[tuple[Tensor, Tensor]] = deque()  # of each micro-batch to come: gradient and loss
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.labels is not None
+        return {TERM: (batch.labels[:, 0] == ANCHOR).sum(dtype=torch.float64)}
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        return {"vectors": pooled(self.states(batch), batch, self.vectors.pool).float()}
+
+    def view(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.labels is not None
+        return {**self.scores(batch), "labels": batch.labels}
+
+    def step_losses(self, views: dict[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some anchors' numbers and losses, part after part."""
+        return losses(self.comparison, views["vectors"], views["labels"])
+
+    def compare(self, views: dict[str, Tensor], micro_batches: Sequence[slice]) -> None:
+        leaf = views["vectors"].detach().requires_grad_()
+        is_anchor = views["labels"][:, 0] == ANCHOR
+        of_anchor = leaf.new_zeros(int(is_anchor.sum()))
+        with torch.enable_grad():
+            for numbers, lost in self.step_losses({**views, "vectors": leaf}):
+                lost.sum().backward()
+                of_anchor[numbers] = lost.detach()
+        of_text = leaf.new_zeros(len(leaf)).masked_scatter(is_anchor, of_anchor)
+        assert leaf.grad is not None
+        self.seen = deque((leaf.grad[part], of_text[part].sum()) for part in micro_batches)
+
+    def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        if not self.seen:
+            assert batch.labels is not None
+            views = {**scores, "labels": batch.labels}
+            return {TERM: torch.stack([lost.sum() for _, lost in self.step_losses(views)]).sum()}
+        gradient, lost = self.seen.popleft()
+        pull = (scores["vectors"] * gradient).sum()
+        return {TERM: lost + pull - pull.detach()}
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        vectors = scores["vectors"]
+        return {"vector": F.normalize(vectors, dim=-1) if self.vectors.normalize else vectors}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        """Texts as they come, so no loss: `Files.losses` tells it when all are known."""
+        return self.answers(self.scores(batch), batch)
+
+    def embed(self, batch: Batch) -> Tensor:
+        return self.validate(batch)["vector"]
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: object) -> Usage:
+        code = (
+            f"import ordsmed\n\nmodel = ordsmed.open({name!r})\n"
+            'question = model.embed("What is old?", of="sentences", prompt="query").vectors\n'
+            'text = model.embed("The bridge is old.", of="sentences", prompt="passage").vectors\n'
+            "print(question @ text)\n"
+        )
+        note = "`ordsmed export RUN OUT --to sentence-transformers` writes it for SentenceTransformer."
+        does = f"gives a vector of {self.model_settings.width:,} numbers for a text"
+        return Usage("sentence-similarity", does, f"{in_python(name, code)}\n\n{note}", tags=("feature-extraction",))

@@ -1,0 +1,211 @@
+"""Losses over the vectors of a whole step: which of its texts belong together.
+
+    vectors [E, D], labels [E, 3] (what it is, which text, its score)  ->  a loss for each anchor [N]
+
+Every loss is that of sentence-transformers of this name, as a sum over anchors: infonce is its
+MultipleNegativesRankingLoss (symmetric: MultipleNegativesSymmetricRankingLoss), cosent its CoSENTLoss, cosine_mse its
+CosineSimilarityLoss, margin_mse its MarginMSELoss, kl its DistillKLDivLoss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.learn.embedding.inputs import ANCHOR, NEGATIVE, POSITIVE, Loss
+
+AT_ONCE = 1 << 24  # similarities held at a time
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How vectors are compared and what is learned from it."""
+
+    loss: Loss
+    temperature: float
+    normalize: bool
+    symmetric: bool = False
+    margin: float | None = None  # a negative that is more like the anchor than the positive by this much is none
+    widths: tuple[int, ...] = ()  # of the front of each vector; none: all of it
+
+
+@dataclass(frozen=True)
+class StepTexts:
+    """The texts of a step by what they are: places among all."""
+
+    labels: Tensor  # [E, 3]
+    anchors: Tensor  # [N]
+    positives: Tensor  # [N]
+    candidates: Tensor  # [M]  positives, then negatives
+    owners: Tensor  # [M]  the anchor that each belongs to
+
+    @staticmethod
+    def of(labels: Tensor) -> StepTexts:
+        kind = labels[:, 0]
+        anchors, positives, negatives = (torch.nonzero(kind == k).squeeze(1) for k in (ANCHOR, POSITIVE, NEGATIVE))
+        candidates = torch.cat([positives, negatives])
+        owners = torch.searchsorted(anchors, candidates, right=True) - 1
+        return StepTexts(labels, anchors, positives, candidates, owners)
+
+    def text(self, at: Tensor) -> Tensor:
+        """Which text stands there."""
+        return self.labels[at, 1]
+
+    def score(self, at: Tensor) -> Tensor:
+        return self.labels[at, 2].float()
+
+
+def losses(how: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some anchors' numbers and the loss of each, part after part, so that not all similarities are held at once.
+
+    With several widths the loss is the sum of what each gives, as sentence-transformers' MatryoshkaLoss sums it.
+    """
+    for part in LOSSES[how.loss](how, StepTexts.of(labels)):
+        with torch.autocast(vectors.device.type, enabled=False):
+            lost = sum_of(part.loss(_at_width(vectors, width, how)) for width in how.widths or (0,))
+        yield part.anchors, lost
+
+
+def sum_of(parts: Iterator[Tensor]) -> Tensor:
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total
+
+
+def _at_width(vectors: Tensor, width: int, how: Comparison) -> Tensor:
+    front = vectors[:, :width] if width else vectors
+    return F.normalize(front, dim=-1) if how.normalize else front
+
+
+@dataclass(frozen=True)
+class LossPart:
+    """The loss of some anchors, from the vectors of all texts."""
+
+    anchors: Tensor
+    loss: Callable[[Tensor], Tensor]
+
+
+def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+    """Of all candidates of the step the anchor's own positive is the right one."""
+    for some in _some(len(group.anchors), len(group.candidates), group.anchors.device):
+
+        def loss(vectors: Tensor, some: Tensor = some) -> Tensor:
+            ahead = _ranked(how, group, vectors, some)
+            return (ahead + _found(how, group, vectors, some)) / 2 if how.symmetric else ahead
+
+        yield LossPart(some, loss)
+
+
+def _ranked(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
+    """How likely each positive is among all candidates; what may well be right beside it does not count."""
+    anchors, positives = group.anchors[some], group.positives[some]
+    similar = vectors[anchors] @ vectors[group.candidates].T
+    right = similar.gather(1, some[:, None])
+    same = group.text(positives)[:, None] == group.text(group.candidates)
+    of_same = (group.text(anchors)[:, None] == group.text(group.anchors)[group.owners]) & _is_positive(group)
+    absent = same | of_same
+    if how.margin is not None:
+        absent = absent | (similar.detach() > right.detach() + how.margin)
+    absent = absent.scatter(1, some[:, None], value=False)
+    return F.cross_entropy(similar.masked_fill(absent, -torch.inf) / how.temperature, some, reduction="none")
+
+
+def _is_positive(group: StepTexts) -> Tensor:
+    return torch.arange(len(group.candidates), device=group.anchors.device) < len(group.positives)
+
+
+def _found(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
+    """The other way round: how likely each anchor is among all, for its positive."""
+    similar = vectors[group.positives[some]] @ vectors[group.anchors].T
+    same = group.text(group.anchors[some])[:, None] == group.text(group.anchors)
+    of_same = group.text(group.positives[some])[:, None] == group.text(group.positives)
+    absent = same | of_same
+    if how.margin is not None:
+        absent = absent | (similar.detach() > similar.detach().gather(1, some[:, None]) + how.margin)
+    absent = absent.scatter(1, some[:, None], value=False)
+    return F.cross_entropy(similar.masked_fill(absent, -torch.inf) / how.temperature, some, reduction="none")
+
+
+def _cosent(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+    """Every two pairs in their order: one logarithm over all pairs of pairs; each anchor bears an equal share."""
+
+    def loss(vectors: Tensor) -> Tensor:
+        similar, wanted = _pairwise(group, vectors) / how.temperature, group.score(group.positives)
+        gaps = (similar[None, :] - similar[:, None]).masked_fill(wanted[:, None] <= wanted[None, :], -torch.inf)
+        total = torch.logsumexp(torch.cat([similar.new_zeros(1), gaps.flatten()]), 0)
+        return total.expand(len(similar))
+
+    yield LossPart(_all(group), loss)
+
+
+def _cosine_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+    """The score is the cosine."""
+    yield LossPart(_all(group), lambda vectors: (_pairwise(group, vectors) - group.score(group.positives)).square())
+
+
+def _pairwise(group: StepTexts, vectors: Tensor) -> Tensor:
+    return (vectors[group.anchors] * vectors[group.positives]).sum(-1)
+
+
+def _own(group: StepTexts, vectors: Tensor) -> Tensor:
+    """How alike each candidate and its own anchor are, [M]."""
+    return (vectors[group.anchors][group.owners] * vectors[group.candidates]).sum(-1)
+
+
+def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+    """By how much the positive is better than each negative, as a teacher's scores say."""
+
+    def loss(vectors: Tensor) -> Tensor:
+        count, similar, wanted = len(group.anchors), _own(group, vectors), group.score(group.candidates)
+        owners = group.owners[count:]
+        margins = similar[:count][owners] - similar[count:]
+        margin = wanted[count:].isnan()  # one number for a triple is the margin itself
+        right = torch.where(margin, wanted[:count][owners], wanted[:count][owners] - wanted[count:])
+        of_each = torch.bincount(owners, minlength=count).clamp(min=1)
+        return similar.new_zeros(count).index_add(0, owners, (margins - right).square()) / of_each
+
+    yield LossPart(_all(group), loss)
+
+
+def _kl(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+    """A teacher's scores of the positive and the negatives, as shares; ours shall be the same shares."""
+
+    def loss(vectors: Tensor) -> Tensor:
+        student = _log_shares(group, _own(group, vectors) / how.temperature)
+        teacher = _log_shares(group, group.score(group.candidates))
+        divergence = teacher.exp() * (teacher - student)
+        return divergence.new_zeros(len(group.anchors)).index_add(0, group.owners, divergence)
+
+    yield LossPart(_all(group), loss)
+
+
+def _log_shares(group: StepTexts, values: Tensor) -> Tensor:
+    """The logarithm of each candidate's share among those of its anchor."""
+    count = len(group.anchors)
+    most = values.new_full((count,), -torch.inf).scatter_reduce(0, group.owners, values.detach(), "amax")
+    lower = values - most[group.owners]
+    return lower - lower.new_zeros(count).index_add(0, group.owners, lower.exp()).log()[group.owners]
+
+
+LOSSES: dict[Loss, Callable[[Comparison, StepTexts], Iterator[LossPart]]] = {
+    "infonce": _infonce,
+    "cosent": _cosent,
+    "cosine_mse": _cosine_mse,
+    "margin_mse": _margin_mse,
+    "kl": _kl,
+}
+
+
+def _all(group: StepTexts) -> Tensor:
+    return torch.arange(len(group.anchors), device=group.anchors.device)
+
+
+def _some(count: int, candidates: int, device: torch.device) -> list[Tensor]:
+    """So many anchors' numbers, in parts."""
+    size = max(1, AT_ONCE // max(candidates, 1))
+    return [torch.arange(begin, min(begin + size, count), device=device) for begin in range(0, count, size)]

@@ -1,0 +1,112 @@
+"""How alike the texts of pairs are: ranks and similarities, scored, written and read again.
+
+vectors -> of each record the cosine (or product) of its pair, and the rank of its positive among all texts of the files
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.files import write_text
+from ordsmed.base.say import many
+from ordsmed.learn.embedding.records import PairRecords
+from ordsmed.learn.score.labels import pearson, spearman
+from ordsmed.text.read import lines
+
+AT_ONCE = 1 << 24  # similarities held at a time
+COLUMNS = ("line", "similarity", "rank", "score")
+BEST = 10  # mrr and ndcg look at so many
+
+
+@dataclass(frozen=True)
+class PairPredictions:
+    """What is said of each record."""
+
+    similar: NDArray[np.float64]  # of its anchor and its positive
+    rank: NDArray[
+        np.int64
+    ]  # of the positive among all that are predicted, 1 is the best; those right beside it left out
+
+
+def predictions(records: PairRecords, vectors: NDArray[np.float32]) -> PairPredictions:
+    """From the vector of every text."""
+    anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
+    similar = np.einsum("nd,nd->n", vectors[anchors], vectors[positives], dtype=np.float64)
+    rank = np.empty(len(records), np.int64)
+    right = _right(records)
+    size = max(1, AT_ONCE // max(len(passages), 1))
+    for begin in range(0, len(records), size):
+        part = slice(begin, begin + size)
+        of_all = vectors[anchors[part]] @ passages.T
+        positive = of_all[np.arange(len(of_all)), positives[part] - records.queries]
+        above = of_all > positive[:, None]
+        for row, anchor in enumerate(anchors[part].tolist()):
+            above[row, right[anchor]] = False
+        rank[part] = 1 + above.sum(1)
+    return PairPredictions(similar, rank)
+
+
+def _right(records: PairRecords) -> dict[int, list[int]]:
+    """Of each anchor all that belongs to it, numbered from the first text that is predicted."""
+    right: dict[int, list[int]] = {}
+    for anchor, positive in zip(records.anchors.tolist(), records.positives.tolist(), strict=True):
+        right.setdefault(anchor, []).append(positive - records.queries)
+    return right
+
+
+def score(records: PairRecords, predicted: PairPredictions, *, by_scores: bool) -> dict[str, float]:
+    """In per cent: how well similarities follow the scores, or how far in front the positives stand."""
+    if by_scores:
+        known = ~np.isnan(records.gold)
+        if not known.any():
+            return {}
+        pair = records.gold[known], predicted.similar[known]
+        return {"spearman": 100 * spearman(*pair), "pearson": 100 * pearson(*pair)}
+    within = predicted.rank <= BEST
+    return {
+        f"mrr@{BEST}": 100 * float(np.where(within, 1 / predicted.rank, 0).mean()),
+        "accuracy@1": 100 * float((predicted.rank == 1).mean()),
+        f"recall@{BEST}": 100 * float(within.mean()),
+    }
+
+
+def guesses(records: PairRecords) -> PairPredictions:
+    """Of who knows nothing: all alike, and positives at every place equally often."""
+    passages, count = len(records.texts) - records.queries, len(records)
+    return PairPredictions(np.zeros(count), 1 + np.arange(count) * passages // count)
+
+
+def write(folder: Path, records: PairRecords, predicted: PairPredictions) -> list[Path]:
+    gold = ["" if np.isnan(value) else f"{value:.6g}" for value in records.gold]
+    similar, rank = (f"{value:.6g}" for value in predicted.similar), map(str, predicted.rank)
+    rows = [COLUMNS, *zip(records.locations, similar, rank, gold, strict=True)]
+    write_text(folder / "pairs.tsv", "".join("\t".join(row) + "\n" for row in rows))
+    return [folder / "pairs.tsv"]
+
+
+def read(path: Path, records: PairRecords) -> PairPredictions:
+    """What `write` wrote of the same records."""
+    rows = [line.split("\t") for line in lines(path) if line]
+    if tuple(rows[:1][0] if rows else ()) != COLUMNS:
+        raise DataError(path, "another first line", "the columns " + ", ".join(COLUMNS))
+    by_place = {row[0]: row for row in rows[1:]}
+    absent = [place for place in records.locations if place not in by_place]
+    if absent:
+        raise DataError(path, f"lacks {many(len(absent), 'pair')}; the first: {absent[0]}", "every pair of the files")
+    try:
+        chosen = [by_place[place] for place in records.locations]
+        return PairPredictions(np.array([float(row[1]) for row in chosen]), np.array([int(row[2]) for row in chosen]))
+    except (ValueError, IndexError):
+        raise DataError(path, "a line that holds no similarity and rank", "what `ordsmed predict` wrote") from None
+
+
+def details(records: PairRecords, predicted: PairPredictions) -> list[tuple[str, list[str], list[list[object]]]]:
+    """How many positives stand how far in front."""
+    limits = [1, 3, BEST, 100]
+    rows: list[list[object]] = [[f"first {limit}", 100 * float((predicted.rank <= limit).mean())] for limit in limits]
+    return [("where positives stand", ["among the", "share"], rows)]

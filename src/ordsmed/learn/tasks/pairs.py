@@ -1,0 +1,188 @@
+"""Pairs: vectors of texts, near each other where texts belong together: an anchor and its positive.
+
+    "What falls?" - "Rain falls ."   ->  states [L, D]  ->  pool  ->  vectors [D]  ->  nearer than all others
+
+Every other text of a step is a negative, beside those that the files give; so a step is compared as a whole, however it
+is cut. Pairs with scores are learned from by these. How files are read, texts become rows, what losses there are and
+how predictions are scored: learn/embedding/.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from ordsmed.base.checks import or_more
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice
+from ordsmed.base.say import say
+from ordsmed.data.features import ExampleRows, Features, Packing
+from ordsmed.data.pieces import Ints, TextReader
+from ordsmed.learn.embedding import inputs, outputs
+from ordsmed.learn.embedding.encoder import TERM, PairEncoder
+from ordsmed.learn.embedding.inputs import BY_SIMILARITY, OF_SCORES, Loss
+from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.embedding.outputs import PairPredictions
+from ordsmed.learn.embedding.records import PairRecords, records_of
+from ordsmed.learn.task import Arrays, Files, TextVectors
+from ordsmed.learn.upper_layers import Top
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text import read
+from ordsmed.text.labelled.pairs import read_pairs
+from ordsmed.text.labelled.tables import Format
+from ordsmed.text.tokenizer import Tokenizer
+
+SPECIAL = 2  # tokens around a text
+TEMPERATURE = 0.05  # where a loss is not of shares; sentence-transformers says scale = 20
+COMPARED_BY = ("loss", "pool", "normalize", "temperature", "symmetric", "margin", "widths", "proportions")
+COMPARED = 64  # pairs of the dev files that are each other's negatives in their loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPairs(Files, Choice):
+    """Vectors of texts, from pairs of texts that belong together."""
+
+    loss: Loss | None = None
+    """infonce: the positive among all texts of the step; cosent: pairs in the order of their scores; cosine_mse: the
+    score as the cosine; margin_mse, kl: a cross-encoder's scores of positive and negatives; left out: cosent where each
+    pair has a score and no negatives, else infonce"""
+    pool: Literal["mean", "first", "last"] | None = None
+    """which vector is a text's: the mean of its tokens, or that of the first or last; left out: mean, of causal last"""
+    normalize: bool = True
+    """vectors of length 1, compared by their cosine; false: by their product"""
+    temperature: float | None = None
+    """similarities are divided by it; left out: 0.05, of kl 1; elsewhere its inverse: scale = 20"""
+    symmetric: bool = False
+    """infonce: each positive finds its anchor among all, too"""
+    margin: float | None = None
+    """infonce: what is more like the anchor than the positive is, by so much, counts as no negative"""
+    widths: tuple[int, ...] = ()
+    """fronts of the vector that are to be vectors as well: [256, 128, 64]; elsewhere matryoshka_dims"""
+    query: str = ""
+    """written before anchors, in training and ever after (`query: `)"""
+    passage: str = ""
+    """written before positives and negatives (`passage: `)"""
+    proportions: tuple[float, ...] = ()
+    """how often a step is of each of the files of `train`; left out: as often as they are large"""
+    length: int = 256
+    """tokens of the longest text; longer ones are cut; elsewhere max_seq_length"""
+    format: Format | None = None
+    """of the files; left out: as their names end"""
+    header: bool = True
+    """does the first line of TSV and CSV name the columns?"""
+    errors: read.Errors = "strict"
+    """bytes that are no UTF-8: refused, or replaced and counted"""
+
+    role: ClassVar[str] = "pairs"
+    FORMAT: ClassVar[str] = "sentence-transformers"
+    MADE_UP: ClassVar[str] = "pairs.jsonl"
+    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, *COMPARED_BY)
+    LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "format", "header", "errors")
+
+    def __post_init__(self) -> None:
+        or_more(self, length=1)
+        if self.top != Top():
+            raise ValueError("top: found layers; wanted none: a text's vector is pooled from the network's own states")
+        if self.temperature is not None and not self.temperature > 0:
+            raise ValueError(f"temperature: found {self.temperature:g}; wanted above 0")
+        if self.loss not in (None, "infonce"):
+            for name, usual in (("symmetric", False), ("margin", None)):
+                if getattr(self, name) != usual:
+                    raise ValueError(f"{name}: found with {self.loss}; wanted it with infonce alone")
+        if self.loss == "cosine_mse" and not self.normalize:
+            raise ValueError("normalize: found false with cosine_mse; wanted true: its scores are cosines")
+        if list(self.widths) != sorted(set(self.widths), reverse=True) or min(self.widths, default=1) < 1:
+            raise ValueError(f"widths: found {list(self.widths)}; wanted whole numbers, the largest first")
+        if min(self.proportions, default=1) <= 0:
+            raise ValueError(f"proportions: found {list(self.proportions)}; wanted numbers above 0")
+
+    @property
+    def record(self) -> str:
+        return "spearman" if self.loss in BY_SIMILARITY else f"mrr@{outputs.BEST}"
+
+    def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
+        counts = [max(1, size - SPECIAL) for size in sizes.tolist()]
+        rows = ({"anchor": words(count), "positive": words(count)} for count in counts)
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> PairRecords:
+        files = read.files(paths)
+        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
+        return records_of(files, [read_pairs(path, **how) for path in files])
+
+    def complete(self, records: PairRecords) -> TextPairs:
+        loss = self.loss or ("cosent" if records.scored and not records.negatives else "infonce")
+        if loss in OF_SCORES:
+            inputs.check_scores(records, loss)
+        elif not np.isnan(records.gold).all():
+            say(f"{records.files[0]}: scores are not read by {loss}; task.loss chooses another loss")
+        return replace(self, loss=loss)
+
+    def features(self, records: PairRecords, reader: TextReader) -> Features:
+        return inputs.features(records, reader, self.length, self.query, self.passage)
+
+    def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
+        rows = inputs.RecordRows(features, packing, *key, batch=batch, proportions=self.proportions)
+        if self.loss == "infonce" and batch < 2 and int(np.diff(rows.first).min()) < 3:
+            problem = f"found {batch}, with pairs that have no negatives of their own"
+            raise RecipeError("batch", problem, "2 or more: other texts of the step are the negatives")
+        return rows
+
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> PairEncoder:
+        if self.widths and self.widths[0] > model.width:
+            raise RecipeError("task.widths", f"found {self.widths[0]}", f"at most {model.width}, the network's width")
+        if self.pool == "first" and model.capabilities.causal:
+            raise RecipeError("task.pool", "found first; the first token of a causal model sees no other", "last")
+        pool = self.pool or ("last" if model.capabilities.causal else "mean")
+        prompts = {"query": self.query, "passage": self.passage}
+        vectors = TextVectors(pool, self.normalize, prompts, self.length, self.widths)
+        return PairEncoder(model, tokenizer.vocabulary, vectors, self.comparison)
+
+    @property
+    def comparison(self) -> Comparison:
+        """How vectors are compared in a step."""
+        loss = self.loss or "infonce"
+        usual = 1.0 if loss == "kl" else TEMPERATURE
+        temperature = usual if self.temperature is None else self.temperature
+        return Comparison(loss, temperature, self.normalize, self.symmetric, self.margin, self.widths)
+
+    def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
+        return outputs.predictions(records, answers["vector"])
+
+    def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
+        return outputs.score(records, predictions, by_scores=self.record == "spearman")
+
+    def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
+        """Of the dev files in batches of their own, in their order."""
+        rows = inputs.RecordRows(features, Packing(0), batch=COMPARED)
+        if self.loss in OF_SCORES and np.isnan(rows.scores[rows.first[:-1] + 1]).any():
+            return {}
+        vectors, total = torch.from_numpy(answers["vector"]), 0.0
+        for numbers in np.split(np.arange(len(rows)), range(COMPARED, len(rows), COMPARED)):
+            texts, labels = rows.labels(numbers)
+            parts = losses(self.comparison, vectors[torch.from_numpy(texts)], torch.from_numpy(labels))
+            total += sum(float(lost.sum()) for _, lost in parts)
+        return {TERM: total / len(rows)}
+
+    def fitted(self, records: PairRecords, features: Features, answers: Arrays) -> TextPairs:
+        return self
+
+    def guesses(self, train: PairRecords, records: PairRecords) -> PairPredictions:
+        return outputs.guesses(records)
+
+    def write(self, folder: Path, records: PairRecords, predictions: PairPredictions) -> list[Path]:
+        return outputs.write(folder, records, predictions)
+
+    def read(self, path: Path, records: PairRecords) -> PairPredictions:
+        return outputs.read(path, records)
+
+    def details(
+        self, records: PairRecords, predictions: PairPredictions
+    ) -> list[tuple[str, list[str], list[list[object]]]]:
+        return outputs.details(records, predictions)

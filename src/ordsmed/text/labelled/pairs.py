@@ -1,0 +1,132 @@
+"""Pairs of texts: what is asked with (anchor), what belongs to it (positive), what does not (negatives), and scores.
+
+    {"anchor": "What falls?", "positive": "Rain falls.", "negatives": ["Newts swim."], "score": 0.9}
+
+Columns go by these names. Where there is no `anchor` and `positive`, as in sentence-transformers' data sets, they go by
+their order: the first text is the anchor, the second its positive, all others are negatives; `label` or `score` is the
+score. Of `negative`, `negatives`, `negative_1`, `negative_2`... all count; a list is several texts, or scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import many, say
+from ordsmed.text import read
+from ordsmed.text.labelled import tables
+from ordsmed.text.labelled.tables import Format
+
+SCORES = ("score", "scores", "label", "labels")
+NO_TEXT = (*SCORES, "document", "source")  # columns that are no text of a pair
+SIDES = ("anchor", "positive")
+NEGATIVE = "negative"  # how the names of columns of negatives begin
+OFTEN = 10  # a pair that stands so often, or more, is told
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """A row."""
+
+    line: int
+    anchor: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()  # of the positive, or of it and each negative; none: not told
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """Which columns of a file hold what."""
+
+    anchor: str
+    positive: str
+    negatives: tuple[str, ...]
+    score: str | None
+
+    @staticmethod
+    def of(path: Path, row: dict[str, Any]) -> PairColumns:
+        """As the first row tells by names, or by their order."""
+        score = next((name for name in SCORES if name in row), None)
+        if all(name in row for name in SIDES):
+            return PairColumns(*SIDES, tuple(name for name in row if name.startswith(NEGATIVE)), score)
+        texts = [name for name in row if name not in NO_TEXT and isinstance(row[name], str | list)]
+        if len(texts) < 2 or not all(isinstance(row[name], str) for name in texts[:2]):
+            named = ", ".join(f"`{name}`" for name in row) or "no columns"
+            raise DataError(path, f"has {named}", "`anchor` and `positive`, or two columns of text in this order")
+        return PairColumns(texts[0], texts[1], tuple(texts[2:]), score)
+
+
+def read_pairs(
+    path: Path, *, format: Format | None = None, header: bool = True, errors: read.Errors = "strict"
+) -> list[PairRow]:
+    """The pairs of a file; those with an empty side are left out, counted and told."""
+    pairs: list[PairRow] = []
+    empty: list[int] = []
+    columns: PairColumns | None = None
+    for line, row in tables.records(path, format=format, header=header, errors=errors):
+        columns = columns or PairColumns.of(path, row)
+        pair = _pair(f"{path}:{line}", line, row, columns)
+        if pair.anchor and pair.positive:
+            pairs.append(pair)
+        else:
+            empty.append(line)
+    if empty and pairs:
+        total = many(len(empty) + len(pairs), "pair")
+        say(f"{path}: left out {len(empty):,} of {total} with an empty side; the first: line {empty[0]}")
+    if not pairs:
+        problem = f"an empty side in every pair ({len(empty):,})" if empty else "no pairs"
+        raise DataError(path, problem, "one pair of texts at least")
+    _tell_often(path, pairs)
+    return pairs
+
+
+def _pair(place: str, line: int, row: dict[str, Any], columns: PairColumns) -> PairRow:
+    anchor, positive = (_text(place, name, row.get(name)) for name in (columns.anchor, columns.positive))
+    negatives = [text for name in columns.negatives for text in _texts(place, name, row.get(name)) if text]
+    scores = _scores(place, columns.score, row.get(columns.score)) if columns.score else ()
+    if len(scores) not in (0, 1, 1 + len(negatives)):
+        wanted = f"one, or {1 + len(negatives)}: of the positive and of each of {many(len(negatives), 'negative')}"
+        raise DataError(place, f"{len(scores)} scores", wanted)
+    return PairRow(line, anchor, positive, tuple(negatives), scores)
+
+
+def _text(place: str, name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(place, f"`{name}` is {type(value).__name__} {str(value)[:30]}", "a text")
+    return value.strip()
+
+
+def _texts(place: str, name: str, value: object) -> Iterator[str]:
+    for text in value if isinstance(value, list | tuple) else [value]:
+        yield _text(place, name, text)
+
+
+def _scores(place: str, name: str, value: object) -> tuple[float, ...]:
+    values: Sequence[Any] = value if isinstance(value, list | tuple) else [] if value in (None, "") else [value]
+    try:
+        scores = tuple(map(float, values))
+    except (TypeError, ValueError):
+        scores = (math.nan,)
+    if not all(map(math.isfinite, scores)):
+        raise DataError(place, f"`{name}` is {str(value)[:30]}", "a number, or a list of numbers")
+    return scores
+
+
+def _tell_often(path: Path, pairs: Sequence[PairRow]) -> None:
+    """A pair that stands many times teaches one thing many times."""
+    lines: dict[tuple[str, ...], list[int]] = {}
+    for pair in pairs:
+        lines.setdefault((pair.anchor, pair.positive, *pair.negatives), []).append(pair.line)
+    often = [numbers for numbers in lines.values() if len(numbers) >= OFTEN]
+    if often:
+        most, more = max(often, key=len), sum(map(len, often)) - len(often)
+        rows = many(more, "row", "says", "say")
+        repeated = f"{many(len(often), 'pair', 'stands', 'stand')} {OFTEN} times or more: {rows} nothing new"
+        say(f"{path}: {repeated}; that of line {most[0]} stands {len(most):,} times")

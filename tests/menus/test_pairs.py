@@ -1,0 +1,336 @@
+"""Pairs: losses by hand, a step however it is cut, data sets in proportions, vectors as learned; bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from kit.task_files import pair_files
+from ordsmed.api.model import OpenModel
+from ordsmed.api.model import open as open_model
+from ordsmed.base import run
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.ranks import prepare
+from ordsmed.learn.embedding.inputs import RecordRows, Turns
+from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.tasks.pairs import TextPairs
+from ordsmed.train import loop
+from ordsmed.train.finetune.finetune import finetune
+from ordsmed.train.finetune.plan import FinetuningPlan
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.job import Job
+from ordsmed.use.predict import evaluate, predict
+from ordsmed.weights.export import export
+
+CPU = prepare("cpu", 1)
+RECIPE = """
+tokenizer = "{folder}/vocab.txt"
+steps = 3
+batch = 12
+rate = 2e-3
+features = ""
+[layout]
+device = "cpu"
+threads = 1
+precision = "fp32"
+[model]
+kind = "bert"
+width = 16
+layers = 1
+heads = 2
+inner = 16
+positions = 64
+dropout = 0.0
+attention_dropout = 0.0
+[task]
+kind = "pairs"
+length = 24
+train = "{folder}/train.jsonl"
+dev = "{folder}/dev.jsonl"
+"""
+Jobs = Callable[..., Job]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = pair_files(tmp_path_factory.mktemp("pairs"))
+    (folder / "r.toml").write_text(RECIPE.format(folder=folder))
+    return folder
+
+
+@pytest.fixture
+def job(data: Path) -> Jobs:
+    def make(*words: str) -> Job:
+        recipe, _ = run.load(Finetuning, str(data / "r.toml"), list(words))
+        return FinetuningPlan.of(recipe, CPU).completed(make=True).build()
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few steps with prompts."""
+    out = tmp_path_factory.mktemp("run") / "run"
+    words = [f"out={out}", "steps=12", "task.query=w1 w2 ", "task.passage=w3 "]
+    return finetune(str(data / "r.toml"), words)
+
+
+def gradients(made: Job, *, step: int = 0) -> tuple[dict[str, torch.Tensor], float]:
+    """Of one step, and its loss, before anything is updated."""
+    kept: dict[str, torch.Tensor] = {}
+    parts = dict(made.objective.named_parameters())
+    steps = made.optimizer.step
+    made.optimizer.step = lambda *_: kept.update({n: p.grad.clone() for n, p in parts.items() if p.grad is not None})  # type: ignore
+    batches = next(loop.load(made.rows(0), made.share(0), step, step + 1, workers=0, device=CPU.device))
+    seen, _, reason = loop.update(made, batches, 1e-3, 0, step)
+    made.optimizer.step = steps  # type: ignore[method-assign]
+    assert not reason
+    return kept, float(seen["pairs"])
+
+
+VECTORS = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
+KIND = [0, 1, 2, 0, 1, 0, 1, 2]  # three anchors, with negatives of the first and the last
+TEXT = [0, 3, 4, 1, 5, 2, 6, 7]
+
+
+def told(
+    how: Comparison, scores: dict[int, float] | None = None, text: list[int] = TEXT, kind: list[int] = KIND
+) -> torch.Tensor:
+    labels = torch.tensor(
+        [[k, t, (scores or {}).get(n, np.nan)] for n, (k, t) in enumerate(zip(kind, text, strict=True))]
+    )
+    count = kind.count(0)
+    each = torch.zeros(count)
+    for numbers, lost in losses(how, VECTORS[: len(kind)], labels):
+        each[numbers] = lost
+    return each
+
+
+def likelihood(right: int, of: list[float]) -> float:
+    values = np.exp(of)
+    return float(-np.log(values[right] / values.sum()))
+
+
+def test_the_positive_among_all_texts_of_a_step() -> None:
+    units = F.normalize(VECTORS, dim=-1)
+    candidates = [1, 4, 6, 2, 7]
+    similar = (units[[0, 3, 5]] @ units[candidates].T / 0.1).tolist()
+    want = [likelihood(n, row) for n, row in enumerate(similar)]
+    assert told(Comparison("infonce", 0.1, True)).tolist() == pytest.approx(want, rel=1e-5)
+    backwards = (units[[1, 4, 6]] @ units[[0, 3, 5]].T / 0.1).tolist()
+    both = [(a + likelihood(n, row)) / 2 for n, (a, row) in enumerate(zip(want, backwards, strict=True))]
+    assert told(Comparison("infonce", 0.1, True, symmetric=True)).tolist() == pytest.approx(both, rel=1e-5)
+    product = (VECTORS[[0, 3, 5]] @ VECTORS[candidates].T).tolist()
+    plain = [likelihood(n, row) for n, row in enumerate(product)]
+    assert told(Comparison("infonce", 1.0, False)).tolist() == pytest.approx(plain, rel=1e-5)
+
+
+def test_what_is_right_beside_the_positive_is_no_negative() -> None:
+    """The same text, what belongs to the same anchor, and with a margin what is more like it than the positive is."""
+    units = F.normalize(VECTORS, dim=-1)
+    similar = units[[0, 3, 5]] @ units[[1, 4, 6, 2, 7]].T / 0.1
+    same = [TEXT[n] if n != 7 else TEXT[1] for n in range(8)]  # the last negative is the first one's positive
+    want = [likelihood(0, similar[0, :4].tolist()), *[likelihood(n, similar[n].tolist()) for n in (1, 2)]]
+    assert told(Comparison("infonce", 0.1, True), text=same).tolist() == pytest.approx(want, rel=1e-5)
+    twice = [0 if n == 3 else TEXT[n] for n in range(8)]  # the second anchor is the first one again
+    want = [likelihood(0, similar[0, [0, 2, 3, 4]].tolist()), likelihood(0, similar[1, [1, 2, 3, 4]].tolist()),
+            likelihood(2, similar[2].tolist())]  # fmt: skip
+    assert told(Comparison("infonce", 0.1, True), text=twice).tolist() == pytest.approx(want, rel=1e-5)
+    margin = 0.1
+    want = []
+    for n, row in enumerate(similar.tolist()):
+        left = [value for place, value in enumerate(row) if place == n or value <= row[n] + margin / 0.1]
+        want.append(likelihood(left.index(row[n]), left))
+    assert want != pytest.approx([likelihood(n, row) for n, row in enumerate(similar.tolist())])
+    assert told(Comparison("infonce", 0.1, True, margin=margin)).tolist() == pytest.approx(want, rel=1e-5)
+
+
+def test_scores_are_learned_by_order_as_cosines_and_as_a_teachers() -> None:
+    units = F.normalize(VECTORS, dim=-1)
+    kind, text, scores = [0, 1] * 3, [0, 3, 1, 4, 2, 5], {1: 0.1, 3: 0.9, 5: 0.1}
+    cosines = (units[0:6:2] * units[1:6:2]).sum(1)
+    low = [float(((cosines[n] - cosines[1]) / 0.05).exp()) for n in (0, 2)]
+    cosent = told(Comparison("cosent", 0.05, True), scores, text, kind)
+    assert cosent.tolist() == pytest.approx([np.log(1 + sum(low))] * 3, rel=1e-3)
+    squared = [(float(c) - s) ** 2 for c, s in zip(cosines, scores.values(), strict=True)]
+    assert told(Comparison("cosine_mse", 1, True), scores, text, kind).tolist() == pytest.approx(squared, rel=1e-5)
+    kind, text = [0, 1, 2, 2], [0, 1, 2, 3]
+    products = [float(VECTORS[0] @ VECTORS[n]) for n in (1, 2, 3)]
+    teacher = {1: 3.0, 2: 1.0, 3: 0.5}
+    want = np.mean([(products[0] - products[n] - (3.0 - teacher[n + 1])) ** 2 for n in (1, 2)])
+    assert told(Comparison("margin_mse", 1, False), teacher, text, kind).tolist() == pytest.approx([want], rel=1e-5)
+    alone = np.mean([(products[0] - products[n] - 2.5) ** 2 for n in (1, 2)])  # one number is the margin
+    assert told(Comparison("margin_mse", 1, False), {1: 2.5}, text, kind).tolist() == pytest.approx([alone], rel=1e-5)
+    theirs, ours = (torch.tensor(v).log_softmax(0) for v in (list(teacher.values()), products))
+    kl = float((theirs.exp() * (theirs - ours)).sum())
+    assert told(Comparison("kl", 1, False), teacher, text, kind).tolist() == pytest.approx([kl], rel=1e-4)
+
+
+def test_fronts_of_vectors_are_vectors_as_well() -> None:
+    apart = []
+    for width in (6, 3):
+        front = Comparison("infonce", 0.1, True)
+        labels = torch.tensor([[k, t, np.nan] for k, t in zip(KIND, TEXT, strict=True)])
+        apart.append(torch.cat([lost for _, lost in losses(front, VECTORS[:, :width], labels)]))
+    assert torch.allclose(told(Comparison("infonce", 0.1, True, widths=(6, 3))), apart[0] + apart[1])
+
+
+WAYS = {
+    "plain": [], "negatives": ["task.train={folder}/negatives.jsonl", "task.symmetric=true"],
+    "widths": ["task.widths=[16,8]", "task.normalize=false", "task.temperature=20"],
+    "cosent": ["task.train={folder}/scored.jsonl", "task.dev={folder}/scored.jsonl"],
+    "teacher": ["task.train={folder}/taught.jsonl", "task.loss=margin_mse"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_is_the_same_however_it_is_cut(data: Path, job: Jobs, way: str, monkeypatch: Any) -> None:
+    """In one piece, or in six and with the similarities of a few anchors at a time: gradients to 1e-5."""
+    words = [word.replace("{folder}", str(data)) for word in WAYS[way]]
+    whole, lost = gradients(job(*words, "layout.micro=12"))
+    monkeypatch.setattr("ordsmed.learn.embedding.losses.AT_ONCE", 40)
+    cut, same = gradients(job(*words, "layout.micro=2"))
+    assert same == pytest.approx(lost, rel=1e-5)
+    assert whole.keys() == cut.keys()
+    difference = sum(float((cut[name] - gradient).square().sum()) for name, gradient in whole.items())
+    size = sum(float(gradient.square().sum()) for gradient in whole.values())
+    assert difference**0.5 < 1e-5 * size**0.5
+    assert size**0.5 > 1e-3
+
+
+def test_a_cut_step_drops_the_same_places_twice(job: Jobs) -> None:
+    """What was seen ahead is what is learned from: the pull of no micro-batch sees other vectors."""
+    made = job("layout.micro=4", "model.dropout=0.5")
+    seen: list[torch.Tensor] = []
+    scores = made.objective.scores
+    made.objective.scores = lambda batch: seen.append((out := scores(batch))["vectors"].detach()) or out  # type: ignore
+    gradients(made)
+    assert len(seen) == 6
+    for ahead, again in zip(seen[:3], seen[3:], strict=True):
+        assert torch.equal(ahead, again)
+
+
+def test_each_step_is_of_one_data_set_in_its_proportion(data: Path, job: Jobs) -> None:
+    files = f'task.train=["{data}/train.jsonl","{data}/negatives.jsonl"]'
+    made = job(files, "task.proportions=[1,3]", "batch=4")
+    rows = made.rows(0)
+    assert isinstance(rows, RecordRows)
+    chosen = [rows._chosen(np.arange(step * 4, step * 4 + 4)) for step in range(8)]
+    of_second = [(records >= rows.sets[1]).tolist() for records in chosen]
+    assert all(len(set(step)) == 1 for step in of_second)
+    assert [step[0] for step in of_second].count(True) == 6
+    again = RecordRows(rows.features, rows.packing, *rows.key, batch=4, proportions=(1, 3))
+    assert again._chosen(np.arange(30, 32)).tolist() == chosen[7][2:].tolist()  # whatever was asked before
+    epoch = np.concatenate([r for r in (rows._chosen(np.arange(4 * s, 4 * s + 4)) for s in range(64)) if r[0] < 48])
+    assert sorted(epoch[:48].tolist()) == list(range(48))
+    turns = Turns(np.array([10, 30]), 4, ())
+    assert [turns.of(step)[0] for step in range(8)].count(0) == 2  # by their sizes
+
+
+def test_vectors_are_given_as_they_were_learned(trained: Path, tmp_path: Path) -> None:
+    model = open_model(trained, device="cpu")
+    assert isinstance(model, OpenModel)
+    texts = ["w1 w2 w3", "w9", "", "w5 " * 40]
+    plain = [found.vectors for found in model.embed(texts, of="sentences")]
+    assert np.linalg.norm(plain, axis=1) == pytest.approx(1, abs=1e-5)
+    asked = model.embed("w9", of="sentences", prompt="query").vectors
+    assert asked == pytest.approx(model.embed("w1 w2 w9", of="sentences").vectors, abs=1e-6)
+    raw = model.embed("w9", of="sentences", pool="tokens").vectors
+    assert raw / np.linalg.norm(raw) == pytest.approx(plain[1], abs=1e-6)
+    assert model.embed("w5 " * 22, of="sentences").vectors == pytest.approx(plain[3], abs=1e-6)  # cut as it learned
+    assert model.embed("w9 w8").vectors.shape == (2, 16)
+    with pytest.raises(RecipeError, match="--prompt: found query with --of words"):
+        model.embed("w9", prompt="query")
+
+
+def test_the_folder_of_sentence_transformers_gives_the_same_vectors(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(export(trained, tmp_path / "out", to="sentence-transformers")), device="cpu")
+    ours, texts = open_model(trained, device="cpu"), ["w1 w2 w3", "w9", " w4 w5", "w5 " * 40]
+    assert theirs.max_seq_length == 24
+    for encode, prompt in ((theirs.encode, ""), (theirs.encode_query, "query"), (theirs.encode_document, "passage")):
+        mine = [found.vectors for found in ours.embed(texts, of="sentences", prompt=prompt)]
+        assert np.abs(encode(texts) - mine).max() < 1e-5
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "SentenceTransformer('out')" in card
+    assert "never trained on pairs" not in card
+
+
+def test_predictions_are_scored_written_and_read_again(trained: Path, data: Path, tmp_path: Path) -> None:
+    scores = json.loads((trained / "scores.json").read_text())
+    found = evaluate(str(trained), [str(data / "dev.jsonl")]).scores
+    assert {"mrr@10", "accuracy@1", "recall@10"} < scores.keys()
+    assert found["mrr@10"] == pytest.approx(scores["mrr@10"], abs=1e-6)
+    told = predict(str(trained), [str(data / "dev.jsonl")], tmp_path / "out", scores=True)
+    records = TextPairs(train="x").records([str(data / "dev.jsonl")])
+    again = TextPairs(train="x").read(tmp_path / "out" / "pairs.tsv", records)
+    assert TextPairs(train="x").score(records, again) == told.scores
+    model = open_model(trained, device="cpu")
+    sides = {"query": records.texts[: records.queries], "passage": records.texts[records.queries :]}
+    vectors = {w: [e.vectors for e in model.embed(t, of="sentences", prompt=w)] for w, t in sides.items()}
+    similar = np.array(vectors["query"]) @ np.array(vectors["passage"]).T
+    ranks = []
+    for anchor, positive in zip(records.anchors, records.positives - records.queries, strict=True):
+        right = {
+            int(p) for a, p in zip(records.anchors, records.positives - records.queries, strict=True) if a == anchor
+        }
+        ranks.append(
+            1 + sum(similar[anchor, n] > similar[anchor, positive] for n in range(similar.shape[1]) if n not in right)
+        )
+    assert again.rank.tolist() == ranks
+    assert told.scores["mrr@10"] == pytest.approx(100 * np.mean([1 / r if r <= 10 else 0 for r in ranks]))
+
+
+def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
+    out = finetune(str(data / "r.toml"), [f"out={tmp_path / 'run'}", "steps=60", "rate=5e-3", "batch=24"])
+    scores = json.loads((out / "scores.json").read_text())
+    assert scores["accuracy@1"] > 60 > 6 * scores["guessing"]["accuracy@1"]
+    assert scores["validation"] < 2.5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["batch=1"], r"batch: found 1, with pairs that have no negatives of their own; wanted 2 or more"),
+        (["task.loss=cosent"], r"train\.jsonl:1: 48 pairs without a score, this one first; .*task\.loss=infonce"),
+        (["task.loss=margin_mse", "task.train={folder}/scored.jsonl"], r":1: 48 pairs without negatives"),
+        (["task.loss=cosine_mse", "task.train={folder}/stars.jsonl"], r"a score of 5; wanted scores from -1 to 1"),
+        (["task.loss=kl", "task.train={folder}/margins.jsonl"], r"one score for a positive and its negatives"),
+        (["task.widths=[32]"], r"task\.widths: found 32; wanted at most 16"),
+        (["task.widths=[4,8]"], r"widths: found \[4, 8\]; wanted whole numbers, the largest first"),
+        (["task.proportions=[1,2]"], r"task\.proportions: found 2 numbers; wanted 1"),
+        (["task.temperature=0"], r"temperature: found 0; wanted above 0"),
+        (["task.loss=cosent", "task.symmetric=true"], r"symmetric: found with cosent"),
+        (["task.top={mix=true}"], r"top: found layers; wanted none"),
+        (["task.length=2"], r"task\.length: 2, of which 2 are special tokens; wanted 3 or more"),
+        (["model.kind=gpt2", "task.pool=first"], r"task\.pool: found first"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(data: Path, job: Jobs, words: list[str], message: str) -> None:
+    rows = [json.loads(line) for line in (data / "scored.jsonl").read_text().splitlines()]
+    (data / "stars.jsonl").write_text("".join(json.dumps(row | {"score": 5}) + "\n" for row in rows))
+    margins = [row | {"negative": "w1", "score": 0.5} for row in rows]
+    (data / "margins.jsonl").write_text("".join(json.dumps(row) + "\n" for row in margins))
+    with pytest.raises(OrdsmedError, match=message):
+        job(*[word.replace("{folder}", str(data)) for word in words])
+
+
+def test_what_is_cut_or_not_read_is_told(data: Path, job: Jobs, capsys: pytest.CaptureFixture[str]) -> None:
+    job("task.length=8", f"task.train={data}/scored.jsonl", "task.loss=infonce", "task.dev=[]")
+    told = "".join(capsys.readouterr())
+    assert "texts are longer than 8 tokens, and cut (task.length)" in told
+    assert "scores are not read by infonce; task.loss chooses another loss" in told
+
+
+def test_another_models_vectors_have_no_prompts(tmp_path: Path, tiny_run: Any) -> None:
+    with pytest.raises(RecipeError, match=r"--prompt: found query, but .* did not learn vectors of texts"):
+        open_model(tiny_run.bert, device="cpu").embed("a", of="sentences", prompt="query")
