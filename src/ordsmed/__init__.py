@@ -17,7 +17,9 @@ __version__ = "0.2.0"
 FACE = {  # a name -> where it stands
     "open": "api.model", "OpenModel": "api.model", "pretrain": "api.training", "finetune": "api.training",
     "corpus": "api.making", "tokenizer": "api.making", "encode": "api.making", "export": "api.making",
-    "report": "api.making", "evaluate": "api.measuring", "compare": "api.measuring", "Made": "api.made",
+    "report": "api.making", "evaluate": "api.measuring", "compare": "api.measuring",
+    "index": "api.searching", "open_index": "api.searching", "search": "api.searching",
+    "OpenIndex": "use.index.opened", "SearchHit": "use.index.opened", "Made": "api.made",
     "Filled": "use.fill", "Guess": "use.fill", "Generated": "use.generation.options", "Embedded": "use.embed",
     "Answered": "learn.score.answers", "Scored": "measure.likelihood.scored",
     "Classified": "use.predict", "Tagged": "use.predict", "Predicted": "use.predict",

@@ -9,6 +9,9 @@ from ordsmed.api.measuring import evaluate as evaluate
 from ordsmed.api.model import OpenModel as OpenModel
 from ordsmed.api.model import open as open
 from ordsmed.api.run import TrainingRun as TrainingRun
+from ordsmed.api.searching import index as index
+from ordsmed.api.searching import open_index as open_index
+from ordsmed.api.searching import search as search
 from ordsmed.api.training import finetune as finetune
 from ordsmed.api.training import pretrain as pretrain
 from ordsmed.base.ending import Stopped as Stopped
@@ -24,6 +27,8 @@ from ordsmed.use.embed import Embedded as Embedded
 from ordsmed.use.fill import Filled as Filled
 from ordsmed.use.fill import Guess as Guess
 from ordsmed.use.generation.options import Generated as Generated
+from ordsmed.use.index.opened import OpenIndex as OpenIndex
+from ordsmed.use.index.opened import SearchHit as SearchHit
 from ordsmed.use.predict import Classified as Classified
 from ordsmed.use.predict import Evaluated as Evaluated
 from ordsmed.use.predict import Predicted as Predicted

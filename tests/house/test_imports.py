@@ -27,7 +27,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "learn": ("score", "learn", "classification embedding question_answering tagging", "objectives tasks optimizers"),
     "weights": ("weights", "formats"),
     "train": ("mesh", "train", "pretrain finetune"),
-    "use": ("use generation",),
+    "use": ("use generation index",),
     "measure": ("likelihood", "probes judges", "bench evaluation"),
     "tell": ("show report", "stability trackers"),
     "machines": ("doctor", "cluster install suite"),

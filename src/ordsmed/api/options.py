@@ -15,6 +15,15 @@ from ordsmed.use.generation.options import SamplingOptions
 Texts = list[str] | tuple[str, ...]
 
 
+class OpeningOptions(TypedDict, total=False):
+    """How models are opened."""
+
+    step: int | None  # of this checkpoint, not the last
+    device: str  # auto, cpu or cuda
+    precision: str  # of products
+    threads: int | None  # of the CPU
+
+
 class EmbedOptions(TypedDict, total=False):
     """What may be asked of vectors."""
 

@@ -12,7 +12,7 @@ import socket
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.say import many, say
@@ -132,12 +132,15 @@ def read_table(path: Path) -> dict[str, Any]:
     return table
 
 
-def mapped(path: Path, wanted: str, remedy: str) -> NDArray[Any]:
-    """A .npy file as an array in memory that is read as it is needed; or a complaint that names it."""
+def mapped(path: Path, wanted: str, remedy: str, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
+    """A .npy file as an array in memory that is read as it is needed; or a complaint that names it.
+
+    `mode` c: changes stay in memory; torch takes such an array, and warns of one that cannot be changed.
+    """
     import numpy as np
 
     try:
-        return np.load(path, mmap_mode="r")
+        return np.load(path, mmap_mode=mode)
     except FileNotFoundError:
         raise DataError(path, "no such file", wanted, remedy) from None
     except (ValueError, EOFError, OSError) as error:

@@ -31,6 +31,7 @@ class FolderKind(enum.Enum):
     BENCH = "bench"
     STABILITY = "stability"
     JUDGE = "corpus judge"
+    INDEX = "index"
     OTHER_VERB = "made by a verb that is not known here"
     IMPORT = "weights and settings of ours, of no run"
     HUGGING_FACE = "a Hugging Face folder"
@@ -53,7 +54,8 @@ class FolderKind(enum.Enum):
 
 
 MADE = (FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
-        FolderKind.BENCH, FolderKind.STABILITY, FolderKind.JUDGE)  # fmt: skip
+        FolderKind.BENCH, FolderKind.STABILITY, FolderKind.JUDGE,
+        FolderKind.INDEX)  # fmt: skip
 VERBS = {kind.value: kind for kind in MADE}
 
 

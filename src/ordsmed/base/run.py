@@ -358,6 +358,11 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
     return _obtained(place(recipe, title), recipe, name, overrides, anew)
 
 
+def made(recipe: Runnable, *, anew: bool = False) -> Path:
+    """The finished folder of a recipe that no file holds, and that names its `out`."""
+    return _obtained(place(recipe, ""), recipe, "", (), anew)
+
+
 def _obtained(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
     if folder.resolve() in _under_way:
         raise RecipeError(folder, f"is made from itself, by {name}", "another input")

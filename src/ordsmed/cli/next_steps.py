@@ -112,6 +112,10 @@ def _of_export(folder: Path) -> Iterator[str]:
     yield f'python3 -c "{opened}"' if '"' not in opened and "$" not in opened else shlex.join(["python3", "-c", opened])
 
 
+def _of_index(folder: Path) -> Iterator[str]:
+    yield command("search", folder, "a question")
+
+
 def _export(folder: Path, *flags: str) -> str:
     return command("export", folder, f"{folder.resolve().name}-exported", *flags)
 
@@ -124,4 +128,5 @@ STEPS = {
     FolderKind.FINETUNING: _of_finetuning,
     FolderKind.TRIALS: _of_trials,
     FolderKind.HUGGING_FACE: _of_export,
+    FolderKind.INDEX: _of_index,
 }

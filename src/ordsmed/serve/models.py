@@ -10,9 +10,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
 from ordsmed.api.model import OpenModel
+from ordsmed.api.options import OpeningOptions
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.serve.refusal import Refusal
 from ordsmed.serve.writing import ContinuingWriter
@@ -21,15 +22,6 @@ from ordsmed.weights.trained import Trained, at_steps, opened
 
 OPENING = threading.Lock()  # a run's paths are read from where it was made, and a process stands in one place
 RESERVED = ("v1", "models", "pipeline", "admin", "api")  # what paths begin with
-
-
-class OpeningOptions(TypedDict, total=False):
-    """How models are opened."""
-
-    step: int | None
-    device: str
-    precision: str
-    threads: int | None
 
 
 @dataclass(eq=False)

@@ -37,11 +37,13 @@ from ordsmed.train.pretrain.texts import TextData
 from ordsmed.train.pretrain.trials import PretrainingTrials
 from ordsmed.train.training import Training
 from ordsmed.train.trials import Trials, describe
+from ordsmed.use.index.build import Indexing
 from ordsmed.weights import weights
 from ordsmed.weights.origin import Origin
 
 RECIPES: dict[str, Any] = {
-    each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation)
+    each.verb: each
+    for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation, Indexing)
 }
 PLANS: dict[str, type[Plan]] = {plan.recipes.verb: plan for plan in (PretrainingPlan, FinetuningPlan)}
 TRIALS: dict[str, type[Trials]] = {

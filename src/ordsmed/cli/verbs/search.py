@@ -1,0 +1,58 @@
+"""the passages of an index that answer a question: by vectors, by words, or by both fused by reciprocal ranks
+
+The score is what passages are ranked by: with --kind both the sum of 1 / (60 + rank) over both rankings, with dense a
+cosine, with words BM25's, with --rerank what that model gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_lines
+
+PLACE = ("use", 4)
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("index", metavar="INDEX", help="a folder of `ordsmed index`")
+    parser.add_argument(
+        "questions", nargs="*", metavar="QUESTION", help="what is looked for; several are several searches"
+    )
+    flags.cache(parser)
+    parser.add_argument("--file", default="", metavar="FILE", help="questions, one a line; -: standard input")
+    parser.add_argument("-k", "--best", type=whole(1), metavar="N", default=5, help="passages of each (default 5)")
+    meaning = "by vectors, by words, or by both (default: all that the index has)"
+    parser.add_argument("--kind", choices=("both", "dense", "words"), default="", help=meaning)
+    meaning = "a model that scores pairs of texts orders the first ones anew"
+    parser.add_argument("--rerank", default="", metavar="RUN", help=meaning)
+    parser.add_argument("--top", type=whole(1), metavar="N", default=50, help="how many it orders (default 50)")
+    meaning = "where the model of the index is now, if not where it was"
+    parser.add_argument("--model", default="", metavar="RUN", help=meaning)
+    parser.add_argument("--whole", action="store_true", help="show passages whole")
+    flags.json_line(parser)
+    flags.any_step(parser)
+    flags.device(parser)
+    flags.precision(parser)
+    flags.threads(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ordsmed.api.searching import open_index, reranker
+    from ordsmed.use.index.told import as_line, asked, lines
+
+    if bool(args.questions) == bool(args.file):
+        raise RecipeError("search", "found questions and --file" if args.file else "found no question", "one of both")
+    opening = flags.opened_as(args)
+    index = open_index(args.index, args.model, **opening)
+    rescoring = reranker(args.rerank, **{**opening, "step": None}) if args.rerank else None
+    for block in asked(args.questions, args.file, sys.stdin.buffer):
+        every = index.search_all(block, args.best, kind=args.kind, rerank=rescoring, top=args.top)
+        for question, hits in zip(block, every, strict=True):
+            if args.json:
+                print(as_line(question, hits), flush=True)
+            else:
+                print_lines(lines(question, hits, args.best, index, whole=args.whole))

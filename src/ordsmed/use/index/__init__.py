@@ -1,0 +1,1 @@
+"""Index: the passages of a corpus as vectors and as words, in files; asked by questions."""

@@ -1,0 +1,214 @@
+"""The verb `index`: a corpus -> passages -> vectors by a model, inverted lists of words -> a folder to search in.
+
+texts.bin, passages.npy, documents.jsonl, documents.npy    the texts, and where passages and documents stand in them
+vectors.npy                                                a vector a passage, of length 1, in 16 bits
+words/                                                     of each word its passages (text/bm25.py)
+
+Each step goes on where it was killed. Until the last one is done the folder is none that opens.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from ordsmed.base import run
+from ordsmed.base.checks import at_least
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.run import Run
+from ordsmed.base.say import Progress, many, say
+from ordsmed.text.bm25 import Bm25
+from ordsmed.text.document import Document
+from ordsmed.use.index.appended import GrowingFile, GrowingRows, Noted
+from ordsmed.use.index.encoder import SentenceEncoder
+from ordsmed.use.index.passages import Measure, PassageCutting, in_words, title_of
+from ordsmed.use.index.source import IndexedTexts, name_of
+from ordsmed.use.index.stored import StoredPassages
+
+Kind = Literal["both", "dense", "words"]
+BLOCK = 1 << 20  # characters of documents that are cut at once
+EVERY = 5.0  # seconds after which what is done is kept
+CUTTING, READING = "cut.kept", "vectors.kept"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indexing:
+    """From a corpus, and a model that embeds, to an index."""
+
+    verb: ClassVar[str] = "index"
+    HOW: ClassVar[tuple[str, ...]] = ("batch",)
+    encoder: ClassVar[SentenceEncoder | None] = None  # the model, opened by who asks
+
+    corpus: str
+    "folder or recipe of a corpus, or files of text or JSON lines"
+    model: str = ""
+    "what makes the vectors; empty: the index knows words alone"
+    kind: Kind = "both"
+    "searched by vectors (dense), by words (BM25), or by both"
+    length: int = 200
+    "tokens of a passage, its title counted; of an index of words alone, words"
+    overlap: int = 0
+    "tokens at the end of a passage with which the next one begins again"
+    title: bool = True
+    "is a document's title read before each of its passages?"
+    pool: str = "mean"
+    "of a passage: the mean of its words, or of all tokens, signs too: first, last, tokens (their mean)"
+    batch: int = 64
+    "passages that the network reads at once"
+    out: str | None = None
+    "folder of the result"
+
+    def __post_init__(self) -> None:
+        at_least(self, length=8, overlap=0, batch=1)
+        if 2 * self.overlap > self.length:
+            raise ValueError(f"overlap: found {self.overlap}; wanted at most half of the length, {self.length // 2}")
+        if (self.kind == "words") == bool(self.model):
+            wanted = "none, which --kind words needs" if self.model else "a model, or --kind words"
+            raise ValueError(f"model: found {self.model or 'none'} with --kind {self.kind}; wanted {wanted}")
+
+    def make(self, encoder: SentenceEncoder | None, *, anew: bool = False) -> Path:
+        """The finished folder, made, or gone on with, under its lock."""
+        object.__setattr__(self, "encoder", encoder)
+        if encoder and self.length > encoder.longest:
+            problem, wanted = f"found {self.length}", f"at most {encoder.longest}, which {self.model} reads at once"
+            raise RecipeError("--length", problem, wanted)
+        self._check_standing(anew=anew)
+        return run.made(self, anew=anew)
+
+    def _check_standing(self, *, anew: bool) -> None:
+        """Refuse a finished index of something else."""
+        folder = run.place(self, "")
+        if anew or not run.finished(folder, self.verb) or run.fits(Run(folder), self):
+            return
+        before, now = run.essence(run.read_recipe(Indexing, folder)), run.essence(self)
+        changed = [f"{key} {before.get(key)}, found {now[key]}" for key in now if before.get(key) != now[key]]
+        problem = "was made with " + changed[0] if changed else "was made of another corpus, or by another model"
+        raise RecipeError(folder, problem, "", "name another folder, or --anew to make it again")
+
+    def stamp(self) -> object:
+        """The documents, and the model by its content."""
+        return [IndexedTexts.of(self.corpus).stamp(), self.encoder.key() if self.encoder else ""]
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        texts, mark = IndexedTexts.of(self.corpus), run.status["fingerprint"]
+        measure = self.encoder.measure if self.encoder else in_words
+        facts = self._cut(run.path, texts, measure, mark)
+        stored = StoredPassages(run.path)
+        if self.encoder:
+            width = self._read(run.path, stored, self.encoder, mark)
+            facts |= {"width": width, "model_key": self.encoder.key()}
+        if self.kind != "dense":
+            say(f"{many(len(stored), 'passage')}: counting their words")
+            Bm25.of(stored.read_as(self.title)).save(run.path / "words")
+        return facts
+
+    def tidy(self, run: Run) -> None:
+        """What was noted on the way goes when all stands."""
+        for name in (CUTTING, READING):
+            (run.path / name).unlink(missing_ok=True)
+
+    def _cut(self, folder: Path, texts: IndexedTexts, measure: Measure, mark: str) -> dict[str, Any]:
+        """The first step: documents to passages."""
+        noted, cut = Noted(folder / CUTTING, mark), PassageCutting(self.length, self.overlap, self.title)
+        if not noted["whole"]:
+            bar = Progress("cut", texts.count or 0, "documents", done=noted["documents"])
+            with PassageWriter(folder, noted) as store, bar:
+                kept = time.monotonic()
+                for block in _blocks(texts.documents(noted["documents"])):
+                    for document, spans in zip(block, cut.passages(block, measure), strict=True):
+                        store.add(document, spans)
+                    bar.add(len(block), many(store.passages.count, "passage"))
+                    if time.monotonic() - kept > EVERY:
+                        store.keep()
+                        kept = time.monotonic()
+                if not store.passages.count:
+                    raise DataError(texts.name, "holds no text to index", "documents with words")
+                store.finish()
+        return {"documents": noted["documents"], "passages": noted["count"]}
+
+    def _read(self, folder: Path, stored: StoredPassages, encoder: SentenceEncoder, mark: str) -> int:
+        """The second step: passages to vectors."""
+        noted = Noted(folder / READING, mark)
+        width = noted["width"] or encoder.questions(["."]).shape[1]
+        growing = GrowingRows(folder / "vectors.npy", (width,), "float16", noted["vectors"])
+        with growing as rows, Progress("index", len(stored), "passages", done=growing.count) as bar:
+            kept = time.monotonic()
+            for vectors in encoder.vectors(stored.read_as(self.title, rows.count)):
+                rows.put(vectors)
+                bar.add(len(vectors))
+                if time.monotonic() - kept > EVERY:
+                    noted.keep({"vectors": rows}, width=width)
+                    kept = time.monotonic()
+            rows.finish()
+        noted.keep({}, width=width, vectors=rows.size)
+        return int(width)
+
+
+class PassageWriter:
+    """Texts, and where passages and documents stand in them."""
+
+    def __init__(self, folder: Path, noted: Noted) -> None:
+        self.noted, self.number = noted, noted["documents"]
+        self.texts = GrowingFile(folder / "texts.bin", noted["texts"])
+        self.records = GrowingFile(folder / "documents.jsonl", noted["records"])
+        self.documents = GrowingRows(folder / "documents.npy", (), "int64", noted["starts"])
+        self.passages = GrowingRows(folder / "passages.npy", (5,), "int64", noted["passages"])
+        self.growing = {
+            "texts": self.texts,
+            "records": self.records,
+            "starts": self.documents,
+            "passages": self.passages,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self.growing.values():
+            file.__exit__(*error)
+
+    def add(self, document: Document, spans: list[tuple[int, int]]) -> None:
+        """A document, whole, and its passages: its number, bytes of the texts, characters of its own."""
+        begins = self.texts.size
+        self.documents.put(np.array([self.records.size]))
+        about = {"id": name_of(document), "title": title_of(document), "url": document.meta.get("url")}
+        self.records.add(json.dumps({k: v for k, v in about.items() if v}, ensure_ascii=False).encode() + b"\n")
+        self.texts.add(document.text.encode())
+        self.passages.put(_placed(document.text, spans, begins, self.number))
+        self.number += 1
+
+    def keep(self, **facts: int) -> None:
+        self.noted.keep(self.growing, documents=self.number, **facts)
+
+    def finish(self) -> None:
+        for file in self.growing.values():
+            file.finish()
+        self.keep(count=self.passages.count, whole=1)
+
+
+def _placed(text: str, spans: list[tuple[int, int]], begins: int, number: int) -> np.ndarray:
+    """Rows of passages: where they stand in bytes is counted from the one before."""
+    rows, at, byte = [], 0, begins
+    for begin, end in spans:
+        byte += len(text[at:begin].encode()) if begin >= at else -len(text[begin:at].encode())
+        rows.append((number, byte, byte + len(text[begin:end].encode()), begin, end))
+        at = begin
+    return np.array(rows, np.int64).reshape(-1, 5)
+
+
+def _blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    block, size = list[Document](), 0
+    for document in documents:
+        block.append(document)
+        size += len(document.text)
+        if size >= BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

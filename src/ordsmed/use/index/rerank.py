@@ -1,0 +1,34 @@
+"""Rerank: a question and a passage scored together, by a model that learned numbers, or two classes, of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.learn.task import Task
+from ordsmed.use.predict import Classified, classified
+from ordsmed.weights.trained import Trained
+
+AT_ONCE = 256  # pairs
+
+
+def check_reranker(trained: Trained) -> None:
+    """Refuse a model that does not give pairs one score."""
+    labels = trained.objective.labels if isinstance(trained.objective, Task) else ("",)
+    if not getattr(trained.learned, "pairs", False) or trained.bare or len(labels) not in (0, 2):
+        wanted = "a model that learned numbers, or two classes, of pairs"
+        raise RecipeError(trained.folder, "does not score pairs of texts", wanted)
+
+
+def pair_scores(trained: Trained, questions: Sequence[str], texts: Sequence[str]) -> list[float]:
+    """The number that a pair is given, or the probability of its second class of two."""
+    check_reranker(trained)
+    scores: list[float] = []
+    for at in range(0, len(texts), AT_ONCE):
+        results = classified(trained, questions[at : at + AT_ONCE], texts[at : at + AT_ONCE])
+        scores += [pair_score(result) for result in results]
+    return scores
+
+
+def pair_score(result: Classified) -> float:
+    return result.number if result.number is not None else list(result.probabilities.values())[1]

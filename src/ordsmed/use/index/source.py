@@ -1,0 +1,93 @@
+"""IndexedTexts: which documents are indexed: those of a corpus, or of files of text and JSON lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordsmed.base import menu, run
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.run import Run
+from ordsmed.corpus.folder import SPLITS, documents, parts
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.text import read
+from ordsmed.text.document import Document
+
+PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
+READERS = {"": "text", ".txt": "text", ".text": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+@dataclass(frozen=True)
+class IndexedTexts:
+    """Documents in their order, which is the same whenever they are read."""
+
+    name: str
+    corpus: Path | None  # the folder of a finished corpus
+    files: tuple[tuple[str, tuple[str, ...]], ...] = ()  # else of a reader its files
+
+    @staticmethod
+    def of(name: str) -> IndexedTexts:
+        kind = kind_of_folder(name)
+        if kind is FolderKind.CORPUS or kind is FolderKind.ABSENT:
+            return IndexedTexts(name, run.obtain(Corpus, name))
+        if kind.made or kind.model:
+            raise RecipeError(name, f"is the folder of {kind.value}", "a corpus, or files of text or JSON lines")
+        groups: dict[str, list[str]] = {}
+        for path in read.files(name):
+            reader = READERS.get(Path(PACKED.sub("", path.name)).suffix.lower())
+            if reader is None:
+                remedy = "make a corpus of it first: `ordsmed help corpus`"
+                raise DataError(path, "is no text and no JSON lines", "a corpus, .txt or .jsonl", remedy)
+            groups.setdefault(reader, []).append(str(path))
+        return IndexedTexts(name, None, tuple((reader, tuple(paths)) for reader, paths in sorted(groups.items())))
+
+    def stamp(self) -> object:
+        """What the documents depend on."""
+        if self.corpus:
+            return Run(self.corpus).status["fingerprint"]
+        return [[reader, read.stamp([Path(path) for path in paths])] for reader, paths in self.files]
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None: that is not known before they are read."""
+        if self.corpus is None:
+            return None
+        status = Run(self.corpus).status
+        return sum(status.get(split, {}).get("documents", 0) for split in SPLITS)
+
+    def documents(self, first: int = 0) -> Iterator[Document]:
+        """From the one of this number on; parts of a corpus that stand before it are not read."""
+        left = first
+        for portion, count in self._portions():
+            if count is not None and count <= left:
+                left -= count
+                continue
+            for document in portion:
+                if left:
+                    left -= 1
+                else:
+                    yield document
+
+    def _portions(self) -> Iterator[tuple[Iterator[Document], int | None]]:
+        """Documents, and how many of them, where that is known."""
+        if self.corpus is None:
+            for reader, paths in self.files:
+                yield menu.load("corpora", reader)(path=_one_or_all(paths)).documents(), None
+            return
+        status = Run(self.corpus).status
+        for split in SPLITS:
+            counts = status.get(split, {}).get("parts", {})
+            for part in parts(self.corpus, split):
+                yield documents(part), counts.get(part.name)
+
+
+def _one_or_all(paths: Sequence[str]) -> str | tuple[str, ...]:
+    return paths[0] if len(paths) == 1 else tuple(paths)
+
+
+def name_of(document: Document) -> str:
+    """As its source calls it."""
+    return str(next((document.meta[key] for key in ("_id", "id") if document.meta.get(key)), document.id))

@@ -1,0 +1,349 @@
+"""Indexes: passages, vectors and words in files; exact search; a kill loses nothing, another model is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ordsmed
+from kit.language_models import WORDS, hub_folder
+from kit.task_files import task_files
+from kit.task_models import task_models
+from ordsmed import cli
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.text.bm25 import Bm25, fused
+from ordsmed.text.document import Document
+from ordsmed.use.embed import Form, embedded
+from ordsmed.use.index import build, encoder, opened
+from ordsmed.use.index.appended import GrowingRows
+from ordsmed.use.index.nearest import nearest
+from ordsmed.use.index.passages import PassageCutting, in_words, read_as
+from ordsmed.weights.trained import open_model
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A model, forty documents as JSON lines, and an index of them."""
+    folder = tmp_path_factory.mktemp("index")
+    hub_folder("bert", folder / "bert")
+    draw = np.random.default_rng(5)
+    with (folder / "texts.jsonl").open("w") as file:
+        for number in range(40):
+            sentences = [" ".join(draw.choice(WORDS, draw.integers(3, 12))).capitalize() + "." for _ in range(6)]
+            text = " ".join(sentences[:3]) + "\n" + " ".join(sentences[3:])
+            file.write(json.dumps({"_id": f"d{number}", "title": f"Mat {number}", "text": text}) + "\n")
+    ordsmed.index(folder / "bert", folder / "texts.jsonl", folder / "made", length=24, overlap=6)
+    return folder
+
+
+def cut(text, length, overlap=0, **meta):
+    document = Document(text, meta=meta)
+    (spans,) = PassageCutting(length, overlap, bool(meta)).passages([document], in_words)
+    return [document.text[a:b] for a, b in spans]
+
+
+def test_passages_are_whole_sentences_of_at_most_a_length():
+    text = "One two three. Four five. Six seven eight nine. Ten."
+    assert cut(text, 8) == ["One two three. Four five.", "Six seven eight nine. Ten."]
+    assert cut(text, 9, 2) == ["One two three. Four five. Six seven eight nine.", "Ten."]
+    assert cut(text, 8, 2) == ["One two three. Four five.", "Four five. Six seven eight nine. Ten."]
+    assert cut(" \n ", 8) == []
+
+
+def test_a_paragraph_that_does_not_fit_begins_a_passage_once_half_is_used():
+    text = "A b c d e.\nF g h. I j k."
+    assert cut(text, 10) == ["A b c d e.", "F g h. I j k."]
+    assert cut("A b.\nF g h. I j k l m n.", 10) == ["A b.\nF g h.", "I j k l m n."]
+
+
+def test_a_long_sentence_is_cut_between_words():
+    words = " ".join(f"w{n}" for n in range(50))
+    parts = cut(words, 8)
+    assert " ".join(parts) == words
+    assert max(map(len, map(str.split, parts))) <= 8
+    assert "".join(cut("x" * 40, 8)) == "x" * 40
+
+
+def test_titles_take_room_and_stand_above():
+    assert cut("One two three. Four five six.", 8, title="A b c d") == ["One two three.", "Four five six."]
+    assert cut("One two three. Four five six.", 8) == ["One two three. Four five six."]
+    assert read_as("Newts", "  swim\n well ") == "Newts swim well"
+    assert read_as("Newts", "Newts swim") == "Newts swim"
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_nearest_are_those_of_all_products(block):
+    torch.manual_seed(3)
+    vectors = torch.randn(50, 4).half()
+    vectors[31] = vectors[8] = torch.tensor([9.0, 0, 0, 0])
+    questions = torch.cat([torch.randn(2, 4), vectors[8:9].float()])
+    scores, numbers = nearest(vectors.numpy(), questions, 6, numbers=4 * block, scores=60)
+    every = questions @ vectors.float().T
+    order = every.sort(dim=1, descending=True, stable=True).indices[:, :6]
+    assert numbers.tolist() == order.tolist()
+    torch.testing.assert_close(scores, every.gather(1, order))
+    assert numbers[2, :2].tolist() == [8, 31]
+    assert nearest(vectors.numpy(), questions, 99, numbers=4 * block, scores=60)[1].shape == (3, 50)
+
+
+def test_an_index_holds_every_text_and_vectors_as_embed_makes_them(place):
+    index, trained = ordsmed.open_index(place / "made"), open_model(place / "bert")
+    documents = [json.loads(line) for line in (place / "texts.jsonl").read_text().splitlines()]
+    passages = [index.passages[n] for n in range(len(index))]
+    assert len(passages) > 80
+    assert {p.document for p in passages} == set(range(40))
+    for passage in passages:
+        document = documents[passage.document]
+        assert (passage.id, passage.title) == (document["_id"], document["title"])
+        assert passage.text == document["text"][passage.start : passage.end]
+    texts = [read_as(passage.title, passage.text) for passage in passages]
+    theirs = np.stack([row.vectors for row in embedded(trained, texts, Form(of="sentences", layers="top"))])
+    theirs /= np.linalg.norm(theirs, axis=1, keepdims=True)
+    assert index.vectors.dtype == np.float16
+    assert np.abs(index.vectors - theirs).max() < 1e-3
+    assert max(len(trained.tokenizer.encode(text)) for text in texts) <= 24
+
+
+def test_searches_by_vectors_by_words_and_by_both(place):
+    index = ordsmed.open_index(place / "made")
+    number = 17
+    text = read_as(index.passages[number].title, index.passages[number].text)
+    dense = index.search(text, 3, kind="dense")
+    assert (dense[0].number, dense[0].words) == (number, None)
+    assert dense[0].score == pytest.approx(1, abs=1e-3)
+    bm25 = Bm25.of([read_as(p.title, p.text) for p in map(index.passages.__getitem__, range(len(index)))])
+    numbers, scores = bm25.search("the old newt", 3)
+    worded = index.search("the old newt", 3, kind="words")
+    assert [(hit.number, hit.score) for hit in worded] == list(zip(numbers, scores.tolist(), strict=True))
+    both = index.search("the old newt", 5)
+    rankings = [[hit.number for hit in index.search("the old newt", 100, kind=kind)] for kind in ("dense", "words")]
+    numbers, scores = fused(rankings)
+    assert [(hit.number, hit.score) for hit in both] == list(zip(numbers[:5], scores[:5].tolist(), strict=True))
+    assert [hit.rank for hit in both] == [1, 2, 3, 4, 5]
+    again = ordsmed.search(place / "made", ["the old newt", "a dog"], 5)[0]
+    assert [(hit.number, hit.score) for hit in again] == [(hit.number, hit.score) for hit in both]
+
+
+def test_of_words_alone_no_model_is_opened(place, monkeypatch):
+    monkeypatch.setattr(opened, "opened", None)
+    index = ordsmed.index(None, place / "texts.jsonl", place / "words")
+    assert index.search("mat 7", 1)[0].passage.id == "d7"
+    assert not (place / "words/vectors.npy").exists()
+    with pytest.raises(RecipeError, match=r"--kind: found dense; wanted words, which .*words has"):
+        index.search("mat", kind="dense")
+
+
+def test_a_corpus_is_indexed_with_all_that_it_holds_out(place):
+    source = {"kind": "jsonl", "path": str(place / "texts.jsonl")}
+    corpus = ordsmed.corpus("folder", source=source, validation=0.2, processes=1, out=str(place / "corpus"))
+    index = ordsmed.index(None, corpus.path, place / "of-corpus")
+    assert index.facts["documents"] == 40
+    found = {index.passages[n].title for n in range(len(index))}
+    assert found == {f"Mat {n}" for n in range(40)}
+
+
+class Killed(BaseException):
+    pass
+
+
+def files_of(folder):
+    paths = [*folder.glob("*.npy"), *folder.glob("documents.jsonl"), *folder.glob("*.bin"), *folder.glob("words/*")]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("step", ["cut", "vectors", "words"])
+def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "EVERY", 0.0)
+    monkeypatch.setattr(build, "BLOCK", 1_000)
+    monkeypatch.setattr(encoder.SentenceEncoder.vectors, "__defaults__", (16,))
+    words = (place / "bert", place / "texts.jsonl", tmp_path / "index")
+    read = list[str]()
+    left = [{"cut": 3, "vectors": 4, "words": 1}[step]]
+
+    def until(inner):
+        def call(*given, **named):
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+            return inner(*given, **named)
+
+        return call
+
+    place_of = {"cut": (PassageCutting, "passages"), "vectors": (encoder, "units"), "words": (Bm25, "save")}
+    with monkeypatch.context() as patched:
+        owner, name = place_of[step]
+        patched.setattr(owner, name, until(getattr(owner, name)))
+        with pytest.raises(Killed):
+            ordsmed.index(*words, length=24, overlap=6)
+    with pytest.raises(DataError, match="is not finished"):
+        ordsmed.open_index(tmp_path / "index")
+    for name in {"cut": ("texts.bin", "passages.npy"), "vectors": ("vectors.npy",)}.get(step, ()):
+        with (tmp_path / "index" / name).open("ab") as file:  # what was written and not noted
+            file.write(b"torn")
+    entries = encoder.Embedder.entries
+    monkeypatch.setattr(
+        encoder.Embedder, "entries", lambda own, texts: entries(own, (read.append(t) or t for t in texts))
+    )
+    index = ordsmed.index(*words, length=24, overlap=6)
+    assert files_of(tmp_path / "index") == files_of(place / "made")
+    assert not list((tmp_path / "index").glob("*.kept"))
+    again = len([text for text in read if text != "."])
+    assert again == {"cut": len(index), "words": 0}.get(step, again)
+    assert step != "vectors" or 0 < again < len(index)
+
+
+def test_what_stands_is_reused_and_another_is_refused(place, tmp_path):
+    words = (place / "bert", place / "texts.jsonl", place / "made")
+    before = (place / "made/vectors.npy").stat().st_mtime_ns
+    ordsmed.index(*words, length=24, overlap=6, batch=3)
+    assert (place / "made/vectors.npy").stat().st_mtime_ns == before
+    with pytest.raises(RecipeError, match=r"was made with overlap 6, found 0; name another folder, or --anew"):
+        ordsmed.index(*words, length=24)
+    hub_folder("electra", tmp_path / "other")
+    with pytest.raises(RecipeError, match=r"made: is the index of another model than .*other; wanted the model that"):
+        ordsmed.open_index(place / "made", tmp_path / "other").search("cat")
+    assert ordsmed.open_index(place / "made", place / "bert").search("cat")
+
+
+def test_it_can_be_moved_with_its_model(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(place)
+    ordsmed.index("bert", "texts.jsonl", "moving", kind="dense")
+    here = ordsmed.open_index("moving").search("a red cat")
+    (place / "moving").rename(place / "moved")
+    monkeypatch.chdir(tmp_path)
+    assert ordsmed.open_index(place / "moved", place / "bert").search("a red cat") == here
+
+
+def test_what_is_no_index_and_what_is_damaged_is_told(place, tmp_path):
+    for name, problem in (
+        ("bert", "is no index, but a Hugging Face folder"),
+        ("gone", "is no index, but no such folder"),
+    ):
+        with pytest.raises(RecipeError, match=problem):
+            ordsmed.open_index(place / name)
+    ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "cut", length=24)
+    vectors = np.load(tmp_path / "cut/vectors.npy")
+    np.save(tmp_path / "cut/vectors.npy", vectors[:-1])
+    with pytest.raises(DataError, match=rf"vectors: {len(vectors) - 1} passages; wanted {len(vectors)}"):
+        ordsmed.open_index(tmp_path / "cut")
+    os.truncate(tmp_path / "cut/vectors.npy", 200)
+    with pytest.raises(DataError, match="cut off"):
+        ordsmed.open_index(tmp_path / "cut")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"corpus": "empty.txt"}, "empty.txt: holds no text to index"),
+        ({"corpus": "bert"}, "is the folder of a Hugging Face folder"),
+        ({"corpus": "book.pdf"}, "is no text and no JSON lines"),
+        ({"length": 99}, "--length: found 99; wanted at most 30"),
+        ({"overlap": 20}, "overlap: found 20; wanted at most half"),
+        ({"pool": "median"}, "--pool: found median"),
+        ({"model": None, "kind": "dense"}, "found none with --kind dense"),
+        ({"out": "texts.jsonl"}, "a file; wanted a folder"),
+    ],
+)
+def test_what_cannot_be_indexed_is_refused_and_leaves_nothing(change, problem, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(place)
+    Path("empty.txt").write_text("\n \n")
+    Path("book.pdf").write_text("")
+    words = {"model": "bert", "corpus": "texts.jsonl", "out": str(tmp_path / "index"), **change}
+    with pytest.raises(OrdsmedError) as refused:
+        ordsmed.index(**words)
+    assert problem in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises((RecipeError, DataError)):
+        ordsmed.open_index(tmp_path / "index")
+
+
+def test_a_document_alone_and_questions_that_ask_nothing(place, tmp_path):
+    (tmp_path / "one.txt").write_text("The newt swam.")
+    index = ordsmed.index(place / "bert", tmp_path / "one.txt", tmp_path / "one")
+    assert [hit.passage.text for hit in index.search("newt", 50)] == ["The newt swam."]
+    assert index.search("zebra", kind="words") == []
+    for question, k, problem in ((" ", 1, "question: is empty"), ("newt", 0, "k: found 0")):
+        with pytest.raises(RecipeError, match=problem):
+            index.search(question, k)
+    with pytest.raises(RecipeError, match="question 2: is empty"):
+        index.search_all(["newt", ""])
+    with pytest.raises(RecipeError, match="found none"):
+        index.search_all([])
+
+
+def test_a_full_disk_is_told_and_gone_on_from(place, tmp_path, monkeypatch):
+    words = (place / "bert", place / "texts.jsonl", tmp_path / "index")
+
+    class Full(GrowingRows):
+        def add(self, data):
+            with files.survive_disk(self.path):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "GrowingRows", Full)
+        with pytest.raises(RunError, match=r"cannot write: No space left on device.*free some space"):
+            ordsmed.index(*words)
+    assert len(ordsmed.index(*words)) > 80
+
+
+def test_a_model_of_pairs_reranks_and_makes_no_index(place, tmp_path):
+    data = task_files(tmp_path)
+    models = task_models(data)
+    with pytest.raises(RecipeError, match=r"scores two texts together.*search --rerank"):
+        ordsmed.index(models["fits"], place / "texts.jsonl", tmp_path / "index")
+    for name in ("tag", "number"):
+        with pytest.raises(RecipeError, match="does not score pairs of texts"):
+            ordsmed.search(place / "made", "the old newt", rerank=models[name])
+    plain = ordsmed.search(place / "made", "the old newt", 6)
+    hits = ordsmed.search(place / "made", "the old newt", 3, rerank=models["fits"], top=6)
+    texts = [read_as(hit.passage.title, hit.passage.text) for hit in plain]
+    classified = ordsmed.open(models["fits"]).classify(["the old newt"] * 6, texts)
+    scores = sorted(((result.number, hit.number) for result, hit in zip(classified, plain, strict=True)), reverse=True)
+    assert [(pytest.approx(hit.score, abs=1e-6), hit.number) for hit in hits] == scores[:3]
+
+
+def test_the_commands(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    cli.main(["index", "bert", "texts.jsonl", str(tmp_path / "index"), "--length", "24"])
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/index: " in said
+    assert f"next: ordsmed search {tmp_path}/index" in said
+    cli.main(["search", str(tmp_path / "index"), "mat 7", "-k", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "mat 7"
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
+    assert "Mat 7 " in lines[1]
+    (tmp_path / "questions.txt").write_text("mat 7\nthe newt\n")
+    cli.main(["search", str(tmp_path / "index"), "--file", str(tmp_path / "questions.txt"), "--json"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["question"] for row in rows] == ["mat 7", "the newt"]
+    hit = ordsmed.search(tmp_path / "index", "mat 7", 5)[0]
+    assert rows[0]["hits"][0] == {
+        "rank": 1,
+        "score": hit.score,
+        "dense": hit.dense,
+        "words": hit.words,
+        "number": hit.number,
+        "document": 7,
+        "id": "d7",
+        "title": "Mat 7",
+        "text": hit.passage.text,
+        "end": hit.passage.end,
+        "start": hit.passage.start,
+    }
+    cli.main(["search", str(tmp_path / "index"), "the", "-k", "5000"])
+    assert capsys.readouterr().out.rstrip().endswith("passages")
+    for words, problem in ((["--file", "texts.jsonl"], "one of both"), ([], "one of both")):
+        with pytest.raises(SystemExit):
+            cli.main(["search", str(tmp_path / "index"), *(["x"] if words else []), *words])
+        assert problem in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["index", "texts.jsonl", str(tmp_path / "words"), "--kind", "both"])
+    assert "found both beside CORPUS OUT alone" in capsys.readouterr().err
