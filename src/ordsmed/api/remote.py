@@ -11,6 +11,7 @@ import http.client
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -90,7 +91,7 @@ class RemoteModel:
         """`http://host:8000/name`, or without a name the first model that is served there."""
         scheme, _, rest = address.partition("://")
         host, _, name = rest.partition("/")
-        url, name = f"{scheme}://{host}", name.strip("/")
+        url, name = f"{scheme}://{host}", urllib.parse.unquote(name.strip("/"))
         try:
             models = msgspec.json.decode(_request(f"{url}/", None).read(), type=ServerFacts).models
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -124,6 +125,10 @@ class RemoteModel:
         at = f", step {self.step:,}" if self.step is not None else ""
         return f"<{self.family} from {self.url}/{self.facts.name}{at}: {', '.join(self.can)}>"
 
+    @property
+    def _path(self) -> str:
+        return urllib.parse.quote(self.facts.name)
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -145,7 +150,7 @@ class RemoteModel:
         """The same, piece by piece as it is made: what follows the prompt."""
         options = msgspec.to_builtins(replace(sampling_options(how), samples=1))
         body = {"texts": [text_of("stream", prompt)], **options, "stream": True}
-        with _request(f"{self.url}/{self.facts.name}/api/generate", msgspec.json.encode(body)) as answer:
+        with _request(f"{self.url}/{self._path}/api/generate", msgspec.json.encode(body)) as answer:
             for line in answer:
                 _, sign, event = line.strip().partition(b"data: ")
                 if sign and event != b"[DONE]":
@@ -185,7 +190,7 @@ class RemoteModel:
         return _like(texts, self._ask("score", body, list[ServedScores])[0]["scores"])
 
     def _ask(self, path: str, body: object, kind: type[Result]) -> Result:
-        with _request(f"{self.url}/{self.facts.name}/{path}", msgspec.json.encode(body)) as answer:
+        with _request(f"{self.url}/{self._path}/{path}", msgspec.json.encode(body)) as answer:
             return msgspec.json.decode(answer.read(), type=kind)
 
 

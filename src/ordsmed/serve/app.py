@@ -25,10 +25,11 @@ from starlette.routing import Route
 from ordsmed import __version__
 from ordsmed.base import menu
 from ordsmed.base.say import size
-from ordsmed.serve import openapi
+from ordsmed.serve import openapi, static
 from ordsmed.serve.call import MENU, Endpoint, ServedCall, ServedProtocol, Service
 from ordsmed.serve.models import RESERVED
 from ordsmed.serve.refusal import AGAIN, Refusal
+from ordsmed.serve.sentences import top_layer
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -65,6 +66,9 @@ class Door:
                 routes.append(Route(endpoint.path, answer, methods=methods))
                 routes.append(Route("/{model_name:path}" + endpoint.path.rstrip("/"), answer, methods=methods))
         routes.sort(key=_specific)
+        described = next(route for route in routes if route.path == "/" and "GET" in (route.methods or ()))
+        routes[:0] = [Route(f"/page/{name}", self._showing(name)) for name in static.files()]
+        routes.insert(0, Route("/", self._showing("index.html", described.endpoint)))
         middleware = []
         if self.access.origins:
             origins = [*self.access.origins]
@@ -91,6 +95,22 @@ class Door:
             return response
 
         return answer
+
+    def _showing(self, name: str, otherwise: Callable[[Request], Any] | None = None) -> Callable[[Request], Any]:
+        """A file of the page, which holds no secret and asks for the token itself; `otherwise`: what programs get."""
+
+        async def show(request: Request) -> Response:
+            if otherwise is not None and not static.wants_page(request):
+                response: Response = await otherwise(request)
+                response.headers["vary"] = "accept"
+                return response
+            try:
+                self._check_access(request, public=True)
+            except Refusal as refusal:
+                return refused(refusal, _nearest("/"))
+            return static.file(name, request)
+
+        return show
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
         self._check_access(request, public=endpoint.public)
@@ -157,14 +177,9 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
 
     async def describe(call: ServedCall) -> object:
         call.model("")  # refused where the path names a model that there is not
+        pool = {"pool": call.service.pool} if call.service.pool else {}
         models = [
-            {
-                "name": served.name,
-                "family": served.model.family,
-                "step": served.model.step,
-                "labels": served.model.labels,
-                "can": served.can,
-            }
+            {**served.facts, "sentences": {"layers": top_layer(served), **pool}}
             for served in call.service.models.by_name.values()
             if call.name in ("", served.name)
         ]

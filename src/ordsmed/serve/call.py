@@ -20,6 +20,7 @@ from ordsmed.serve.batcher import Batcher
 from ordsmed.serve.metrics import ServerMetrics
 from ordsmed.serve.models import ModelCall, ServedModel, ServedModels
 from ordsmed.serve.refusal import ErrorForm, Refusal
+from ordsmed.serve.runs import RunReader
 from ordsmed.serve.writing import FillingWriter, PendingTexts, RowInProgress
 from ordsmed.use.generate import rows_of
 from ordsmed.use.generation.continuing import TextRow, rows_of_ids
@@ -59,6 +60,7 @@ class Service:
     batcher: Batcher
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
+    runs: RunReader = field(default_factory=RunReader)
     pool: str = ""  # what a vector of a text is made of, as `embed` has it
     checkpoints: bool = False  # may requests ask for those of served runs?
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # of which one is open at a time

@@ -15,13 +15,14 @@ from typing import Literal
 from ordsmed.api.model import OpenModel
 from ordsmed.api.options import OpeningOptions
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
+from ordsmed.measure.likelihood import ways
 from ordsmed.serve.refusal import Refusal
 from ordsmed.serve.writing import ContinuingWriter
 from ordsmed.use.generation.network import fills, writing
 from ordsmed.weights.trained import Trained, at_steps, opened
 
 OPENING = threading.Lock()  # a run's paths are read from where it was made, and a process stands in one place
-RESERVED = ("v1", "models", "pipeline", "admin", "api")  # what paths begin with
+RESERVED = ("v1", "models", "pipeline", "admin", "api", "page")  # what paths begin with
 
 
 @dataclass(eq=False)
@@ -32,6 +33,7 @@ class ServedModel:
     source: str  # a folder, or a published name
     options: OpeningOptions
     model: OpenModel
+    folder: Path  # where it stands
     hidden: dict[str, str] = field(default_factory=dict)  # paths of this machine, and what is told in their place
     _writer: ContinuingWriter | None = None
 
@@ -45,7 +47,7 @@ class ServedModel:
         with OPENING:
             trained = opened(source, **options)
         hidden = {str(path): name for path in (trained.folder.resolve(), trained.folder) if len(path.parts) > 1}
-        return ServedModel(name, source, options, _named(trained, name), hidden)
+        return ServedModel(name, source, options, _named(trained, name), trained.folder, hidden)
 
     def at_steps(self, steps: Literal["all"] | Sequence[int]) -> Iterator[ServedModel]:
         """Itself as it was at checkpoints of its run, opened one after the other."""
@@ -62,7 +64,20 @@ class ServedModel:
 
     def reload(self) -> None:
         """Open it again; who asks meanwhile is answered by the one that is open."""
-        self.model, self._writer = ServedModel.opened(f"{self.name}={self.source}", self.options).model, None
+        again = ServedModel.opened(f"{self.name}={self.source}", self.options)
+        self.model, self.folder, self._writer = again.model, again.folder, None
+
+    @property
+    def is_run(self) -> bool:
+        """Did a training leave it?"""
+        return self.model.trained.recipe is not None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What is told of it to everybody who may ask."""
+        model = self.model
+        attributes = {name: getattr(model, name) for name in ("family", "step", "labels", "can")}
+        return {"name": self.name, **attributes, "ways": ways.of(model.trained), "run": self.is_run}
 
     @property
     def writer(self) -> ContinuingWriter | None:

@@ -1,7 +1,8 @@
 """models asked over HTTP, by OpenAI's and Hugging Face's clients, by curl, and by ordsmed.open from another machine
 
-Each model has a name: the last part of its folder, or NAME=RUN. `GET /` lists the models, what each can do and every
-path, `GET /openapi.json` describes the requests. Only this machine is listened to, unless --host says otherwise.
+A browser is shown a page to try them. Each model has a name: the last part of its folder, or NAME=RUN. `GET /` lists
+the models, what each can do and every path, `GET /openapi.json` describes the requests. Only this machine is listened
+to, unless --host says otherwise.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ordsmed.measure.likelihood.scored import Scored
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
+from ordsmed.serve.runs import RunFacts
 from ordsmed.serve.sentences import packed, word_vectors
 from ordsmed.serve.streams import events
 from ordsmed.use.fill import Filled
@@ -41,6 +42,17 @@ async def health(call: ServedCall) -> HealthAnswer:
 
 async def metrics(call: ServedCall) -> Response:
     return PlainTextResponse(call.service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+async def run(call: ServedCall) -> RunFacts:
+    """Of the model that is named, else of the first that a training left."""
+    served = call.model("")
+    if not call.name:
+        runs = (model for model in call.service.models.by_name.values() if model.is_run)
+        served = next(runs, served)
+    if not served.is_run:
+        raise Refusal("cannot", "no run: only its weights are here", "the folder of a run", place=served.name)
+    return await call.service.runs.read(served)
 
 
 class ScoreRequest(Struct, forbid_unknown_fields=True):
@@ -303,6 +315,7 @@ def failure(refusal: Refusal) -> ErrorForm:
 ENDPOINTS = (
     Endpoint("/health", "is it well?", health, answer=HealthAnswer, public=True),
     Endpoint("/metrics", "counts and times, as Prometheus reads them", metrics),
+    Endpoint("/run", "the loss and the scores of the run that a model comes from", run, answer=RunFacts),
     Endpoint(
         "/score",
         "how likely texts are, by token and by word, to one model or several, or to the checkpoints of a run",

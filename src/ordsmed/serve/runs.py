@@ -1,0 +1,78 @@
+"""Runs: what a training left in the folder of a model that is served: its loss over steps and its scores, no paths."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from ordsmed.serve.models import ServedModel
+from ordsmed.tell.report import folders
+from ordsmed.tell.report.live import Follower
+
+POINTS = 200  # of a curve at least, where there are so many steps; up to twice as many
+
+
+class ProbeScore(Struct):
+    """What a probe found."""
+
+    probe: str
+    score: str
+    step: float | None
+    value: float
+
+
+class RunFacts(Struct):
+    """How a run went."""
+
+    name: str
+    summary: str  # in a sentence
+    state: str
+    step: float | None
+    planned: int | None  # steps
+    tokens: float | None
+    hours: float | None
+    loss: float | None  # the mean of the last few steps
+    guessing_loss: float | None  # of who guesses by frequency
+    points: list[list[float | None]]  # step, lowest, mean and highest loss of a stretch of steps
+    validations: list[list[float | None]]  # step, loss
+    curves: dict[str, list[list[float]]]  # of validations' scores: step, value
+    scores: dict[str, float]  # in the end
+    guessing: dict[str, float]
+    probes: list[ProbeScore]
+
+
+@dataclass
+class RunReader:
+    """Reads runs, each from where it was read before, one at a time: asking again and again costs little."""
+
+    follower: Follower = field(default_factory=Follower)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self, served: ServedModel) -> RunFacts:
+        async with self.lock:
+            facts = await asyncio.to_thread(folders.read_one, served.folder, POINTS, self.follower.read)
+        return _facts(served.name, facts)
+
+
+def _facts(name: str, facts: dict[str, Any]) -> RunFacts:
+    curve = facts["course"] or {}
+    return RunFacts(
+        name=name,
+        summary=facts["summary"],
+        state=facts["state"],
+        step=curve.get("step"),
+        planned=facts["planned"],
+        tokens=curve.get("tokens"),
+        hours=curve.get("hours"),
+        loss=curve.get("loss"),
+        guessing_loss=facts["guessing_loss"],
+        points=[point[:4] for point in curve.get("points", [])],
+        validations=[validation[:2] for validation in curve.get("validations", [])],
+        curves=curve.get("scores", {}),
+        scores=facts["scores"].get("found", {}),
+        guessing=facts["scores"].get("guessing", {}),
+        probes=[ProbeScore(row["probe"], row["score"], row["step"], row["value"]) for row in facts["probes"]],
+    )

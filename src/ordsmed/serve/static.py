@@ -1,0 +1,47 @@
+"""Static: the page that browsers are shown: files of ours, under headers by which it can load and ask nothing else."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+FOLDER = Path(__file__).parent / "page"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = {
+    **{f"{kind}-src": "'self'" for kind in ("script", "style", "img", "connect")},
+    **{name: "'none'" for name in ("default-src", "base-uri", "form-action", "frame-ancestors", "trusted-types")},
+    "require-trusted-types-for": "'script'",  # no text becomes markup
+}
+HEADERS = {
+    "content-security-policy": "; ".join(f"{name} {value}" for name, value in POLICY.items()),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",  # kept, but asked for: another version of ordsmed has another page
+}
+
+
+@functools.cache
+def files() -> dict[str, tuple[bytes, str]]:
+    """Each by its name, with a word that is another one for other bytes."""
+    contents = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
+    return {name: (content, f'"{hashlib.sha256(content).hexdigest()[:16]}"') for name, content in contents.items()}
+
+
+def wants_page(request: Request) -> bool:
+    """Does a browser ask, that shows what it gets? Programs take JSON, or anything."""
+    kinds = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")}
+    return "text/html" in kinds and "application/json" not in kinds
+
+
+def file(name: str, request: Request) -> Response:
+    """One of them; nothing but its headers where the browser has it already."""
+    content, tag = files()[name]
+    headers = {**HEADERS, "etag": tag, "vary": "accept"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=TYPES[Path(name).suffix])
