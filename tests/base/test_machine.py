@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from kit.clocks import set_time
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import devices, host, memory, speed, threads
 from ordsmed.base.machine.devices import device_of, has_code
@@ -245,25 +245,24 @@ def ticks(worked: int, idle: int, waiting: int = 7) -> str:
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "cpu8 999 0 0 0 0 0 0 0 0 0", "intr 1"])
 
 
-@pytest.mark.parametrize(("busy", "threads"), [(0, 8), (5, 8), (25, 6), (50, 4), (90, 2), (100, 2)])
+@pytest.mark.parametrize(("busy", "count"), [(0, 8), (5, 8), (25, 6), (50, 4), (90, 2), (100, 2)])
 def test_threads_leave_others_their_cores(
-    eight: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], busy: int, threads: int
+    eight: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], busy: int, count: int
 ) -> None:
     """The ninth core, which this process may not use, does not count; a quarter of the cores is taken all the same."""
     put(eight, proc__stat=ticks(1000, 1000))
     left = 100 - busy
     after = ticks(1000 + busy, 1000 + left - left // 2, 7 + left // 2)
-    monkeypatch.setattr(time, "sleep", lambda _: put(eight, proc__stat=after))
-    monkeypatch.setattr(time, "process_time", lambda: 0.0)
-    assert threads_of() == threads
+    set_time(monkeypatch, threads, sleep=lambda _: put(eight, proc__stat=after), process_time=lambda: 0.0)
+    assert threads_of() == count
     said = capsys.readouterr().err
-    assert (f"threads: {threads} of 8, as others keep {8 * busy / 100:.1f} cores busy" in said) == (threads < 8)
+    assert (f"threads: {count} of 8, as others keep {8 * busy / 100:.1f} cores busy" in said) == (count < 8)
     assert threads_of(local_world=2) == 4  # the other rank is one of those that are busy
 
 
 def test_a_run_keeps_its_threads_where_they_fit(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(eight, proc__stat=ticks(1000, 1000))
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the load does not matter"))
+    set_time(monkeypatch, threads, sleep=lambda _: pytest.fail("the load does not matter"))
     assert threads_of(kept=8) == 8
     assert threads_of(kept=3) == 3
     assert threads_of(kept=3, local_world=2) == 3
@@ -405,18 +404,17 @@ def test_16_bits_are_told_where_they_are_slower(measured: list[str]) -> None:
 class Slow:
     """A clock by which a product of matrices takes as long as on a machine of so many FLOP/s."""
 
-    def __init__(self, speed: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.speed, self.now, self.sizes = speed, 0.0, []
+    def __init__(self, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rate, self.now, self.sizes = rate, 0.0, []
         real = torch.Tensor.__matmul__
 
         def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             self.sizes.append(len(a))
-            self.now += 2 * len(a) ** 3 / self.speed
+            self.now += 2 * len(a) ** 3 / self.rate
             return real(a[:1], b[:, :1])
 
         monkeypatch.setattr(torch.Tensor, "__matmul__", product)
-        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(time, "thread_time", lambda: self.now)
+        set_time(monkeypatch, speed, perf_counter=lambda: self.now, thread_time=lambda: self.now)
 
 
 @pytest.mark.parametrize("rate", [1e7, 0.9e9, 55e9, 2e12])
@@ -437,7 +435,7 @@ def test_the_best_speed_counts_though_it_is_not_the_last(monkeypatch: pytest.Mon
     real = torch.Tensor.__matmul__
 
     def slower(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        clock.speed *= 0.8
+        clock.rate *= 0.8
         return real(a, b)
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", slower)

@@ -20,6 +20,7 @@ import filelock
 import pytest
 import torch
 
+from kit.clocks import set_time
 from kit.processes import PATIENT
 from ordsmed.base import run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
@@ -576,7 +577,7 @@ def test_a_finished_deed_is_tidied_and_tells_its_seconds(deeds: Any, monkeypatch
     tidied: list[str] = []
     monkeypatch.setattr(deeds.Deed, "tidy", lambda self, place: tidied.append(place.status["state"]), raising=False)
     clock = iter([100.0, 107.26])
-    monkeypatch.setattr(run.time, "time", lambda: next(clock))
+    set_time(monkeypatch, run, time=lambda: next(clock))
     folder = obtain(deeds.Deed, "a.toml")
     status = Run(folder).status
     assert (tidied, status["began"], status["seconds"]) == (["done"], 100.0, 7.3)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.clocks import set_time
 from ordsmed.base import say as module
 from ordsmed.base.say import (
     Progress,
@@ -89,7 +90,7 @@ def test_lines_go_to_the_innermost_log(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0.0, 4.0)  # every look at the clock is 4 seconds on
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    set_time(monkeypatch, module, monotonic=lambda: next(clock))
     with Progress("encode", 1000, "MB", every=10) as shown:
         for _ in range(8):
             shown.add(50, "loss 6.1", notes=["rate 2e-3"])
@@ -101,7 +102,7 @@ def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_progress_counts_from_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    set_time(monkeypatch, module, monotonic=lambda: now[0])
     shown = Progress("pretrain", 100, "steps", done=50)
     assert shown.left() == "?"
     now[0] = 10.0
@@ -293,7 +294,7 @@ def test_a_terminal_of_any_width_shows_loss_speed_and_time_left() -> None:
 @pytest.mark.parametrize("wide", [12, 26, 40, 56, 60, 63, 80, 200])
 def test_numbers_are_whole_on_every_width(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long run as well; the last ones go, never half of one."""
-    monkeypatch.setattr(module.time, "monotonic", itertools.count(0.0, 1e4).__next__)
+    set_time(monkeypatch, module, monotonic=itertools.count(0.0, 1e4).__next__)
     shown = Progress("pretrain", 1_000_000, "steps")
     shown.add(12_345, "loss 11.1234", "1,234k tokens/s", notes=["rate 1.96e-03"])
     line = shown.line(wide)

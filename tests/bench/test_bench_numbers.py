@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit.clocks import set_time
 from kit.makers import invented_text
 from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
@@ -315,7 +316,7 @@ def test_dropout_everywhere_or_the_network_s_own() -> None:
 def test_the_loader_counts_real_tokens(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     """Those of documents, not padding, over the time of all batches but the first; on one core."""
     times, seen, cores = itertools.count(100.0, 2.0), list[int](), list[Any]()
-    monkeypatch.setattr(benches.time, "perf_counter", lambda: next(times))
+    set_time(monkeypatch, benches, perf_counter=lambda: next(times))
     monkeypatch.setattr(benches.os, "sched_setaffinity", lambda pid, which: cores.append(which))
     inner, padded = choice(kind).rows, list[bool]()
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit.clocks import set_time
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run
@@ -399,7 +400,7 @@ def test_how_many_processes_a_corpus_is_worth(place: Path, monkeypatch: pytest.M
 
 def test_it_is_kept_every_few_seconds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(encode.time, "monotonic", lambda: now)
+    set_time(monkeypatch, encode, monotonic=lambda: now)
     monkeypatch.setattr(encode, "EVERY", 5.0)
     kept: list[float] = []
 

@@ -1,9 +1,11 @@
-"""The shape of the source: no function is longer than a page, and what is typed `Any` becomes fewer."""
+"""The shape of the source: no function is longer than a page, what is typed `Any` becomes fewer, clocks stay."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from kit.sources import FILES, nodes
 from ordsmed.base import menu
@@ -64,3 +66,12 @@ def test_less_and_less_is_of_any_type_across_seams() -> None:
         if (room := path.relative_to(menu.HOUSE).parts[0]) in MOST:
             count[room] += len(list(untyped(nodes(path))))
     assert all(count[room] <= MOST[room] for room in MOST), f"{count}; name what it is, never raise MOST"
+
+
+def test_no_test_changes_the_clock_of_all() -> None:
+    """A server in a thread of the tests sleeps by it: `kit.clocks.set_time` changes that of one module."""
+    changed = re.compile(r"""setattr\(\s*(?:\w+\.)*time,\s*["']|setattr\(\s*["']time\.|patch\(["']time\.""")
+    for text in ('setattr(time, "sleep"', 'setattr(run.time, "time"', "setattr('time.sleep'"):
+        assert changed.search(text)
+    found = [path.name for path in Path(__file__).parents[1].rglob("*.py") if changed.search(path.read_text("utf-8"))]
+    assert set(found) <= {Path(__file__).name}

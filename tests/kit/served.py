@@ -38,13 +38,14 @@ def running(
     service = Service(opened, Batcher(batch), limited, checkpoints=checkpoints)
     listener = listening("127.0.0.1", 0)
     server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), 1_000)
-    thread = threading.Thread(target=server.run, args=([listener],))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     service.batcher.start()
     thread.start()
     try:
         yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(60)
         service.batcher.close()
         listener.close()
+        assert not thread.is_alive(), "the server does not end"

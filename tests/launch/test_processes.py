@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import local
 
@@ -55,7 +56,7 @@ def test_a_process_stands_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_waits_for_all_or_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(local.time, "sleep", slept.append)
+    set_time(monkeypatch, local, sleep=slept.append)
     processes: Any = [Process(None, None, 0), Process(None, 0), Process(0)]
     assert local._first_failure(processes) is None
     assert slept[0] == local.LOOK
@@ -66,8 +67,8 @@ def test_it_waits_for_all_or_the_first_that_fails(monkeypatch: pytest.MonkeyPatc
 def test_others_have_their_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ends within it is not killed; it is over when all have ended."""
     clock = [100.0]
-    monkeypatch.setattr(local.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(local.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    set_time(monkeypatch, local, monotonic=lambda: clock[0])
+    set_time(monkeypatch, local, sleep=lambda seconds: clock.append(clock.pop() + seconds))
     soon, never, ended = Process(None, None, 3), Process(None), Process(0)
     local._end([soon, never, ended])  # type: ignore[list-item]
     assert clock[0] == pytest.approx(100 + local.GRACE, abs=2 * local.LOOK)
@@ -134,7 +135,7 @@ def test_a_port_is_of_one_launcher_and_its_first_rank() -> None:
 
 
 def test_who_ends_in_a_while_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local.time, "sleep", lambda seconds: None)
+    set_time(monkeypatch, local, sleep=lambda seconds: None)
     slow = Process(None, None, None, None, None, 0)
     local._end([slow])  # type: ignore[list-item]
     assert slow.calls == ["wait"]

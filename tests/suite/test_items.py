@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from ordsmed.base.errors import RunError
 from ordsmed.cli import main
 from ordsmed.machines.doctor.outcome import Outcome, error, ok
@@ -89,7 +90,7 @@ def test_extras_are_those_that_users_install(tmp_path: Path, monkeypatch: pytest
 
 def test_each_case_has_its_own_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(items.time, "perf_counter", lambda: now[0])
+    set_time(monkeypatch, items, perf_counter=lambda: now[0])
 
     def slow(work: Workplace) -> Iterator[tuple[str, Outcome]]:
         for seconds in (3.0, 1.0, 2.0):

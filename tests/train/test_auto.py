@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from kit.clocks import set_time
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Place, Ranks
 from ordsmed.learn.phases import Phase
@@ -170,7 +171,7 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
         ranks=SimpleNamespace(device=torch.device(kind), world=1),
         objective=SimpleNamespace(begin=lambda row, micro: taken.append(("begin", row, micro))),
     )  # fmt: skip
-    monkeypatch.setattr(auto.time, "thread_time" if kind == "cpu" else "perf_counter", lambda: next(times))
+    set_time(monkeypatch, auto, **{"thread_time" if kind == "cpu" else "perf_counter": lambda: next(times)})
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
     monkeypatch.setattr(auto, "load", load)
     update = lambda job, batches, rate, index, step: taken.append((batches, rate, index, step)) or ({}, 0.0, "")  # noqa: E731

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from ordsmed.base import run
 from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
@@ -156,7 +157,7 @@ def test_asked_to_stop_no_more_runs_begin(tmp_path: Path, started: Any, monkeypa
 def test_between_two_looks_it_sleeps(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting must not cost the runs a core."""
     slept: list[float] = []
-    monkeypatch.setattr(several.time, "sleep", slept.append)
+    set_time(monkeypatch, several, sleep=slept.append)
     list(several.side_by_side(deque(planned(tmp_path, seeds=(1, 2))), several.Places(({},)), lambda: 0))
     assert slept == [several.LOOK] * 4
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from kit.clocks import set_time
 from ordsmed.base import ranks
 from ordsmed.base.errors import Lost, RunError
 from ordsmed.base.ranks import Ranks
@@ -125,7 +126,7 @@ def test_ranks_are_named_with_what_they_did_and_said_last(board: Board) -> None:
 
 def test_a_rank_that_told_an_error_of_its_own_was_not_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the exit status a job's script knows what may go well elsewhere."""
-    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    set_time(monkeypatch, watch, sleep=lambda _: None)
     own = of(board, 0)
     assert own._named([1], {}).status == Lost.status == 75
     of(board, 2).farewell(own._named([1], {}))
@@ -208,7 +209,7 @@ def test_a_broken_connection_means_that_somebody_is_lost(board: Board, monkeypat
 
 def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are told in its words; short memory comes with a remedy, a fault stays a fault."""
-    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    set_time(monkeypatch, watch, sleep=lambda _: None)
     own = of(board, 1)
     assert own.explain(RuntimeError("shapes differ\nmore")) is None
     assert board.kept["gone/1"] == "rank 1: shapes differ"
@@ -220,7 +221,7 @@ def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: 
 
 
 def test_what_the_first_rank_tells_as_well_is_an_echo(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    set_time(monkeypatch, watch, sleep=lambda _: None)
     error, other = RunError("here", "wrong"), RunError("there", "wrong")
     of(board, 0).farewell(error)
     assert not error.echo, "the first tells it"

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from kit.processes import PATIENT
 from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base.errors import DataError
@@ -268,7 +269,7 @@ def test_rules_are_asked_for_again_after_a_day(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int, counts: dict[str, int], asked: int
 ) -> None:
     clock, later = time.monotonic, [0.0]
-    monkeypatch.setattr(crawling.time, "monotonic", lambda: clock() + later[0])
+    set_time(monkeypatch, crawling, monotonic=lambda: clock() + later[0])
 
     def first(request: Request) -> Answer:
         later[0] = hours * 3600.0

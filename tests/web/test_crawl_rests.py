@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
 from ordsmed.text.web import crawl as crawling
@@ -188,7 +189,7 @@ def test_where_redirects_may_not_lead(server: Server, tmp_path: Path, rests: lis
 
 def test_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(crawling.time, "monotonic", lambda: now)
+    set_time(monkeypatch, crawling, monotonic=lambda: now)
     queue = crawling._Queue(1.5)
 
     def put(*urls: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from kit.processes import PATIENT
 from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base import files
@@ -586,7 +587,7 @@ def test_what_is_gone_on_with_by_its_date_and_within_its_length(server: Server) 
 
 def test_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    set_time(monkeypatch, download, monotonic=lambda: now)
     way = module.FetchOptions(None, False, 1, True, timeout=10.0, slowest=100, sleep=lambda _: None)
 
     def comes(*steps: tuple[float, int]) -> Iterator[bytes]:
@@ -619,7 +620,7 @@ def test_what_is_recorded_of_a_file(server: Server, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(os, "fsync", fsync)
 
     monkeypatch.setattr(module, "_append", noted)
-    monkeypatch.setattr(module.time, "gmtime", lambda: time.struct_time((2024, 5, 6, 7, 8, 9, 0, 127, 0)))
+    set_time(monkeypatch, module, gmtime=lambda: time.struct_time((2024, 5, 6, 7, 8, 9, 0, 127, 0)))
     bring(name)
     assert [step for step in done if ".json" not in step] == ["sync .a.part", "fsync record", "name a", "sync in"]
     lines = Path("out/mine/.fetched.jsonl").read_bytes().splitlines()

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import set_time
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
 from ordsmed.text.web import http
@@ -452,7 +453,7 @@ def test_what_may_be_tried_again(error: Exception, reason: str, again: bool, unr
 
 
 def test_when_a_server_wants_to_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http.time, "time", lambda: 1_700_000_000.0)
+    set_time(monkeypatch, http, time=lambda: 1_700_000_000.0)
     assert [http._wait(after) for after in (None, "", "0", " 12 ", "soon", "-5", "1.5")] == [
         None,
         None,
