@@ -1,30 +1,26 @@
-"""Load on `ordsmed serve`, next to pipelines of transformers behind the same framework, with batches padded.
+"""Load on `ordsmed serve`, in turn with pipelines of transformers behind the same framework, with batches padded.
 
-    PYTHONPATH=src python tests/measure/serve_load.py FOLDER [--width 768 --layers 12] [--clients 64] [--requests 256]
+    PYTHONPATH=src python tests/measure/serve_load.py FOLDER [--clients 64] [--requests 192] [--rounds 2]
 
-FOLDER is made if it is not there: a BERT of this shape with random weights, as a Hugging Face folder. Texts have 4 to
-200 words, lengths as of sentences and of paragraphs, one mask each. Both servers are processes of their own, asked one
-after the other by the same clients; requests are bounded in number.
+FOLDER is made if it is not there: a BERT of this shape with random weights, as a Hugging Face folder. Texts are those
+of `ordsmed bench serve`, or lines of --texts FILE; both servers are open all the time and asked one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
 import json
 import os
 import random
-import re
-import subprocess
 import sys
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-WORDS = [f"w{n}" for n in range(2_000)]
+import numpy as np
+
+from ordsmed.measure.bench.serving import PIECES, WORDS, load, sentences, started
+
 GATHER = 0.005  # seconds in which the other server gathers requests
 BATCH = 64
 
@@ -35,20 +31,13 @@ def make(folder: Path, width: int, layers: int) -> None:
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
     folder.mkdir(parents=True)
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"unused{n}" for n in range(30_522 - 2_005))]
+    names = [*PIECES, *WORDS]
+    names += [f"unused{n}" for n in range(30_522 - len(names))]
     (folder / "vocab.txt").write_text("\n".join(names) + "\n")
     torch.manual_seed(0)
     how = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": max(1, width // 64)}
-    config = BertConfig(vocab_size=30_522, intermediate_size=4 * width, **how)
-    BertForMaskedLM(config).save_pretrained(folder)
+    BertForMaskedLM(BertConfig(vocab_size=30_522, intermediate_size=4 * width, **how)).save_pretrained(folder)
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-
-
-def texts(count: int) -> list[str]:
-    """Two of three as long as sentences (SST-2: 19 words), one as long as a paragraph (SQuAD: 120)."""
-    draw = random.Random(0)
-    sizes = [max(4, min(200, round(draw.gauss(*((19, 9) if n % 3 else (120, 50)))))) for n in range(count)]
-    return [" ".join([*draw.choices(WORDS, k=size - 1), "[MASK]"]) for size in sizes]
 
 
 def padded_server(folder: str, port: int, threads: int) -> None:
@@ -61,7 +50,7 @@ def padded_server(folder: str, port: int, threads: int) -> None:
     from transformers import pipeline
 
     torch.set_num_threads(threads)
-    fill = pipeline("fill-mask", model=folder, device="cpu")
+    fill = pipeline("fill-mask", model=folder, device="cpu", tokenizer_kwargs={"truncation": True})
     waiting: asyncio.Queue[Any] = asyncio.Queue()
 
     async def compute() -> None:
@@ -86,52 +75,14 @@ def padded_server(folder: str, port: int, threads: int) -> None:
         return JSONResponse(await future)
 
     app = Starlette(routes=[Route("/fill-mask", answer, methods=["POST"])])
-    print(f"http://127.0.0.1:{port}: serving", file=sys.stderr, flush=True)
-    uvicorn.run(app, port=port, log_level="warning")
+    config = uvicorn.Config(app, port=port, log_level="warning")
+    server = uvicorn.Server(config)
 
+    async def serve() -> None:
+        asyncio.get_running_loop().call_later(1, print, f"http://127.0.0.1:{port}: serving", flush=True)
+        await server.serve()
 
-def load(port: int, bodies: list[bytes], clients: int) -> tuple[float, list[float]]:
-    """Seconds of all requests, and of each."""
-    lock, left, taken = threading.Lock(), list(bodies), list[float]()
-
-    def client() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-        while True:
-            with lock:
-                if not left:
-                    return
-                body = left.pop()
-            began = time.perf_counter()
-            connection.request("POST", "/fill-mask", body)
-            answer = connection.getresponse()
-            answer.read()
-            assert answer.status == 200, answer.status
-            taken.append(time.perf_counter() - began)
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(clients) as pool:
-        for future in [pool.submit(client) for _ in range(clients)]:
-            future.result()
-    return time.perf_counter() - began, sorted(taken)
-
-
-def measured(command: list[str], port: int, bodies: list[bytes], clients: int) -> dict[str, float]:
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr
-        next(line for line in server.stderr if re.search("http://.*: serving", line))
-        for _ in range(200):
-            try:
-                load(port, bodies[:4], 1)
-                break
-            except OSError:
-                time.sleep(0.2)
-        _, alone = load(port, bodies[:16], 1)
-        seconds, taken = load(port, bodies, clients)
-        server.terminate()
-    return {
-        "requests_per_second": len(bodies) / seconds, "p50": taken[len(taken) // 2],
-        "p99": taken[min(len(taken) - 1, int(0.99 * len(taken)))], "alone": sum(alone) / len(alone),
-    }  # fmt: skip
+    asyncio.run(serve())
 
 
 def main() -> None:
@@ -140,7 +91,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--requests", type=int, default=256)
+    parser.add_argument("--requests", type=int, default=192)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--texts", help="a file, a text a line; a word of each is hidden")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--padded", type=int, default=0, help="(the other server, at this port)")
     args = parser.parse_args()
@@ -149,14 +102,27 @@ def main() -> None:
         return
     if not Path(args.folder).exists():
         make(Path(args.folder), args.width, args.layers)
-    bodies = [json.dumps({"inputs": text}).encode() for text in texts(args.requests)]
+    texts = Path(args.texts).read_text().splitlines() if args.texts else list(sentences(0, args.requests))
+    draw = random.Random(1)
+    chosen = draw.sample(texts, min(args.requests, len(texts)))
+    bodies = [json.dumps({"inputs": f"{text} [MASK]"}).encode() for text in chosen]
     threads = ["--threads", str(args.threads)]
-    commands = {
-        "ordsmed": [sys.executable, "-m", "ordsmed", "serve", args.folder, "--port", "8731", *threads],
-        "padded": [sys.executable, __file__, args.folder, "--padded", "8732", *threads],
-    }
-    for name, port in (("padded", 8732), ("ordsmed", 8731)):
-        print(json.dumps({"server": name, **measured(commands[name], port, bodies, args.clients)}), flush=True)
+    padded = [sys.executable, __file__, args.folder, "--padded", "8732", *threads]
+    ours = [sys.executable, "-m", "ordsmed", "serve", args.folder, "--port", "0", *threads]
+    results: dict[str, list[dict[str, float]]] = {"padded": [], "ordsmed": []}
+    with started(padded) as theirs, started(ours) as own:
+        urls = {"padded": f"{theirs}/fill-mask", "ordsmed": f"{own}/fill-mask"}
+        for url in urls.values():
+            load(url, bodies[:8], 8, 60)
+        for turn in range(args.rounds):
+            for name in [*urls][:: 1 if turn % 2 else -1]:
+                found = load(urls[name], bodies, args.clients, 600)
+                line = {"requests_per_second": found.rate, "p50_ms": found.milliseconds(50)}
+                results[name].append(line | {"p99_ms": found.milliseconds(99), "lost": sum(found.statuses.values())})
+                print(json.dumps({"server": name, **results[name][-1]}), flush=True)
+    mean = {name: {key: float(np.mean([r[key] for r in rows])) for key in rows[0]} for name, rows in results.items()}
+    ratio = mean["ordsmed"]["requests_per_second"] / mean["padded"]["requests_per_second"]
+    print(json.dumps({"rate": round(ratio, 2), "p99": round(mean["ordsmed"]["p99_ms"] / mean["padded"]["p99_ms"], 2)}))
 
 
 if __name__ == "__main__":

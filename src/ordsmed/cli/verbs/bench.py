@@ -1,4 +1,4 @@
-"""measure: training steps, tables of them, the loader, encoding, the index map"""
+"""measure: training steps, tables of them, the loader, encoding, the index map, a served model"""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--beside", choices=["transformers"], help=meaning)
     meaning = "add measurements to this file (keep=FILE), not work/bench/measurements.jsonl"
     parser.add_argument("--keep", metavar="FILE", help=meaning)
+    meaning = "of `bench serve`: a model that is served already, as http://host:8000/name (url=URL)"
+    parser.add_argument("--url", metavar="URL", help=meaning)
     parser.add_argument("--devices", type=whole(1), metavar="N", help="processes, one a GPU (devices=N)")
 
 
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.measure.bench.bench import bench
 
     words = ["profile=4"] if args.profile else []
-    words += [f"{name}={value}" for name in ("beside", "keep", "devices") if (value := getattr(args, name))]
+    words += [f"{name}={value}" for name in ("beside", "keep", "url", "devices") if (value := getattr(args, name))]
     for line in bench(args.name, [*args.overrides, *words], json_line=args.json, left=_page):
         print(line)
 

@@ -47,6 +47,10 @@ def bench(
     afford(f"{name}: batch", recipe.batch * recipe.length, 64)
     if recipe.table:
         return measured_table(name, overrides, recipe, json_line=json_line, left=left)
+    if recipe.measure == "serve":
+        from ordsmed.measure.bench.serving import measure_serving  # whose servers are processes of their own
+
+        return measure_serving(name, recipe, json_line=json_line)
     if recipe.devices > 1 and "RANK" not in os.environ:
         if status := start(["bench", name, *overrides, *(["--json"] if json_line else [])], recipe.devices):
             problem = f"its {many(recipe.devices, 'process')} ended with status {status}"

@@ -12,7 +12,19 @@ from ordsmed.base.settings import as_toml
 from ordsmed.measure.bench import published
 from ordsmed.train.mesh.layout import Layout
 
-LEAST = {"length": 1, "batch": 1, "steps": 1, "rounds": 1, "profile": 0, "devices": 1, "sentences": 1, "tokens": 0}
+LEAST = {
+    "requests": 1,
+    "seconds": 0.1,
+    "written": 1,
+    "length": 1,
+    "batch": 1,
+    "steps": 1,
+    "rounds": 1,
+    "profile": 0,
+    "devices": 1,
+    "sentences": 1,
+    "tokens": 0,
+}
 STEPS = ("training", "finetune")  # what several processes do together; torch's profile is of the first alone
 TABLES = ("training", "finetune", "predict")  # what tables are made of, and kept
 
@@ -65,14 +77,16 @@ class Axes:
 class Bench:
     """One measurement."""
 
-    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs", "plain", "finetune", "predict"]
+    measure: Literal[
+        "training", "overhead", "loader", "encode", "windows", "pairs", "plain", "finetune", "predict", "serve"
+    ]
     """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
     the index map of a large store; an epoch's pairs of segments from a large store; ELMo's steps beside those
-    of a plain script; a task's steps, and asking it, packed beside padded"""
+    of a plain script; a task's steps, and asking it, packed beside padded; requests to a served model"""
     model: Annotated[Any, Menu("models")] = None
-    """training, overhead, finetune, predict: the network"""
+    """training, overhead, finetune, predict, serve: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
-    """training, overhead, loader: what is learned"""
+    """training, overhead, loader, serve: what is learned"""
     optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
     """training, overhead, finetune: left out: adamw"""
     dropout: float | None = None
@@ -92,7 +106,7 @@ class Bench:
     devices: int = 1
     """training, finetune: processes, one a GPU (or share of the CPU)"""
     keep: str = str(PLACE)
-    """training, finetune, predict: the file that measurements are added to; "": none"""
+    """training, finetune, predict: the file that measurements are added to; serve: is its table kept? "": none"""
     table: Axes | None = None
     """training, finetune, predict: lengths, batches, precisions, ... whose every combination is measured"""
     vocabulary: int = 30_522
@@ -112,11 +126,26 @@ class Bench:
     task: Annotated[Any, Menu("tasks")] = None
     """finetune, predict: what is learned or asked; with `train`: from these files, else from made-up examples"""
     init: str | None = None
-    """finetune, predict: a pretrained network with its tokenizer, in place of [model], dropout and tokenizer"""
+    """finetune, predict: a pretrained network with its tokenizer, in place of [model], dropout and tokenizer; serve:
+    any model that can be served, in place of [model]"""
     sizes: tuple[tuple[int, int], ...] = ()
     """finetune, predict: tokens of made-up examples, as pairs: so many per cent of them have at most so many"""
     batches: tuple[tuple[int, int], ...] = ((1, 100), (256, 5), (512, 5))
     """predict: pairs: examples asked at once, and how often"""
+    url: str = ""
+    """serve: the address of a model that is served, as http://host:8000/name, in place of one that is served here"""
+    ask: Literal["", "embed", "fill", "score", "generate", "classify", "tag", "answer"] = ""
+    """serve: what is asked of it; left out: the first of what it can"""
+    words: tuple[int, ...] = (16, 128, 0)
+    """serve: of a text; 0: of mixed lengths, as sentences of SST-2 and contexts of SQuAD"""
+    clients: tuple[int, ...] = (1, 8, 64)
+    """serve: that ask at once"""
+    requests: int = 256
+    """serve: in each cell at most"""
+    seconds: float = 20.0
+    """serve: that a cell asks for at most"""
+    written: int = 32
+    """serve: tokens that a text is gone on with"""
     layout: Layout = field(default_factory=Layout)
     """what belongs to the machine"""
 
@@ -147,6 +176,12 @@ class Bench:
         shares, tokens = zip(*self.sizes or ((0, 1), (100, 1)), strict=True)
         if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
             raise ValueError(f"sizes: found {as_toml(self.sizes)}; wanted pairs from 0 to 100 per cent that rise")
+
+        if self.measure == "serve" and not (self.url or self.init or (self.model and self.objective)):
+            raise ValueError("init: missing; wanted a model to serve, a [model] with [objective], or a url")
+        for name in ("words", "clients"):
+            if not getattr(self, name) or min(getattr(self, name)) < (name == "clients"):
+                raise ValueError(f"{name}: found {as_toml(getattr(self, name))}; wanted numbers, clients 1 or more")
 
     def stamp(self) -> object:
         """Nothing: a measurement is never reused."""

@@ -1,0 +1,293 @@
+"""Serving: how long requests to a served model take, and how many are answered a second, by clients and length.
+
+a model, or one that is made up -> `ordsmed serve`, or a server elsewhere -> clients that ask at once -> a table
+
+Each cell is asked no more requests and no longer than the recipe says; it begins with a few that are not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ordsmed.base import files, run
+from ordsmed.base.errors import RunError, meant
+from ordsmed.base.launch.local import end_with_parent
+from ordsmed.base.measurements import PLACE
+from ordsmed.base.say import many, say
+from ordsmed.base.screen import markdown
+from ordsmed.measure.bench.measured import here
+from ordsmed.measure.bench.recipe import Bench
+
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
+COMMON = (
+    "a about after all also an and any as at back be but by can come could day do even first for from get give go good "
+    "have he her him his how i if in into it its just know like look make man may me more most my new no not now of on "
+    "one only or other our out over people say see she so some take than that the their them then there these they "
+    "this time to two up us use want was water way we well what when which who will with work world would year you"
+)
+WORDS = COMMON.split()
+OPENED = 600.0  # seconds in which a server opens its model
+WARM = 4  # requests before the clock is read
+SHARES = (50, 90, 99)
+REQUESTS: dict[str, Callable[[str, int], dict[str, Any]]] = {  # what is sent for a text, by what is asked
+    "embed": lambda text, _: {"texts": [text], "of": "sentences"},
+    "fill": lambda text, _: {"texts": [f"{text} [MASK]"]},
+    "score": lambda text, _: {"texts": [text]},
+    "generate": lambda text, tokens: {"texts": [text], "tokens": tokens, "seed": len(text)},
+    "classify": lambda text, _: {"texts": [text]},
+    "tag": lambda text, _: {"sentences": [text]},
+    "answer": lambda text, _: {"questions": ["what is it?"], "contexts": [text]},
+}
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What became of the requests of a cell."""
+
+    seconds: float  # of all of them
+    latencies: list[float] = field(default_factory=list)  # of each that was answered well
+    statuses: dict[str, int] = field(default_factory=dict)  # of all others
+
+    @property
+    def rate(self) -> float:
+        return len(self.latencies) / self.seconds
+
+    def milliseconds(self, share: int) -> float:
+        """What so many per cent of the requests did not exceed."""
+        return float(np.percentile(self.latencies, share, method="inverted_cdf")) * 1e3
+
+
+def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
+    """Every length and number of clients; a table, which is kept."""
+    rows = []
+    with _server(recipe) as url:
+        facts = _facts(url)
+        method = recipe.ask or facts["can"][0]
+        if method not in facts["can"]:
+            raise RunError("ask", f"found {method}", " or ".join(facts["can"]), meant(method, facts["can"]))
+        for length, clients in itertools.product(recipe.words, recipe.clients):
+            say(f"{name}: {method}, {length or 'mixed'} words, {many(clients, 'client')}")
+            rows.append(_cell(url, method, length, clients, recipe))
+    table = {
+        "bench": name,
+        "measure": "serve",
+        "model": facts["name"],
+        "family": facts["family"],
+        "ask": method,
+        "url": recipe.url,
+        **here(),
+        "rows": rows,
+    }
+    if recipe.keep:
+        place = PLACE.parent / f"{run.title(name)}.json"
+        with files.survive_disk(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(place, table)
+        files.write_text(place.with_suffix(".md"), "\n".join(lines(table)) + "\n")
+    return [json.dumps(table)] if json_line else lines(table)
+
+
+def lines(table: dict[str, Any]) -> list[str]:
+    """A sentence and a table of at most 80 columns."""
+    names = {
+        "words": "words",
+        "tokens": "tokens",
+        "clients": "clients",
+        "requests_per_second": "req/s",
+        "tokens_per_second": "tok/s",
+        "p50_ms": "p50 ms",
+        "p90_ms": "p90 ms",
+        "p99_ms": "p99 ms",
+        "beside_ms": "+ms",
+        "unanswered": "failed",
+    }
+    shown = [key for key in names if any(row.get(key) not in (None, 0) for row in table["rows"])]
+    rows = [["-" if row.get(key) is None else row[key] for key in shown] for row in table["rows"]]
+    return [
+        f"{table['model']} ({table['family']}): {table['ask']}; +ms: of a client alone, beside the model's own time",
+        *markdown([names[key] for key in shown], rows, padded=True),
+    ]
+
+
+def _cell(url: str, method: str, length: int, clients: int, recipe: Bench) -> dict[str, Any]:
+    texts = [*sentences(length, recipe.requests)]
+    bodies = [json.dumps(REQUESTS[method](text, recipe.written)).encode() for text in texts]
+    address = f"{url}/score" if method == "score" else f"{url}/api/{method}"
+    load(address, bodies[:WARM], min(clients, WARM), recipe.seconds)
+    before = _own_seconds(url)
+    result = load(address, bodies, clients, recipe.seconds)
+    if not result.latencies:
+        raise RunError(url, f"answered none of {method}: {result.statuses}", "one answer or more")
+    computed = _own_seconds(url) - before
+    row: dict[str, Any] = {"words": length or "mixed", "tokens": _tokens(url, texts), "clients": clients}
+    row["requests_per_second"] = round(result.rate, 1)
+    if method == "generate":
+        row["tokens_per_second"] = round(result.rate * recipe.written, 1)
+    row |= {f"p{share}_ms": round(result.milliseconds(share), 1) for share in SHARES}
+    if clients == 1 and method != "generate":
+        row["beside_ms"] = round((sum(result.latencies) - computed) / len(result.latencies) * 1e3, 2)
+    return row | {"requests": len(result.latencies), "unanswered": sum(result.statuses.values()), **result.statuses}
+
+
+def sentences(length: int, count: int) -> Iterator[str]:
+    """Texts of so many words; 0: two of three as long as a sentence of SST-2, one as long as a context of SQuAD."""
+    draw = random.Random(length)
+    for number in range(count):
+        mean, deviation = (19, 9) if number % 3 else (120, 50)
+        size = length or max(4, min(250, round(draw.gauss(mean, deviation))))
+        yield " ".join(draw.choices(WORDS, k=size))
+
+
+def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> LoadResult:
+    """Asked by so many clients at once, each with a connection that it keeps, until all is asked or time is over."""
+    place, left, end = urllib.parse.urlsplit(address), iter(bodies), time.perf_counter() + seconds
+    lock, taken, statuses = threading.Lock(), list[float](), dict[str, int]()
+
+    def ask(connection: http.client.HTTPConnection, body: bytes) -> None:
+        began, status = time.perf_counter(), "lost"
+        try:
+            connection.request("POST", place.path, body)
+            answer = connection.getresponse()
+            answer.read()
+            status = str(answer.status)
+        except (OSError, http.client.HTTPException):
+            connection.close()
+        with lock:
+            if status == "200":
+                taken.append(time.perf_counter() - began)
+            else:
+                statuses[status] = statuses.get(status, 0) + 1
+
+    def client(_: int) -> None:
+        with contextlib.closing(http.client.HTTPConnection(place.netloc, timeout=OPENED)) as connection:
+            while time.perf_counter() < end:
+                with lock:
+                    body = next(left, None)
+                if body is None:
+                    return
+                ask(connection, body)
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        list(pool.map(client, range(clients)))
+    return LoadResult(time.perf_counter() - began, taken, statuses)
+
+
+def _facts(url: str) -> dict[str, Any]:
+    """What the server says of the model."""
+    [facts, *_] = json.loads(_get(f"{url}/"))["models"]
+    return dict(facts)
+
+
+def _tokens(url: str, texts: Sequence[str]) -> float | None:
+    """Of a text, on average, signs counted."""
+    body = json.dumps({"inputs": list(texts[:100])}).encode()
+    with contextlib.suppress(RunError):
+        return round(float(np.mean([len(row) for row in json.loads(_get(f"{url}/tokenize", body))])), 1)
+    return None
+
+
+def _own_seconds(url: str) -> float:
+    """In which the model has computed, as the server counts them."""
+    place = urllib.parse.urlsplit(url)
+    text = _get(f"{place.scheme}://{place.netloc}/metrics").decode()
+    match = re.search(r"^ordsmed_batch_seconds_total (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
+
+
+def _get(address: str, body: bytes | None = None) -> bytes:
+    place = urllib.parse.urlsplit(address)
+    try:
+        with contextlib.closing(http.client.HTTPConnection(place.netloc, timeout=60)) as connection:
+            connection.request("POST" if body else "GET", place.path or "/", body)
+            answer = connection.getresponse()
+            content = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise RunError(address, f"cannot be reached: {error}", "a server of `ordsmed serve`") from None
+    if answer.status != 200:
+        raise RunError(address, f"answered {answer.status}", "a server of `ordsmed serve`, without a token")
+    return content
+
+
+@contextlib.contextmanager
+def _server(recipe: Bench) -> Iterator[str]:
+    """The address of the model, on a server that is started here unless there is one."""
+    if recipe.url:
+        yield recipe.url.rstrip("/")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        name = recipe.init or str(_made_up(recipe, Path(folder) / "made-up"))
+        words = [] if not recipe.layout.threads else ["--threads", str(recipe.layout.threads)]
+        if recipe.layout.precision != "auto":
+            words += ["--precision", recipe.layout.precision]
+        with started([sys.executable, "-m", "ordsmed", "serve", f"model={name}", "--port", "0", *words]) as url:
+            yield f"{url}/model"
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str]) -> Iterator[str]:
+    """The address of a server that says it in a line, `http://...: serving`; it is ended afterwards."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(command, stderr=output, stdout=output, preexec_fn=end_with_parent)
+        try:
+            yield _address(process, output)
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _address(process: subprocess.Popen[bytes], output: IO[str]) -> str:
+    end = time.monotonic() + OPENED
+    while time.monotonic() < end:
+        ended = process.poll() is not None
+        output.seek(0)
+        text = output.read()
+        if match := re.search(r"http://\S+(?=: serving)", text):
+            return match[0]
+        if ended:
+            line = ([line for line in text.splitlines() if line.strip()] or ["without a word"])[-1]
+            raise RunError("serve", f"the server ended: {line.removeprefix('ordsmed: ')}")
+        time.sleep(0.1)
+    raise RunError("serve", f"the server said nothing in {OPENED:g} seconds")
+
+
+def _made_up(recipe: Bench, folder: Path) -> Path:
+    """A model of the recipe's sizes with random weights, that knows some words."""
+    from ordsmed.base import settings
+    from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
+    from ordsmed.learn.objective import fresh
+    from ordsmed.nn.model import own_tensors
+    from ordsmed.text.tokenizer import Tokenizer
+    from ordsmed.weights import weights
+    from ordsmed.weights.foreign import Networks
+
+    folder.mkdir()
+    known = (*PIECES, *WORDS)
+    pieces = [*known, *(f"unused{n}" for n in range(recipe.vocabulary - len(known)))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(folder / "vocab.txt")
+    weights.write(folder / WEIGHTS, own_tensors(fresh(recipe.objective, recipe.model, tokenizer, 0)))
+    files.write_text(folder / SETTINGS, settings.write(Networks(model=recipe.model, objective=recipe.objective)))
+    tokenizer.save(folder / TOKENIZER)
+    return folder
