@@ -502,3 +502,23 @@ def test_parts_and_steps_that_cannot_be(plain_recipe: str) -> None:
         partly(plain_recipe, [], part=None, until="write")
     with pytest.raises(RecipeError, match="--until: match, beside --part; wanted --part alone"):
         partly(plain_recipe, [], part="1/2", until="match")
+
+
+def test_what_one_source_alone_has_goes(tmp_path: Path) -> None:
+    """Two of three have it, nearly: the best of them stays. Copies within one source do not count."""
+    words = [f"word{n} of some text" for n in range(80)]
+    shared, alone = " ".join(words), " ".join(f"{n * 7919:x} other" for n in range(200))
+    crawls = [[shared, alone], [shared + " and more"], [alone[::-1], alone[::-1] + " twice"]]
+    found = {}
+    for least in (1, 2):
+        folder = tmp_path / str(least)
+        folder.mkdir()
+        corpus = Corpus(tuple(map(Given, crawls)), near=Near(sources=least), validation=0.0)
+        facts = corpus.perform(Run(folder))
+        found[least] = [document.text for document in read(folder, "train")]
+        assert facts["duplicates"]["sources"] == {"1": 2, "2": 1}
+        assert facts["dropped"].get("in too few sources", 0) == (2 if least == 2 else 0)
+    assert found == {1: [alone, crawls[1][0], crawls[2][1]], 2: [crawls[1][0]]}
+    assert "| 2 | 1 |" in (tmp_path / "1/report.md").read_text()
+    with pytest.raises(ValueError, match=r"near\.sources: found 4, so that nothing is kept; wanted at most 3"):
+        Corpus(tuple(map(Given, crawls)), near=Near(sources=4))

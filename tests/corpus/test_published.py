@@ -154,6 +154,8 @@ def test_thresholds_are_set_by_language() -> None:
         values = [dict(step.measures(d.text, "")) for d in documents(200) if d.meta["language"] == language]
         beyond = [value["new_lines"] > step.limits[language]["new_lines"] + 1e-4 for value in values]
         assert sum(beyond) <= 20
+    some = FineWeb(tail=0.1, rules=("new_lines",)).fitted(documents(200))
+    assert {name: [*limits] for name, limits in some.limits.items()} == {"en": ["new_lines"], "nn": ["new_lines"]}
     text = GOOD.replace(" ", "\n", 12)
     assert FineWeb(limits={"nn": {"new_lines": 0.1}}).clean(text, {"language": "nn"}) is None
     assert FineWeb(limits={"nn": {"new_lines": 0.1}}).clean(text, {"language": "en"}) == text
@@ -171,6 +173,7 @@ def test_stop_words_are_set_by_language() -> None:
     ("table", "wanted"),
     [
         ({"limits": {"nb": {"newlines": 1}}}, "found nb.newlines; wanted one of ended_lines"),
+        ({"rules": ["newlines"]}, "rules: found newlines; wanted one of ended_lines"),
         ({"tail": 1}, "tail: found 1.0"),
         ({"tail": 0.1, "sample": 50}, "by which no threshold can be set; wanted 100 or more"),
     ],

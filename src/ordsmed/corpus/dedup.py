@@ -33,6 +33,10 @@ class Matched:
     "running numbers of the documents that go, sorted"
     exact: int = 0
     near: int = 0
+    few: int = 0
+    "that too few sources have"
+    sources: dict[str, int] = field(default_factory=dict)
+    "by how many sources have them or one like them, the documents that are no duplicates"
     groups: list[dict[str, Any]] = field(default_factory=list)
     "the largest: who is kept, how many are like it, some of them, an excerpt"
 
@@ -63,7 +67,7 @@ def match(
 ) -> Matched:
     """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
     chunks = [chunk for chunk in chunks if chunk.facts.documents]
-    key = value_key([folder.name, settings.plain(how)], 12)
+    key = value_key([folder.name, settings.plain(how, essence=True)], 12)
     scratch = folder.with_name(f"match-{key}")
     if (scratch / "matched.json").exists():
         return Matched(np.load(scratch / "dropped.npy"), **files.read_json(scratch / "matched.json"))
@@ -79,14 +83,33 @@ def match(
         )
     signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
     counts = [chunk.facts.documents for chunk in chunks]
+    least = how.sources if how else 1
     text, how = (library, how) if how else (None, Near())
     duplicates = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
+    dropped = np.array(duplicates.numbers, np.int64)
+    agreeing = _agreement(duplicates, np.repeat(np.array([chunk.source for chunk in chunks], np.int64), counts))[fixed:]
+    few = fixed + np.flatnonzero((agreeing > 0) & (agreeing < least))
     exact = int((keys[duplicates.numbers] == keys[duplicates.kept]).sum())
     groups = [_facts_of(group, library) for group in near.groups(duplicates, GROUPS)]
-    facts: dict[str, Any] = {"exact": exact, "near": len(duplicates.numbers) - exact, "groups": groups}
+    facts: dict[str, Any] = {"exact": exact, "near": len(dropped) - exact, "few": len(few), "groups": groups}
+    facts["sources"] = {str(n): count for n, count in enumerate(np.bincount(agreeing).tolist()) if n and count}
     files.sync(scratch / "dropped.npy")
+    if len(few):
+        dropped = np.union1d(dropped, few)
+        with files.writing(scratch / "dropped.npy") as file:
+            np.save(file, dropped)
     files.write_json(scratch / "matched.json", facts)  # last: it vouches for the other
-    return Matched(np.array(duplicates.numbers, np.int64), **facts)
+    return Matched(dropped, **facts)
+
+
+def _agreement(duplicates: near.Duplicates, sources: np.ndarray) -> np.ndarray:
+    """In how many sources each document or one that was dropped for it stands; 0 of those that were dropped."""
+    width, kept = int(sources.max(initial=0)) + 1, duplicates.kept.astype(np.int64)
+    of_dropped = sources[duplicates.numbers]
+    pairs = np.unique((kept * width + of_dropped)[of_dropped != sources[kept]])
+    counts = 1 + np.bincount(pairs // width, minlength=len(sources))
+    counts[duplicates.numbers] = 0
+    return counts
 
 
 def _facts_of(group: near.Group, library: Library) -> dict[str, Any]:

@@ -126,6 +126,9 @@ class Corpus:
             raise ValueError(f"longest: found beside {menu.kind_of(marked)}, which splits its markup itself; wanted 0")
         if self.duplicates == "keep" and (self.near or self.against):
             raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
+        if self.near and self.near.sources > max(len(self.sources), 1):
+            problem = f"near.sources: found {self.near.sources}, so that nothing is kept"
+            raise ValueError(f"{problem}; wanted at most {len(self.sources)}, the number of sources")
         if not self.sources:
             raise ValueError("source: found an empty list; wanted at least one table")
         _ = self.shares

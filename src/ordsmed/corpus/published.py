@@ -142,6 +142,8 @@ class PublishedRules:
 
     tail: float = 0.0
     "share of the documents of a language beyond each threshold, which is set so on a sample; 0: as they are said here"
+    rules: tuple[str, ...] = ()
+    "those that `tail` sets; none said: all"
     sample: int = 5000
     "documents of that sample"
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -156,9 +158,11 @@ class PublishedRules:
             raise ValueError(f"tail: found {self.tail}; wanted a share from 0, below 1")
         if self.tail and self.sample < FEWEST:
             raise ValueError(f"sample: found {self.sample}, by which no threshold can be set; wanted {FEWEST} or more")
-        for language, limits in self.limits.items():
-            if unknown := sorted(limits.keys() - set(self.RULES)):
-                raise ValueError(f"limits: found {language}.{unknown[0]}; wanted one of {', '.join(self.RULES)}")
+        named = [("rules", rule, rule) for rule in self.rules]
+        named += [("limits", f"{name}.{rule}", rule) for name, limits in self.limits.items() for rule in limits]
+        for place, written, rule in named:
+            if rule not in self.RULES:
+                raise ValueError(f"{place}: found {written}; wanted one of {', '.join(self.RULES)}")
 
     def measures(self, text: str, language: str) -> Iterator[tuple[str, float]]:
         """What the rules look at, in their order."""
@@ -205,6 +209,7 @@ class PublishedRules:
         return {
             rule: round(float(np.quantile(of_rule, self.tail if rule in self.LEAST else 1 - self.tail)), DIGITS)
             for rule, of_rule in values.items()
+            if rule in (self.rules or self.RULES)
         }
 
 

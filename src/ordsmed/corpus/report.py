@@ -45,8 +45,9 @@ def facts(
         name: {**asdict(writer.count), "parts": writer.parts, "checksums": writer.checksums}
         for name, writer in writers.items()
     }
-    duplicates = {"exact": matched.exact, "near": matched.near, "groups": matched.groups}
+    duplicates = {"exact": matched.exact, "near": matched.near, "groups": matched.groups, "sources": matched.sources}
     dropped = {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})}
+    dropped |= {"in too few sources": matched.few} if matched.few else {}
     written |= {"read": whole.read, "sources": entries, "left_out": dict(most(whole.left_out)), "steps": steps}
     written |= {"dropped": dropped, "duplicates": duplicates, "held_out": whole.held_out or None}
     return written | {"replaced": whole.replaced, "cut": whole.cut, "encodings": dict(whole.encodings)}
@@ -124,6 +125,9 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     if encodings := facts.get("encodings"):
         lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(encodings)}."]
     lines += ["", "## Left out", "", *(markdown(["what", "documents"], gone) if gone else ["Nothing."])]
+    if len(sources_of := facts["duplicates"].get("sources", {})) > 1:
+        rows = [[number, f"{count:,}"] for number, count in sources_of.items()]
+        lines += ["", "## Documents by how many sources have them", "", *markdown(["sources", "documents"], rows)]
     if groups := facts["duplicates"]["groups"]:
         lines += ["", "## The largest groups of duplicates", ""]
         for group in groups:

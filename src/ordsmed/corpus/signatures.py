@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,8 @@ BLANK, SIGN, LETTER = range(3)
 class Near:
     """When two documents are so similar that only the better one is kept."""
 
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("sources",)
+
     threshold: float = 0.7
     "Jaccard similarity of their sets of shingles from which on the lesser document is dropped"
     shingle: int = 7
@@ -43,13 +45,20 @@ class Near:
     "numbers of a signature: four times as many halve the error of the estimate"
     keep: Literal["longest", "first"] = "longest"
     "which document of a group is kept"
+    sources: int = 1
+    "least number of the corpus's sources that have the document or one like it; what fewer have is dropped"
     seed: int = 0
     "of the hashes"
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise ValueError(f"threshold: found {self.threshold}; wanted more than 0, at most 1")
-        for name, least, most in (("shingle", 1, 1000), ("permutations", 16, 4096), ("seed", 0, 2**63)):
+        for name, least, most in (
+            ("shingle", 1, 1000),
+            ("permutations", 16, 4096),
+            ("sources", 1, 1000),
+            ("seed", 0, 2**63),
+        ):
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted from {least} to {most}")
 
