@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ordsmed.learn.score.ranking import MEASURES, measures
+from ordsmed.learn.score.ranking import MEASURES, by_chance, measures
 
 
 def test_by_hand() -> None:
@@ -41,3 +41,10 @@ def test_as_trec_eval_has_them() -> None:
             {ours: wanted[its] for ours, its in names.items() if its}
         )
         assert values["mrr@10"] == (pytest.approx(wanted["recip_rank"]) if wanted["recip_rank"] >= 0.1 else 0)
+
+
+@pytest.mark.parametrize(("passages", "grades", "depth"), [(30, [1, 2, 1], 25), (5, [1], 1000), (200, [1] * 20, 150)])
+def test_by_chance_is_the_mean_of_many_orders(passages: int, grades: list[int], depth: int) -> None:
+    random, every = np.random.default_rng(0), [*grades, *[0] * (passages - len(grades))]
+    drawn = [measures(random.permutation(every)[:depth], grades) for _ in range(4000)]
+    assert by_chance(passages, grades, depth) == pytest.approx(np.mean(drawn, 0), abs=0.02)

@@ -33,6 +33,9 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "verbs": ("PLACE", "arguments(parser)", "run(asked)"),
     "protocols": ("ENDPOINTS", "failure(refusal)"),
 }  # fmt: skip
+INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {  # of a menu, by what those of another sort have: all they have
+    "probes": {"groups": ("files", "groups()", "records(vectors)", "finding(records)", "as_line(record)")}
+}
 FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
 PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # below docs/add-a/; others: the menu's name in the singular
 NAMED = {"stretch", "learning"}  # arguments that are given by their names
@@ -88,7 +91,8 @@ def check(menu: str, kind: str, settings: type, place: str) -> None:
 def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> None:
     """Refuse what does not have all that its menu asks for: a choice, or the module of an entry without one."""
     fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
-    for form in WANTED[menu]:
+    sorts = INSTEAD.get(menu, {})
+    for form in next((sorts[name] for name in sorts if hasattr(owner, name)), WANTED[menu]):
         name = form.partition("(")[0]
         if not hasattr(owner, name) and name not in fields:
             raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`", page(menu))

@@ -402,6 +402,14 @@ def disconnect(ranks: Ranks, *, well: bool = True) -> None:
 _agreed = 0
 
 
+def wait(ranks: Ranks) -> None:
+    """For all processes."""
+    if ranks.world > 1:
+        import torch.distributed
+
+        torch.distributed.barrier()
+
+
 def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
     """What the first rank does alone; its answer (anything JSON holds), or its complaint, is everybody's."""
     global _agreed

@@ -34,3 +34,17 @@ def _dcg(gains: np.ndarray) -> float:
     """Discounted cumulative gain of the first."""
     first = gains[:FIRST]
     return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
+
+
+def by_chance(passages: int, grades: Sequence[int], depth: int) -> list[float]:
+    """Each of MEASURES as passages in any order get it on average, ranked to a depth."""
+    gains = np.sort(np.maximum(np.asarray(grades, np.float64), 0))[::-1]
+    count, at = np.count_nonzero(gains), np.arange(1, min(depth, passages) + 1)
+    if not count:
+        return [0.0] * len(MEASURES)
+    ndcg = gains.sum() / passages * (1 / np.log2(at[:FIRST] + 1)).sum() / _dcg(gains)
+    none_before = np.cumprod(np.append(1, np.maximum(1 - count / (passages + 1 - at[: FIRST - 1]), 0)))[: len(at)]
+    first = none_before * np.minimum(count / (passages + 1 - at[:FIRST]), 1)
+    precision = (1 + (at - 1) * (count - 1) / max(passages - 1, 1)) / at
+    recall = min(MANY, len(at)) / passages
+    return [float(ndcg), float((first / at[:FIRST]).sum()), recall, float(precision.sum() / passages)]

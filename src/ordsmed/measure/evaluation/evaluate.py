@@ -10,19 +10,22 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare
+from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare, wait
 from ordsmed.base.say import Progress, say
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
 from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
+from ordsmed.measure.evaluation.vectors import VectorAsking
 from ordsmed.measure.likelihood import drawn, ways
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
+from ordsmed.measure.vectors.probe import VectorProbe
+from ordsmed.measure.vectors.reading import TextEncoder
 from ordsmed.text import read
 from ordsmed.train.mesh.layout import Layout, parse
 from ordsmed.train.mesh.parallel import split_layers
@@ -47,9 +50,14 @@ class Means:
 
 
 def evaluate(
-    models: Sequence[str], probes: Sequence[Probe], *, step: int | str | None = None, out: str | None = None,
-    means: Means | None = None, each: str | None = None,
-) -> list[Result]:  # fmt: skip
+    models: Sequence[str],
+    probes: Sequence[Probe | VectorProbe],
+    *,
+    step: int | str | None = None,
+    out: str | None = None,
+    means: Means | None = None,
+    each: str | None = None,
+) -> list[Result]:
     """What every probe finds of every model, in this order; on all processes but the first an empty list."""
     means = means or Means()
     check(models, probes, each, step, out)
@@ -91,7 +99,7 @@ def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
 
 def check(
     models: Sequence[str],
-    probes: Sequence[Probe],
+    probes: Sequence[Probe | VectorProbe],
     each: str | None,
     step: int | str | None = None,
     out: str | None = None,
@@ -126,7 +134,7 @@ def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
 def _asked(
     origin: Origin,
     step: int | None,
-    probes: Sequence[Probe],
+    probes: Sequence[Probe | VectorProbe],
     ranks: Ranks,
     layout: Layout,
     means: Means,
@@ -144,7 +152,12 @@ def _asked(
 
 
 def ask(
-    trained: Trained, probe: Probe, *, out: str | None = None, anew: bool = False, most_unknown: float = MOST
+    trained: Trained,
+    probe: Probe | VectorProbe,
+    *,
+    out: str | None = None,
+    anew: bool = False,
+    most_unknown: float = MOST,
 ) -> Result:
     """What a probe finds of a model that is open, on its device; kept as that of the verb."""
     check([str(trained.folder)], [probe], None)
@@ -157,12 +170,21 @@ def ask(
 
 
 def _findings(
-    trained: Trained, name: str, probes: Sequence[Probe], ranks: Ranks, layout: Layout, means: Means, out: str | None
+    trained: Trained,
+    name: str,
+    probes: Sequence[Probe | VectorProbe],
+    ranks: Ranks,
+    layout: Layout,
+    means: Means,
+    out: str | None,
 ) -> Iterator[Result]:
-    scorers = [
-        (probe, ways.scorer(trained, probe.way, probe.prefers)) for probe in probes
-    ]  # refused before anything is computed
-    how = [probe.fits(scorer, f"{trained.folder}: {kind_of(probe)}") for probe, scorer in scorers]
+    scorers = [(probe, _reader(trained, probe)) for probe in probes]  # refused before anything is computed
+    how = [
+        ""
+        if isinstance(probe, VectorProbe)
+        else probe.fits(cast(Scorer, scorer), f"{trained.folder}: {kind_of(probe)}")
+        for probe, scorer in scorers
+    ]
     key, folder, learned_from = model_key(trained), place_of(trained.folder, out), seen(trained)
     if layout.tensor > 1 and not trained.settings.capabilities.tensor:
         wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
@@ -174,26 +196,42 @@ def _findings(
         split_layers(trained.objective, layout, ranks)
     trained = replace(trained, ranks=ranks, precision=means.precision)
     for (probe, scorer), line in zip(scorers, how, strict=True):
-        stored = drawn.is_store(probe.files)
-        paths = drawn.parts(probe.files) if stored else paths_of(probe.files)
-        named = Path(probe.files[0]) if Path(probe.files[0]).exists() else paths[0]
-        title = f"{kind_of(probe)}-{named.name.split('.')[0]}"
-        task = Asking(
-            probe,
-            scorer,
-            ranks,
-            Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank),
-            trained.within,
-            means.most_unknown,
-        )
+        paths, files = _files(probe)
+        title = f"{kind_of(probe)}-{Path(files[0]).name.split('.')[0]}"
+        kept = Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank)
+        task = _asking(probe, scorer, trained, kept, means.most_unknown)
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
             line = "; ".join(filter(None, (line, finding.how)))
-            files = [*probe.files] if stored else [str(path) for path in paths]
             yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
                          replace(finding, how=line), records, means.precision, learned_from,
                          trained.tokenizer.cutting)  # fmt: skip
+
+
+def _asking(
+    probe: Probe | VectorProbe, reader: Scorer | TextEncoder, trained: Trained, kept: Kept, most_unknown: float
+) -> Asking | VectorAsking:
+    if isinstance(probe, VectorProbe):
+        encoder = replace(cast(TextEncoder, reader), trained=trained)
+        return VectorAsking(probe, encoder, trained.ranks, kept, most_unknown)
+    return Asking(probe, cast(Scorer, reader), trained.ranks, kept, trained.within, most_unknown)
+
+
+def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncoder:
+    """Who reads texts for a probe: tells their likelihood, or makes their vectors."""
+    if isinstance(probe, VectorProbe):
+        return TextEncoder(trained, probe.pool, probe.similarity, probe.prompts(), probe.batch)
+    return ways.scorer(trained, probe.way, probe.prefers)
+
+
+def _files(probe: Probe | VectorProbe) -> tuple[list[Path], list[str]]:
+    """What a result depends on, and what it is said to be of."""
+    if drawn.is_store(probe.files):
+        return drawn.parts(probe.files), [*probe.files]
+    paths = paths_of(probe.files)
+    whole = isinstance(probe, VectorProbe) and Path(probe.files[0]).is_dir()
+    return paths, [*probe.files] if whole else [str(path) for path in paths]
 
 
 @dataclass(frozen=True)
@@ -211,9 +249,9 @@ class Asking:
         """What it finds, and the records; None on ranks that are not the first."""
         if anew and self.ranks.first:
             self.kept.clear()
-        _wait(self.ranks)
+        wait(self.ranks)
         done = self.kept.chunks()
-        _wait(self.ranks)  # nobody adds a chunk before all have looked
+        wait(self.ranks)  # nobody adds a chunk before all have looked
         costs = first_alone(self.ranks, self._costs)  # what is wrong in a file is told once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to be scored", "texts")
@@ -223,7 +261,7 @@ class Asking:
             say(f"{title}: goes on behind {1 - sum(costs[n] for n in left) / sum(costs):.0%} that are kept")
         if mine:
             self._score(title, set(mine), costs)
-        _wait(self.ranks)
+        wait(self.ranks)
         if not self.ranks.first:
             return None
         done = self.kept.chunks()
@@ -272,11 +310,3 @@ class Asking:
 
     def _cost(self, example: Example) -> int:
         return sum(self.scorer.cost(item) for item in example.items)
-
-
-def _wait(ranks: Ranks) -> None:
-    """For all processes."""
-    if ranks.world > 1:
-        import torch.distributed
-
-        torch.distributed.barrier()

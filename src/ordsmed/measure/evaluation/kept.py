@@ -16,7 +16,7 @@ from pathlib import Path
 from ordsmed.base import files, settings
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
-from ordsmed.measure.likelihood.probe import Probe, Record
+from ordsmed.measure.likelihood.probe import Record
 from ordsmed.nn.model import own_tensors
 from ordsmed.weights import weights
 from ordsmed.weights.trained import Trained
@@ -39,7 +39,7 @@ def model_key(trained: Trained) -> dict[str, str]:
     }
 
 
-def key_of(model: dict[str, str], probe: Probe, paths: list[Path], way: str, precision: str = "fp32") -> str:
+def key_of(model: dict[str, str], probe: object, paths: list[Path], way: str, precision: str = "fp32") -> str:
     """16 hexadecimal digits: equal where every score is."""
     how = {k: v for k, v in settings.plain(probe, essence=True).items() if k not in ("files", "way")}
     table = [VERSION, model, how, way, precision, [[str(path), digest(path)] for path in paths]]

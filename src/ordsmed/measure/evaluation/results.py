@@ -22,6 +22,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
 from ordsmed.measure.likelihood.probe import Finding, Probe, Record
+from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.weights.probed import HEAD, SCORES, question, read, read_one, rows, said, who
 
 AWAY = Path("work/evaluate")
@@ -33,7 +34,7 @@ class Result:
 
     model: str
     step: int | None
-    probe: Probe
+    probe: Probe | VectorProbe
     way: str
     files: list[str]
     name: str

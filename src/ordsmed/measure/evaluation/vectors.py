@@ -1,0 +1,121 @@
+"""A probe of vectors, asked of a model: texts are read in blocks by all processes, and compared by the first.
+
+groups of texts -> blocks of 1,024 -> rows of VectorFiles, each block kept -> records, kept -> Finding
+
+Files of vectors stand among what is kept until the records do; who was killed goes on behind the last block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from ordsmed.base.ranks import Ranks, first_alone, wait
+from ordsmed.base.say import Progress, say
+from ordsmed.data.unknown import MOST, UnknownTokens
+from ordsmed.measure.evaluation.kept import Kept
+from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.measure.vectors.probe import VectorProbe
+from ordsmed.measure.vectors.reading import TextEncoder, VectorFile
+
+BLOCK = 1 << 10  # texts
+LOOKED_AT = 1 << 12  # texts whose tokens are counted
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Some texts of a group."""
+
+    number: int
+    group: str
+    begin: int
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class VectorAsking:
+    """One probe asked of one model."""
+
+    probe: VectorProbe
+    encoder: TextEncoder
+    ranks: Ranks
+    kept: Kept
+    most_unknown: float = MOST
+
+    @cached_property
+    def groups(self) -> dict[str, Sequence[str]]:
+        return self.probe.groups()
+
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
+        """What it finds, and the records; None on ranks that are not the first."""
+        done = first_alone(self.ranks, lambda: self._begin(anew=anew))
+        blocks = self._blocks()
+        if len(blocks) not in done:
+            self._read(title, [block for block in blocks if block.number not in done], len(blocks))
+            wait(self.ranks)
+        if not self.ranks.first:
+            return None
+        if len(blocks) not in done:
+            self.kept.add(len(blocks), self.probe.records({name: file.read() for name, file in self._files.items()}))
+        for file in self._files.values():
+            file.path.unlink(missing_ok=True)
+        records = self.kept.chunks()[len(blocks)]
+        return self.probe.finding(records), records
+
+    def _begin(self, *, anew: bool) -> list[int]:
+        """What is wrong is told once; which blocks are kept, the records among them, by their number behind the last.
+
+        Without the files that hold their vectors blocks are read again.
+        """
+        count = len(self._blocks())
+        self._check()
+        if anew:
+            self.kept.clear()
+        done = [*self.kept.chunks()]
+        if count not in done and not (done and all(file.path.exists() for file in self._files.values())):
+            self.kept.clear()
+            width = self.encoder.embedder().reader.width
+            for name, file in self._files.items():
+                file.make(len(self.groups[name]), width)
+            return []
+        return done
+
+    def _check(self) -> None:
+        """Refuse texts that the tokenizer does not know."""
+        unknown, tokenizer = UnknownTokens(), self.encoder.trained.tokenizer
+        for texts in self.groups.values():
+            some = list(islice(texts, 0, None, -(-len(texts) // LOOKED_AT)))
+            for encoding in tokenizer.plain.encode_batch_fast(some, add_special_tokens=False):
+                unknown.count(np.asarray(encoding.ids), tokenizer)
+            unknown.look(some, tokenizer)
+        unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
+
+    def _blocks(self) -> list[TextBlock]:
+        parts = [
+            (group, begin, texts[begin : begin + BLOCK])
+            for group, texts in self.groups.items()
+            for begin in range(0, len(texts), BLOCK)
+        ]
+        return [TextBlock(number, *part) for number, part in enumerate(parts)]
+
+    @cached_property
+    def _files(self) -> dict[str, VectorFile]:
+        folder, key = self.kept.folder, self.kept.key
+        return {name: VectorFile(folder / f"{key}.{name or 'text'}.npy") for name in self.groups}
+
+    def _read(self, title: str, left: Sequence[TextBlock], of: int) -> None:
+        """This process's share."""
+        if 0 < len(left) < of:
+            say(f"{title}: goes on behind {1 - len(left) / of:.0%} that are kept")
+        mine = left[self.ranks.data_rank :: self.ranks.data_world]
+        with Progress(title, sum(len(block.texts) for block in mine), "texts", every=30) as shown:
+            for block in mine:
+                vectors = np.stack([*self.encoder.vectors(block.texts, block.group)])
+                if self.ranks.tensor_rank == 0:
+                    self._files[block.group].write(block.begin, vectors)
+                    self.kept.add(block.number, [])
+                shown.add(len(block.texts))

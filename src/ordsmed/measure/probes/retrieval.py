@@ -1,0 +1,142 @@
+"""Retrieval: are the passages that answer a question among those whose vectors are the nearest to it?
+
+a set of questions, passages and judgments  ->  exact search by vectors, by BM25, or by both  ->  nDCG@10, MRR@10, ...
+
+Numbers are those of trec_eval (learn/score/ranking.py), in per cent; every judged question counts. BM25 stands beside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from ordsmed.base.checks import at_least
+from ordsmed.base.menu import Choice
+from ordsmed.learn.score.paired import clustered
+from ordsmed.learn.score.ranking import MEASURES, by_chance, measures
+from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
+from ordsmed.measure.vectors.probe import VectorProbe
+from ordsmed.measure.vectors.reading import Floats
+from ordsmed.measure.vectors.sets import RetrievalSet, read_set
+from ordsmed.text.bm25 import Bm25, fused
+from ordsmed.use.index.nearest import NUMBERS, nearest
+
+TOGETHER = 128  # questions that are searched at once, at most
+SHOWN = 10  # passages of a record
+BY_VECTORS, BY_WORDS, BY_BOTH = RANKINGS = ("vectors", "bm25", "hybrid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval(VectorProbe, Choice):
+    """Passages that answer questions, found by their vectors."""
+
+    files: tuple[str, ...] = ()
+    """a folder as BEIR has them (corpus.jsonl, queries.jsonl, qrels/test.tsv), or files of SQuAD"""
+    split: str = "test"
+    """of a folder: whose judgments are read, qrels/SPLIT.tsv"""
+    hybrid: bool = False
+    """scored is the ranking by vectors and BM25 together, by their reciprocal ranks"""
+    query: str | None = None
+    """written before questions; left out: as the model was trained, else nothing"""
+    passage: str | None = None
+    """written before passages; left out: as the model was trained, else nothing"""
+    depth: int = 1000
+    """passages that are ranked for a question; MAP is of these"""
+    same_id: bool = True
+    """false: a passage with the question's own id is left out, as usual for ArguAna and Quora"""
+    memory: int = 64
+    """MB of vectors and similarities that a search holds"""
+
+    HOW: ClassVar[tuple[str, ...]] = (*VectorProbe.HOW, "memory")
+
+    def __post_init__(self) -> None:
+        at_least(self, depth=100, memory=1, batch=1)
+
+    @cached_property
+    def set(self) -> RetrievalSet:
+        return read_set(self.files, self.split)
+
+    def groups(self) -> dict[str, Sequence[str]]:
+        return {"passage": [*self.set.passages.values()], "query": [*self.set.questions.values()]}
+
+    def prompts(self) -> dict[str, str]:
+        return {name: text for name in ("query", "passage") if (text := getattr(self, name)) is not None}
+
+    def records(self, vectors: Mapping[str, Floats]) -> list[Record]:
+        """Of each question its id, what chance gets, the measures of each ranking, and the first passages."""
+        names, passages = [*self.set.passages], [*self.set.passages.values()]
+        numbers = {} if self.same_id else {name: n for n, name in enumerate(names)}
+        words, result = Bm25.of(passages), []
+        by_vectors = self._nearest(vectors["query"], vectors["passage"])
+        for (question, text), near in zip(self.set.questions.items(), by_vectors, strict=True):
+            itself = numbers.get(question, -1)
+            both = [ranked[ranked != itself][: self.depth] for ranked in (near, words.search(text, self.depth + 1)[0])]
+            rankings = dict(zip(RANKINGS, [*both, fused(both)[0][: self.depth]], strict=True))
+            grades = self.set.grades[question]
+            scores = [
+                measures([grades.get(names[n], 0) for n in ranked.tolist()], [*grades.values()])
+                for ranked in rankings.values()
+            ]
+            first = [names[n] for n in rankings[self.ranking][:SHOWN].tolist()]
+            result.append([question, by_chance(len(names), [*grades.values()], self.depth), *scores, first])
+        return result
+
+    @property
+    def ranking(self) -> str:
+        """The one that is scored."""
+        return BY_BOTH if self.hybrid else BY_VECTORS
+
+    def _nearest(self, questions: Floats, passages: Floats) -> Iterator[np.ndarray]:
+        """The numbers of the nearest passages of each question, best first, of equal ones the first."""
+        half = self.memory << 19  # bytes: for scores of a part, with their order, and for the best of all parts
+        scores = max(half // (24 * torch.get_num_threads()), 1 << 14)
+        together = math.isqrt(half * scores // (12 * (self.depth + 1) * len(passages)))
+        together = min(max(together, 1), TOGETHER)
+        for begin in range(0, len(questions), together):
+            some = torch.from_numpy(np.array(questions[begin : begin + together]))
+            yield from nearest(passages, some, self.depth + 1, min(NUMBERS, scores), scores)[1].numpy()
+
+    def finding(self, records: list[Record]) -> Finding:
+        scores = {name: 100 * np.array([row[2 + n] for row in records]) for n, name in enumerate(RANKINGS)}
+        chance = 100 * np.mean([row[1] for row in records], 0)
+        main = [clustered(column, *_each(records)) for column in scores[self.ranking].T.tolist()]
+        facts = {name: over.mean for name, over in zip(MEASURES, main, strict=True)}
+        errors = {name: over.error for name, over in zip(MEASURES, main, strict=True)}
+        shown = {name: scores[name] for name in RANKINGS if self.hybrid or name != BY_BOTH}
+        shown[f"{self.ranking} less {BY_WORDS}"] = scores[self.ranking] - scores[BY_WORDS]
+        table = [[name, *_cells(values, records)] for name, values in shown.items()]
+        head = ["ranking", *(word for name in MEASURES for word in (name, "±"))]
+        return Finding(
+            {**facts, "questions": len(records)}, errors, dict(zip(MEASURES, chance.tolist(), strict=True)),
+            [("rankings, with 95 % intervals by questions", head, table)],
+        )  # fmt: skip
+
+    def as_line(self, record: Record) -> dict[str, Any]:
+        question, _, *scores, first = record
+        rows = {name: dict(zip(MEASURES, row, strict=True)) for name, row in zip(RANKINGS, scores, strict=True)}
+        return {"question": question, **rows[self.ranking], BY_WORDS: rows[BY_WORDS], "first": first}
+
+    def compared(self, records: list[Record]) -> list[PairedExample]:
+        at = 2 + RANKINGS.index(self.ranking)
+        return [
+            PairedExample(row[0], "", {name: 100 * value for name, value in zip(MEASURES, row[at], strict=True)})
+            for row in records
+        ]
+
+
+def _each(records: Sequence[Record]) -> tuple[list[float], list[str]]:
+    """Every question stands by itself."""
+    return [1.0] * len(records), [""] * len(records)
+
+
+def _cells(values: np.ndarray, records: Sequence[Record]) -> Iterator[float]:
+    """Of each measure its mean, and how far the interval reaches."""
+    for column in values.T.tolist():
+        over = clustered(column, *_each(records))
+        yield from (over.mean, over.interval[1] - over.mean)

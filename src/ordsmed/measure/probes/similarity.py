@@ -1,0 +1,99 @@
+"""Similarity: does the cosine of two texts' vectors follow how alike people find them (STS)?
+
+sentence1, sentence2, score  ->  a vector each  ->  cosines  ->  Spearman's and Pearson's correlation with the scores
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
+from ordsmed.base.say import many, say
+from ordsmed.learn.score.labels import pearson, spearman
+from ordsmed.measure.likelihood.probe import DRAWS, Finding, PairedExample, Record, paths_of, records, text_of
+from ordsmed.measure.vectors.probe import VectorProbe
+from ordsmed.measure.vectors.reading import Floats
+
+CORRELATIONS = {"spearman": spearman, "pearson": pearson}
+
+
+@dataclass(frozen=True)
+class ScoredTexts:
+    place: str
+    first: str
+    second: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(VectorProbe, Choice):
+    """Correlation with human scores of pairs of texts."""
+
+    files: tuple[str, ...] = ()
+    """TSV without quotes, CSV, JSON lines or Parquet"""
+    first: str = "sentence1"
+    """the column of one text"""
+    second: str = "sentence2"
+    """the column of the other text"""
+    score: str = "score"
+    """the column of the number"""
+
+    @cached_property
+    def pairs(self) -> list[ScoredTexts]:
+        pairs = [self._pair(place, row) for path in paths_of(self.files) for place, row in records(path)]
+        place = ", ".join(self.files)
+        if len({pair.score for pair in pairs}) < 2:
+            raise DataError(place, f"{many(len(pairs), 'pair')} of one score", "pairs of different scores")
+        if twice := len(pairs) - len({(pair.first, pair.second) for pair in pairs}):
+            say(f"{place}: {many(twice, 'pair')} given again: each counts")
+        return pairs
+
+    def _pair(self, place: str, row: dict[str, Any]) -> ScoredTexts:
+        texts = [text_of(row, key, place) for key in (self.first, self.second)]
+        try:
+            score = float(row[self.score])
+        except KeyError:
+            keys = ", ".join(list(row)[:8])
+            raise DataError(place, f"has no `{self.score}` (keys: {keys})", f"`{self.score}`, a number") from None
+        except (TypeError, ValueError):
+            score = math.nan
+        if not math.isfinite(score):
+            raise DataError(place, f"`{self.score}` is {str(row[self.score])[:40]!r}", "a number")
+        return ScoredTexts(place, texts[0], texts[1], score)
+
+    def groups(self) -> dict[str, Sequence[str]]:
+        return {"": list(dict.fromkeys(text for pair in self.pairs for text in (pair.first, pair.second)))}
+
+    def records(self, vectors: Mapping[str, Floats]) -> list[Record]:
+        number = {text: n for n, text in enumerate(self.groups()[""])}
+        first, second = (
+            vectors[""][[number[getattr(pair, side)] for pair in self.pairs]] for side in ("first", "second")
+        )
+        alike = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+        return [[pair.place, pair.score, value] for pair, value in zip(self.pairs, alike.tolist(), strict=True)]
+
+    def finding(self, records: list[Record]) -> Finding:
+        gold, alike = (np.array([row[n] for row in records]) for n in (1, 2))
+        facts = {name: 100 * score(gold, alike) for name, score in CORRELATIONS.items()}
+        chance = np.random.default_rng(0)
+        rows = [chance.integers(len(gold), size=len(gold)) for _ in range(DRAWS)]
+        errors = {
+            name: float(np.std([100 * score(gold[row], alike[row]) for row in rows], ddof=1))
+            for name, score in CORRELATIONS.items()
+        }
+        how = f"errors are of {DRAWS:,} draws of as many pairs"
+        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), how=how)
+
+    def as_line(self, record: Record) -> dict[str, Any]:
+        return dict(zip(("pair", "score", "similarity"), record, strict=True))
+
+    def compared(self, records: list[Record]) -> list[PairedExample]:
+        """Of a correlation no pair has a part of its own: two models are compared by their errors alone."""
+        return []

@@ -1,0 +1,54 @@
+"""What a probe of vectors offers: texts in groups -> a vector each, kept in files -> a record a question or pair.
+
+It has the settings by which texts become vectors; left out, they are those that the model was trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
+from ordsmed.measure.vectors.reading import Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorProbe:
+    """Settings of all of them, and what each has of its own."""
+
+    files: tuple[str, ...] = ()
+    """what is read"""
+    pool: Literal["", "mean", "first", "last", "tokens"] = ""
+    """which vector is a text's: the mean of its words, or of all tokens, signs too, the first, the last or their mean
+    (tokens); left out: as the model was trained, else the mean of words"""
+    similarity: Literal["", "cosine", "dot"] = ""
+    """of two vectors; left out: as the model was trained, else cosine"""
+    batch: int = 64
+    """texts that the network reads at once"""
+
+    HOW: ClassVar[tuple[str, ...]] = ("batch",)
+
+    def groups(self) -> dict[str, Sequence[str]]:
+        """Texts by what they are: query, passage, or neither (\"\")."""
+        raise NotImplementedError
+
+    def prompts(self) -> dict[str, str]:
+        """What is written before texts of a group, where settings say so."""
+        return {}
+
+    def records(self, vectors: Mapping[str, Floats]) -> list[Record]:
+        """What is kept, from the vectors of every group, of length 1 where they are compared by their cosine."""
+        raise NotImplementedError
+
+    def finding(self, records: list[Record]) -> Finding:
+        """What all of them say."""
+        raise NotImplementedError
+
+    def as_line(self, record: Record) -> dict[str, Any]:
+        """A record as --each writes it."""
+        raise NotImplementedError
+
+    def compared(self, records: list[Record]) -> list[PairedExample]:
+        """What two models are compared by, example by example."""
+        raise NotImplementedError
