@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("chromium", "chromedriver")
+PROGRAMS = {"chromium": ("chromium", "google-chrome"), "chromedriver": ("chromedriver",)}
 APT = "apt-get install chromium chromium-driver"
 PATIENCE = 20.0  # seconds that anything may take
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key that stands for an element
@@ -33,8 +33,13 @@ ARGUMENTS = (
 
 def absent() -> str:
     """Which programs are not here, and what brings them; empty: none."""
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    missing = [name for name in PROGRAMS if not program(name)]
     return f"{' and '.join(missing)}: not installed; {APT}" if missing else ""
+
+
+def program(name: str) -> str:
+    """Where it is; empty: nowhere."""
+    return next((path for other in PROGRAMS[name] if (path := shutil.which(other))), "")
 
 
 @dataclass
@@ -120,13 +125,13 @@ class Browser:
 @contextlib.contextmanager
 def browser() -> Iterator[Browser]:
     """One, until the block ends."""
-    command = [str(shutil.which("chromedriver")), "--port=0"]
+    command = [program("chromedriver"), "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
         try:
             assert driver.stdout
             port = next(found[1] for line in driver.stdout if (found := re.search(r"successfully on port (\d+)", line)))
             window = Browser(f"http://127.0.0.1:{port}")
-            options = {"binary": str(shutil.which("chromium")), "args": [*ARGUMENTS]}
+            options = {"binary": program("chromium"), "args": [*ARGUMENTS]}
             wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"}}
             session = window.ask("POST", "/session", capabilities={"alwaysMatch": wanted})
             window.driver += f"/session/{session['sessionId']}"

@@ -230,24 +230,26 @@ def test_tags_of_words_are_spans(page: Browser) -> None:
         ["Anna  Berg", "PER", "c0", "PER: 50.0 %"], ["Bergen", "LOC", "c1", "LOC: 50.0 %"],
         ["Norway", "LOC", "c1", "LOC: 50.0 %"],
     ]  # fmt: skip
+    assert page.run(script, ["O"] * 7, ["O"]) == []
     plain = page.run(script, ["NOUN", "NOUN", "VERB", "O", "O", "NOUN", "NOUN"], ["NOUN", "VERB"])
     assert [row[0] for row in plain] == ["Anna", "Berg", "was", "Bergen", "Norway"]
 
 
 def test_surprisal_is_colored_by_words_and_by_tokens(page: Browser, pages: Running) -> None:
     text = "the default, naïve 😀 value"
-    ask(page, "surprisal", "bert", "gpt2", text=text)
+    said = ask(page, "surprisal", "bert", "gpt2", text=text)
     for name in ("bert", "gpt2"):
         scored = near(pages, name).score(text)
         parts = f"document.querySelectorAll('#results [aria-label={name}] .part')"
         for chosen, wanted in (("words", scored.words), ("tokens", scored.tokens)):
             page.write("[name=parts]", chosen)
-            said = page.run(f"return [...{parts}].map(one => one.title)")
-            assert said == ["not scored" if part.bits is None else f"{part.bits:.1f} bits" for part in wanted]
+            titles = page.run(f"return [...{parts}].map(one => one.title)")
+            assert titles == ["not scored" if part.bits is None else f"{part.bits:.1f} bits" for part in wanted]
             script = f"""return [...{parts}[0].closest("p").childNodes].map(
                 node => node.data ?? node.firstChild.data).join("")"""
             shown = page.run(script)
             assert shown.replace("⋯", "") == text
+    assert "pseudo-perplexity" in said
     assert str(near(pages, "gpt2").score(text).words[1]) in printed(lines(page)["Python"])
     for line in shelled(lines(page)["curl"]):
         assert '"log_likelihood"' in line
@@ -262,6 +264,7 @@ def test_pairs_and_neighbors(page: Browser, pages: Running) -> None:
     assert printed(lines(page)["Python"]) == f"{right} {texts[0]} {texts[1]}\n"
     said = ask(page, "pairs", "gpt2", text="one line alone")
     assert said == "text: found 1 line; wanted two for each pair"
+    assert ask(page, "neighbors", "bert", first="it", rest=" \n\n").startswith("sentences: found none; wanted")
     ask(page, "neighbors", "bert", first="the value", rest="a key\nthe value\n\nit raises")
     rows = page.run("return [...document.querySelectorAll('#results tbody tr')].map(row => row.innerText.split('\\t'))")
     assert rows[0] == ["the value", "1.0000"]

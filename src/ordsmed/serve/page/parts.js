@@ -92,7 +92,7 @@ export function table(caption, heads, rows) {
   const cell = (value, n) => element(n ? "td" : "th", n ? { class: "n" } : { scope: "row" }, value);
   return element(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     element(
       "table",
       {},

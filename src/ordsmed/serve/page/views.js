@@ -140,7 +140,15 @@ const tag = {
   fields: [{ name: "text", label: "Text", kind: "text", value: "Newts swim in Bergen ." }],
   request: ({ text }) => ({ path: "api/tag", body: { sentences: [text] } }),
   python: ({ sentences: [text] }) => [`tagged = model.tag(${python(text)})`, "print(*zip(tagged.words, tagged.tags))"],
-  show: ([tagged], { text }, body, model) => marked(text, entities(text, tagged, model.labels)),
+  show: ([tagged], { text }, body, model) => {
+    const spans = entities(text, tagged, model.labels);
+    return element(
+      "div",
+      {},
+      marked(text, spans),
+      spans.length ? null : element("p", { class: "soft" }, "No word has a tag."),
+    );
+  },
 };
 
 /** Words as spans: B-X and the I-X after it are one; a tag without such a mark is a word's own. */
@@ -199,6 +207,15 @@ const answer = {
   },
 };
 
+// by the way a model is read
+const PERPLEXITY = {
+  causal: "perplexity",
+  forward: "perplexity",
+  backward: "perplexity",
+  masked: "pseudo-perplexity",
+  word: "pseudo-perplexity",
+};
+
 const surprisal = {
   name: "Surprisal",
   button: "Score",
@@ -241,7 +258,7 @@ const surprisal = {
       HEAT(),
       facts([
         ["bits a token", mean === null ? null : number(mean)],
-        ["perplexity", mean === null || scored.way === "detect" ? null : number(2 ** mean)],
+        [PERPLEXITY[scored.way] ?? "", mean === null || !PERPLEXITY[scored.way] ? null : number(2 ** mean)],
         ["log-likelihood", number(scored.log_likelihood)],
         ["read", scored.way],
       ]),
@@ -323,10 +340,11 @@ const neighbors = {
       value: "the dog is old\nit raises a key error\nan old cat sat there",
     },
   ],
-  request: ({ first, rest }, model) => ({
-    path: "api/embed",
-    body: { texts: [first, ...linesOf(rest)], of: "sentences", ...model.sentences },
-  }),
+  request: ({ first, rest }, model) => {
+    const among = linesOf(rest);
+    if (!among.length) throw new Error("sentences: found none; wanted one or more to choose among");
+    return { path: "api/embed", body: { texts: [first, ...among], of: "sentences", ...model.sentences } };
+  },
   python: ({ texts, ...how }) => [
     `texts = ${python(texts)}`,
     `vectors = np.stack([each.vectors for each in model.embed(texts${keywords(how)})])`,
