@@ -89,7 +89,7 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
         say(f"{served.name}: {served.model.family}, can {', '.join(served.can)}")
     port = listener.getsockname()[1]
     address = f"[{options.host}]" if ":" in options.host else options.host
-    say(f"http://{address}:{port}: serving, to browsers a page; Ctrl-C or TERM ends")
+    say(f"http://{address}:{port}: serving; a browser shows a page; Ctrl-C or TERM ends")
     try:
         server.run([listener])
     finally:
