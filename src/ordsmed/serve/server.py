@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ordsmed.base.errors import RecipeError, RunError
@@ -62,6 +62,15 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
+def tunnel(port: int, environment: Mapping[str, str]) -> str:
+    """How a job of Slurm is reached from a machine that knows its login node; empty: it is no job."""
+    if "SLURM_JOB_ID" not in environment:
+        return ""
+    node = environment.get("SLURMD_NODENAME") or socket.gethostname()
+    login = f"{environment.get('USER', 'USER')}@{environment.get('SLURM_SUBMIT_HOST', 'LOGIN-NODE')}"
+    return f"from your own machine: ssh -N -L 8000:{node}:{port} {login}; then http://localhost:8000, with the token"
+
+
 def serve(words: Sequence[str], options: ServerOptions) -> None:
     """Until TERM or Ctrl-C."""
     check_installed()
@@ -90,6 +99,8 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
     port = listener.getsockname()[1]
     address = f"[{options.host}]" if ":" in options.host else options.host
     say(f"http://{address}:{port}: serving; a browser shows a page; Ctrl-C or TERM ends")
+    if options.host not in LOOPBACK and (line := tunnel(port, os.environ)):
+        say(line)
     try:
         server.run([listener])
     finally:

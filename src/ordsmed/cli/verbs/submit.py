@@ -17,10 +17,11 @@ PLACE = ("machines", 5)
 
 def arguments(parser: Parser) -> None:
     parser.behind = "options"
-    meaning = "of pretrain, finetune or corpus, or a run's folder; or `doctor`, `validate`"
-    offers = lambda: [*flags.recipes_of(), "doctor", "validate", FILES]  # noqa: E731
+    meaning = "of pretrain, finetune or corpus, or a run's folder; or `doctor`, `validate`, `serve`"
+    offers = lambda: [*flags.recipes_of(), "doctor", "validate", "serve", FILES]  # noqa: E731
     parser.add_argument("name", nargs="?", metavar="RECIPE|RUN", help=meaning, offers=offers)
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="change a setting")
+    meaning = "change a setting; of `serve` its models: RUN or NAME=RUN"
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help=meaning)
     parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help="see `sites`", offers=flags.sites)
     parser.add_argument("--nodes", type=whole(1), default=1, metavar="N", help="(1)")
     meaning = "a node; left out: all it has; 0: to a partition without GPUs, if the site has one"
@@ -55,6 +56,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--enroot", action="store_true", help="the container by Enroot and Pyxis")
     meaning = "of each node's own disk (/tmp, /dev/shm): Python and its packages are copied there first"
     parser.add_argument("--packed", default="", metavar="FOLDER", help=meaning)
+    meaning = "of `serve`: clients send the token in this file; left out: one is made, readable by you alone"
+    parser.add_argument("--token-file", default="", metavar="FILE", help=meaning)
     parser.add_argument("--torchrun", action="store_true", help="one torchrun a node in place of Slurm's tasks")
     parser.add_argument("--out", default="", metavar="FILE", help="the script; left out: work/jobs/NAME-1.sh, -2 ...")
     parser.add_argument("--yes", action="store_true", help="hand it to Slurm; without, it is written only")
@@ -67,7 +70,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base.arguments import UsageError
     from ordsmed.base.screen import command
-    from ordsmed.machines.cluster import checks, sent, submit
+    from ordsmed.machines.cluster import checks, sent, serving, submit
 
     if args.status:
         print_or_json(sent.sent()[0] if args.json else [], sent.status() if not args.json else [], args)
@@ -82,9 +85,12 @@ def run(args: argparse.Namespace) -> None:
         account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
         container=args.container, overlay=args.overlay, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
         packed=args.packed,
-        retries=args.retries, spares=args.spares, data_inside=args.data_inside,
+        retries=args.retries, spares=args.spares, data_inside=args.data_inside, token=args.token_file,
     )  # fmt: skip
-    prepare = checks.prepare if args.name in checks.VERBS else submit.prepare
+    preparations = {**dict.fromkeys(checks.VERBS, checks.prepare), serving.VERB: serving.prepare}
+    prepare = preparations.get(args.name, submit.prepare)
+    if args.token_file and args.name != serving.VERB:
+        raise UsageError("--token-file", f"found with {args.name}", "`submit serve`")
     written = prepare(args.name, args.overrides, wish, out=args.out)
     numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:

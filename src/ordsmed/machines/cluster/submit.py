@@ -62,6 +62,7 @@ class Wish:
     retries: int = 3  # after a process or a node was lost
     spares: int = 0  # nodes on which it goes on then
     data_inside: bool = False  # missing data are made by the job itself
+    token: str = ""  # of a server: the file that holds it; empty: one is made
 
 
 @dataclass(frozen=True)

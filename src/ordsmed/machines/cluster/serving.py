@@ -1,0 +1,118 @@
+"""A server as a job of a cluster: on one node, open to who knows its token, reached from elsewhere by an SSH tunnel.
+
+models, wish -> BatchJob (one process) -> work/jobs/serve-NAME-1.sh, and NAME.token beside it
+            the job's log, once it runs:  ssh -N -L 8000:n12:43211 me@login
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import resources, slurm
+from ordsmed.base.launch.site import Destination, find
+from ordsmed.machines.cluster import submit
+from ordsmed.machines.cluster.submit import JOBS, Wish, Written
+from ordsmed.weights.origin import Origin
+
+VERB = "serve"
+SAVE = 60  # seconds before the limit at which it finishes what was accepted
+READABLE = 0o077  # rights of others
+
+
+def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Written:
+    """A job that serves models until its time is over; nothing is queued."""
+    if not words:
+        raise RecipeError(f"submit {verb}", "names no model", f"`ordsmed submit {verb} RUN... --site SITE`")
+    _check_alone(wish)
+    models = [_absolute(word) for word in words]
+    place = find(wish.site)
+    _check_installed(place, wish)
+    stem = re.sub(r"[^\w.-]+", "-", _name(words[0]))
+    title = f"{verb}-{stem}"
+    token = wish.token or str(_token(JOBS / f"{title}.token"))
+    gpus = int(place.partition.gpu != "none") if wish.gpus is None else wish.gpus
+    cores = resources.cores_of(place, gpus, 1, wish.cores)
+    hours = submit.limit(wish.time, min(submit.LIMIT, place.partition.hours or submit.LIMIT))
+    job = slurm.BatchJob(
+        words=(verb, *models, "--host", "0.0.0.0", "--port", "0", "--token-file", str(Path(token).absolute())),
+        place=place,
+        title=title,
+        folder=Path.cwd(),
+        hours=hours,
+        gpus=gpus,
+        cores=cores,
+        memory=resources.memory_flag(place, gpus, cores, wish.memory),
+        account=wish.account,
+        quality=wish.quality or place.partition.quality,
+        options=resources.options(wish.options, place),
+        requeue=False,
+        retries=0,
+        save=SAVE if wish.save is None else wish.save,
+        container=wish.container or place.site.container,
+        overlay=wish.overlay,
+        enroot=wish.enroot,
+    )
+    slurm.check(job)
+    job_written = submit.written(job, out)
+    lines = [
+        *resources.notes(place, gpus, cores, job.memory),
+        f"{token}: its token, which clients have to send (ORDSMED_TOKEN=$(cat {token}) for `ordsmed.open`)",
+        f"{job_written.job.log}: says by which `ssh -L` it is reached, once it runs (%j is the job's number)",
+    ]
+    return replace(job_written, lines=tuple(lines))
+
+
+def _check_alone(wish: Wish) -> None:
+    """One process on one node."""
+    for flag, wrong in (
+        ("--nodes", wish.nodes > 1),
+        ("--tasks", wish.tasks > 1),
+        ("--gpus", (wish.gpus or 0) > 1),
+        ("--parts", bool(wish.parts)),
+        ("--chain", not wish.requeue),
+        ("--spares", bool(wish.spares)),
+        ("--torchrun", wish.torchrun),
+        ("--packed", bool(wish.packed)),
+    ):
+        if wrong:
+            raise RecipeError(flag, "found with serve, which is one process", "none", "submit one job a server")
+
+
+def _check_installed(place: Destination, wish: Wish) -> None:
+    """Refuse where the job would find no server; what is in an image is not known here."""
+    if not (wish.container or wish.overlay or place.site.container) and not importlib.util.find_spec("uvicorn"):
+        raise RecipeError("submit serve", "`uvicorn` is not installed", "", "pip install 'ordsmed[serve]'")
+
+
+def _absolute(word: str) -> str:
+    """A model, or NAME=MODEL, as the job finds it; refused where there is none."""
+    name, sign, source = word.partition("=") if not Path(word).exists() else ("", "", word)
+    source = source if sign else word
+    Origin.of(source)
+    return f"{name}{sign}{Path(source).absolute()}" if Path(source).exists() else word
+
+
+def _name(word: str) -> str:
+    """As which the first model is served."""
+    return Path(word).absolute().name if Path(word).exists() else word.partition("=")[0]
+
+
+def _token(path: Path) -> Path:
+    """A file with a token that only its owner can read: the one that stands, or a new one."""
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            if path.stat().st_mode & READABLE:
+                raise RecipeError(path, "can be read by others", "a file of your own alone", f"chmod 600 {path}")
+            return path
+        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    return path
