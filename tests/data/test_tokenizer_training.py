@@ -12,6 +12,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.data import tokenizer_training as module
+from ordsmed.data.mix import Mix
 from ordsmed.data.tokenizer_training import TokenizerTraining, TrainingTexts, is_tokenizer, measure, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.tokenizers import bytebpe, words
@@ -77,10 +78,10 @@ def test_a_large_corpus_is_learned_from_in_part(
     place = corpus(tmp_path / "c", train=[f"{word} " * 20 for word in ("ab", "cd", "ef", "gh")])
     monkeypatch.setattr(module, "_corpus", lambda _: place)
     learning = TokenizerTraining(words.WordList(least=1), corpus=str(place))
-    assert learning._learn(place).vocabulary == 7
+    assert learning._learn({"c": place}).vocabulary == 7
     assert "learning from" not in capsys.readouterr().err
     monkeypatch.setattr(module, "MOST", 120)
-    assert sorted(learning._learn(place).model["vocab"])[3:] == ["ab", "ef"]
+    assert sorted(learning._learn({"c": place}).model["vocab"])[3:] == ["ab", "ef"]
     assert "learning from 120 characters of" in " ".join(capsys.readouterr().err.split())
 
 
@@ -210,3 +211,34 @@ def test_a_vocabulary_is_extended_for_a_corpus(
     gone, _ = run.load(TokenizerTraining, "extend", ['tokenizer.base="nowhere/at-all"'])
     with pytest.raises(OrdsmedError, match=r"nowhere/at-all"):
         gone.tokenizer.old()
+
+
+def test_a_mixture_is_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By sizes, or by weights; of a small corpus the whole more than once."""
+    long = corpus(tmp_path / "long", train=[f"{n:02d}" + "x" * 88 for n in range(80)])
+    short = corpus(tmp_path / "short", train=[f"{n:02d}" + "y" * 88 for n in range(5)])
+    texts: list[str] = []
+
+    class Learner(bytebpe.ByteBpe):
+        def train(self, all_texts: Any) -> Tokenizer:
+            texts[:] = all_texts
+            return super().train(all_texts)
+
+    def learned(**how: Any) -> list[int]:
+        recipe = TokenizerTraining(tokenizer=Learner(size=270), corpus=(str(long), str(short)), **how)
+        facts = recipe.perform(Run(tmp_path / "t"))
+        assert facts["by_corpus"].keys() == {str(long), str(short)}
+        return [sum(sign in text for text in texts) for sign in "xy"]
+
+    (tmp_path / "t").mkdir()
+    x, y = learned(mix=Mix(temperature=0.5))
+    assert y / (x + y) == pytest.approx(1 / (1 + 4), abs=0.03), "four to one, as the roots of sixteen to one"
+    assert y > 5, "its texts come again"
+    assert f"{short}: 0.2 of what is learned from, 3.4 times its text" in capsys.readouterr().err
+    weighted = TokenizerTraining(tokenizer=Learner(size=270), corpus={str(long): 1.0, str(short): 1.0}, sample=1_000)
+    weighted.perform(Run(tmp_path / "t"))
+    assert 0.7 < sum("x" in text for text in texts) / sum("y" in text for text in texts) < 1.4
+    with pytest.raises(ValueError, match="mix: found beside one corpus; wanted several, as a list"):
+        TokenizerTraining(tokenizer=Learner(), corpus="a", mix=Mix(unimax=2))
+    with pytest.raises(ValueError, match="mix: found beside weights of data"):
+        TokenizerTraining(tokenizer=Learner(), corpus={"a": 1.0, "b": 2.0}, mix=Mix(unimax=2))

@@ -3,8 +3,11 @@
 corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenizer.json, vocab.txt ... + how well it fits
 """
 
+from __future__ import annotations
+
+import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -20,6 +23,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.mix import Mix, Names, listed
 from ordsmed.text.tokenizer import Tokenizer
 
 MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measured on
@@ -34,11 +38,14 @@ class TokenizerTraining:
     """From a corpus to a tokenizer."""
 
     verb: ClassVar[str] = "tokenizer"
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("mix",)
 
     tokenizer: Annotated[Any, Menu("tokenizers")]
     "which kind, and its settings"
-    corpus: str | None = None
-    "folder or recipe of a corpus; not needed where the settings name a file"
+    corpus: Names | None = None
+    "folder or recipe of a corpus; several by a list, or by weights; not needed where the settings name a file"
+    mix: Mix | None = None
+    "shares of several corpora by their sizes, as a pretraining's: { temperature = 0.5 } or { unimax = 4 }"
     sample: int | None = None
     "characters to learn from, at most: documents spread evenly over the corpus; not said: all, but no more than 1e9"
     out: str | None = None
@@ -49,10 +56,19 @@ class TokenizerTraining:
         if self.corpus is None and not getattr(self.tokenizer, "file", None):
             problem = "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"
             raise ValueError(problem)
+        listed(self.corpus or OWN_TEXTS, self.mix)
+        if self.mix and isinstance(self.corpus, str | None):
+            raise ValueError("mix: found beside one corpus; wanted several, as a list")
+
+    @property
+    def corpora(self) -> dict[str, float]:
+        """By their weights."""
+        return listed(self.corpus) if self.corpus else {}
 
     def stamp(self) -> object:
         """The corpus by its fingerprint, vocabulary files by their contents."""
-        corpus = run.Run(run.obtain(Corpus, self.corpus)).status["fingerprint"] if self.corpus else None
+        marks = [run.Run(run.obtain(Corpus, name)).status["fingerprint"] for name in self.corpora]
+        corpus = marks if marks[1:] else next(iter(marks), None)
         settings = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
         # a hash of every vocabulary file that settings name
         named = getattr(self.tokenizer, "file", None)
@@ -63,38 +79,56 @@ class TokenizerTraining:
 
     def check_inputs(self) -> None:
         """Refuse a corpus or a vocabulary's file that is missing and cannot be made."""
-        if self.corpus:
-            run.checked(lambda: run.obtain(Corpus, str(self.corpus)))
+        for name in self.corpora:
+            run.checked(functools.partial(run.obtain, Corpus, name))
         self.tokenizer.load()
 
     def perform(self, run: Run) -> dict[str, Any]:
         """Learn or load, save, measure."""
-        folder = _corpus(self.corpus) if self.corpus else None
-        tokenizer = self.tokenizer.load() or self._learn(folder)
+        folders = {name: _corpus(name) for name in self.corpora}
+        tokenizer = self.tokenizer.load() or self._learn(folders)
         tokenizer.save(run.path)
-        learned = f", learned from {self.corpus}" if self.corpus and not getattr(self.tokenizer, "file", None) else ""
+        names = " and ".join(folders)
+        learned = f", learned from {names}" if names and not getattr(self.tokenizer, "file", None) else ""
         say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}{learned}")
         wanted = getattr(self.tokenizer, "size", tokenizer.vocabulary)
         if not getattr(self.tokenizer, "file", None) and tokenizer.vocabulary < wanted:
             say(f"the corpus gives no more; {wanted:,} were asked for")
-        return {**tokenizer.facts, **(measure(tokenizer, folder) if folder else {})}
+        if len(folders) > 1:
+            by_corpus = {name: measure(tokenizer, folder, name) for name, folder in folders.items()}
+            return {**tokenizer.facts, "by_corpus": by_corpus}
+        return {**tokenizer.facts, **(measure(tokenizer, folders[names]) if folders else {})}
 
-    def _learn(self, folder: Path | None) -> Tokenizer:
-        assert folder is not None
+    def _learn(self, folders: Mapping[str, Path]) -> Tokenizer:
         afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
-        texts = TrainingTexts(folder, self.sample)
-        if not self.sample and texts.bytes > MOST:
-            texts = TrainingTexts(folder, MOST)
-            say(f"learning from {many(MOST, 'character')} of {texts.bytes:,} bytes; `sample` asks for more or fewer")
+        every = {name: TrainingTexts(folder, self.sample) for name, folder in folders.items()}
+        size = sum(texts.bytes for texts in every.values())
+        texts: TrainingTexts | MixedTexts = next(iter(every.values()))
+        if not self.sample and size > MOST:
+            texts = TrainingTexts(next(iter(folders.values())), MOST)
+            say(f"learning from {many(MOST, 'character')} of {size:,} bytes; `sample` asks for more or fewer")
+        if every.keys() - {next(iter(every))}:
+            texts = self._mixed(every, min(self.sample or MOST, size))
         learned: Tokenizer = self.tokenizer.train(texts)
         return learned
+
+    def _mixed(self, every: Mapping[str, TrainingTexts], most: int) -> MixedTexts:
+        """So many characters of several corpora, by their weights or sizes; which those are is told."""
+        weights = self.corpora
+        if self.mix:
+            weights = dict(zip(every, self.mix.shares([texts.bytes for texts in every.values()], most), strict=True))
+        unit = most / sum(weights.values())
+        mixed = MixedTexts({name: (texts, max(1, round(unit * weights[name]))) for name, texts in every.items()})
+        for line in mixed.lines():
+            say(line)
+        return mixed
 
 
 class TrainingTexts:
     """Documents of a corpus's training split, every k-th where a sample is enough; can be walked again."""
 
     def __init__(self, folder: Path, sample: int | None) -> None:
-        self.files, self.sample = parts(folder, "train"), sample
+        self.folder, self.files, self.sample = folder, parts(folder, "train"), sample
         self.bytes = sum(path.stat().st_size for path in self.files)
         if not self.bytes:
             raise DataError(folder, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
@@ -110,7 +144,30 @@ class TrainingTexts:
                     shown.add(len(text) / 1e6)
 
 
-def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+class MixedTexts:
+    """Documents of several corpora, of each so many characters: a sample, or the whole more than once."""
+
+    def __init__(self, parts: Mapping[str, tuple[TrainingTexts, int]]) -> None:
+        self.parts = parts
+
+    def __iter__(self) -> Iterator[str]:
+        for texts, wanted in self.parts.values():
+            whole, rest = divmod(wanted, texts.bytes)
+            for _ in range(whole):
+                yield from TrainingTexts(texts.folder, None)
+            if rest:
+                yield from TrainingTexts(texts.folder, rest)
+
+    def lines(self) -> list[str]:
+        """How much of each, for a person."""
+        size = sum(wanted for _, wanted in self.parts.values())
+        return [
+            f"{name}: {wanted / size:.3g} of what is learned from, {wanted / texts.bytes:.3g} times its text"
+            for name, (texts, wanted) in self.parts.items()
+        ]
+
+
+def measure(tokenizer: Tokenizer, folder: Path, name: str = "the corpus") -> dict[str, Any]:
     """Pieces a word, bytes a piece and the share of unknown pieces, on held-out text (on training text if none)."""
     words = size = pieces = unknown = left = 0
     left = MEASURED
@@ -128,7 +185,7 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         "unknown": round(unknown / max(pieces, 1), 6),
     }
     form = "{fertility:.2f} pieces a word, {bytes_a_piece:.2f} bytes a piece, {unknown:.3%} unknown".format(**facts)
-    say(f"{form} (on the corpus's {split} documents)")
+    say(f"{form} (on {name}'s {split} documents)")
     return facts
 
 

@@ -124,14 +124,15 @@ class Origin:
             return networks
         if step is None:
             step = self.last() or max(snapshots.steps(self.folder / "checkpoints"), default=0)
+        model, before = networks.model, 0  # steps of phases before; what they changed of the network stays so
         for number, table in enumerate(phases, 1):
-            if step <= int(table["steps"]) or number == len(phases):
-                place = f"{self.folder}/{RECIPE}: phase[{number}]"
-                model = changed(networks.model, table.get("model", {}), f"{place}.model", "models")
-                learned = changed(networks.objective, table.get("objective", {}), f"{place}.objective", "objectives")
-                return replace(networks, model=model, objective=learned)
-            step -= int(table["steps"])
-        return networks
+            place = f"{self.folder}/{RECIPE}: phase[{number}]"
+            model = changed(model, table.get("model", {}), f"{place}.model", "models")
+            if step <= before + int(table["steps"]) or number == len(phases):
+                break
+            before += int(table["steps"])
+        learned = changed(networks.objective, table.get("objective", {}), f"{place}.objective", "objectives")
+        return replace(networks, model=model, objective=learned)
 
     def tokenizer(self, fingerprint: str | None = None) -> Tokenizer:
         """The one that it was trained with: its own copy, or that of a run's data; refused where it is another."""

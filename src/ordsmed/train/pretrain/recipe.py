@@ -114,8 +114,10 @@ class Pretraining(Training):
         return changed(usual, self.phase[index].objective, f"phase[{number}].objective", "objectives")
 
     def network_of(self, network: ModelSettings, index: int) -> ModelSettings:
-        """The settings of the network in a phase."""
-        return changed(network, self.phase[index].model, f"phase[{index + 1}].model", "models")
+        """The settings of the network in a phase: what those before it changed stays so."""
+        for number, phase in enumerate(self.phase[: index + 1], 1):
+            network = changed(network, phase.model, f"phase[{number}].model", "models")
+        return network
 
     @property
     def phases(self) -> tuple[Phase, ...]:

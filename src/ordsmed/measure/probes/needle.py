@@ -1,0 +1,147 @@
+"""Needle: is a fact that was planted in a long text filled in over a distance?
+
+The secret word is stone. + 1,000 tokens of text + The secret word is [MASK].     is `stone` the likeliest word?
+The secret word is river. + the same text        + The secret word is [MASK].     is `stone` likelier above than here?
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ordsmed.base import chance
+from ordsmed.base.checks import or_more
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Choice
+from ordsmed.measure.likelihood.documents import documents, text_parts
+from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
+from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, share
+
+WORD = "{word}"
+WORDS = 64  # that may be planted: the most frequent longer ones of the text
+
+
+@dataclass(frozen=True)
+class Needle(Choice):
+    """By distance: how often the planted word is the likeliest, and how often likelier for having been planted."""
+
+    files: tuple[str, ...] = ()
+    """texts to lie between, packed or plain, or JSON lines"""
+    way: str = ""
+    """masked, causal; empty: masked where the model can"""
+    key: str = "text"
+    """of JSON lines: of each line's text"""
+    fact: str = "The secret word is {word}."
+    """what is planted, and asked again at the end, with {word} in it"""
+    distances: tuple[int, ...] = (64, 256, 1024, 4096)
+    """tokens of text in between; those that the model has no room for are left out, which is told"""
+    count: int = 100
+    """examples of each distance"""
+
+    best: ClassVar[bool] = True
+    prefers: ClassVar[tuple[str, ...]] = ("masked",)
+
+    def __post_init__(self) -> None:
+        or_more(self, count=1)
+        if self.fact.count(WORD) != 1:
+            raise ValueError(f"fact: found {self.fact}; wanted a sentence with {WORD} in it, once")
+        if not self.distances or min(self.distances) < 1:
+            raise ValueError(f"distances: found {list(self.distances)}; wanted one or more, each 1 or more")
+
+    def fits(self, scorer: Scorer, place: str) -> str:
+        """Which distances there is room for, in a line."""
+        if scorer.way not in ("masked", "causal"):
+            raise RecipeError(place, f"is read the way `{scorer.way}`", "masked or causal")
+        left = self._distances(scorer)
+        if not left:
+            problem = f"found {list(self.distances)}, for a model of {scorer.room:,} positions"
+            raise RecipeError(f"{place}.distances", problem, "one at least that it has room for")
+        more = [distance for distance in self.distances if distance not in left]
+        lacks = f"; no room for {', '.join(map(str, more))}" if more else ""
+        return f"distances of {', '.join(f'{distance:,}' for distance in left)} tokens{lacks}"
+
+    def examples(self, scorer: Scorer) -> Iterator[Example]:
+        text = self._text(scorer)
+        words = self._words(scorer, text)
+        before, behind = (scorer.cut([part])[0].pieces for part in self.fact.split(WORD))
+        for distance in self._distances(scorer):
+            for number in range(self.count):
+                draws = chance.bits(chance.key("needle", distance, number), np.arange(3)).astype(object)
+                right, wrong = int(draws[0] % len(words)), int(draws[1] % (len(words) - 1))
+                wrong += wrong >= right
+                start = int(draws[2] % (len(text) - distance + 1))
+                between = text[start : start + distance]
+                asked_again = [between, before, [words[right]], behind]
+                items = [
+                    self._item(scorer, np.concatenate([before, [words[planted]], behind, *asked_again]), len(behind))
+                    for planted in (right, wrong)
+                ]
+                yield Example(tuple(items), [distance, number])
+
+    def record(self, example: Example, scores: list[Scores]) -> Record:
+        """Distance, number, whether it is the likeliest, and its score with and without the fact."""
+        planted, absent = scores
+        return [*example.about, bool(planted.best[0]), float(planted.logs[0]), float(absent.logs[0])]
+
+    def finding(self, records: list[Record]) -> Finding:
+        facts, errors, guessing = dict[str, Any](), dict[str, float](), dict[str, float]()
+        for distance in dict.fromkeys(record[0] for record in records):
+            rows = [record for record in records if record[0] == distance]
+            for name, right in (
+                ("filled", sum(row[2] for row in rows)),
+                ("likelier", sum(row[3] > row[4] for row in rows)),
+            ):
+                facts[f"{name}_{distance}"], errors[f"{name}_{distance}"] = share(right, len(rows))
+            guessing |= {f"filled_{distance}": 100.0 / WORDS, f"likelier_{distance}": 50.0}
+        return Finding({**facts, "examples": len(records)}, errors, guessing)
+
+    def as_line(self, record: Record) -> dict[str, Any]:
+        """Of an example, for --each."""
+        return dict(zip(("distance", "number", "filled", "log", "log_without"), record, strict=True))
+
+    def compared(self, records: list[Record]) -> list[PairedExample]:
+        """What two models are compared by."""
+        return [
+            PairedExample(f"{d}:{n}", "", {"filled": 100.0 * right, "likelier": 100.0 * (log > without)})
+            for d, n, right, log, without in records
+        ]
+
+    def _distances(self, scorer: Scorer) -> list[int]:
+        fact = 2 * (sum(len(scorer.cut([part])[0]) for part in self.fact.split(WORD)) + 1)
+        return [distance for distance in self.distances if distance + fact <= scorer.room]
+
+    def _item(self, scorer: Scorer, pieces: Ints, behind: int) -> Item:
+        """The word at the end, with so many tokens behind it, is hidden; a causal model reads up to it."""
+        ask = len(pieces) - behind - 1
+        if scorer.way == "causal":
+            return Item(pieces[: ask + 1], first=ask)
+        return Item(pieces, hidden=np.asarray([ask]))
+
+    def _text(self, scorer: Scorer) -> Ints:
+        """All texts, end to end; refused where they are shorter than the longest distance."""
+        texts = documents(self.files, self.key)
+        parts = [scorer.cut([part])[0].pieces for place, blocks in texts for part in text_parts(scorer, blocks, place)]
+        text, longest = np.concatenate(parts), max(self._distances(scorer))
+        if len(text) < longest:
+            raise DataError(self.files[0], f"has {len(text):,} tokens", f"{longest:,} or more, as the longest distance")
+        return text
+
+    def _words(self, scorer: Scorer, text: Ints) -> list[int]:
+        """Tokens that are words by themselves: the most frequent of four letters and more."""
+        words = list[int]()
+        for token, _ in Counter(text.tolist()).most_common():
+            word = scorer.tokenizer.decode([token]).strip()
+            if (
+                len(word) > 3
+                and word.isalpha()
+                and word.islower()
+                and scorer.cut([f" {word}"])[0].pieces.tolist() == [token]
+            ):
+                words.append(token)
+            if len(words) == WORDS:
+                return words
+        raise DataError(self.files[0], f"has {len(words)} words of one token", f"{WORDS}, longer text")
