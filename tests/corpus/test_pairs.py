@@ -151,6 +151,7 @@ def test_pairs_of_a_corpus(village: str, tmp_path: Path) -> None:
     fewer = write_pairs([village], str(tmp_path / "d.jsonl"), Pairing(most=7))
     assert [pair for pair in pairs if pair in lines(tmp_path / "d.jsonl")] == lines(tmp_path / "d.jsonl")
     assert len(lines(tmp_path / "d.jsonl")) == 7
+    assert lines(tmp_path / "d.jsonl") != pairs[:7]
     assert fewer[-1] == "left out: 23 pairs over --most"
     with pytest.raises(RecipeError, match="stands"):
         write_pairs([village], str(tmp_path / "d.jsonl"), Pairing())

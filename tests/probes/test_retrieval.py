@@ -125,9 +125,11 @@ def test_pool_and_similarity(model: Path, folder: Path, tmp_path: Path) -> None:
     result = ask(model, folder, tmp_path, pool="last", similarity="dot")
     question = vectors_of(model, [QUESTIONS["q0"]], pool="last")[0]
     alike = vectors_of(model, [*PASSAGES.values()], pool="last") @ question
-    best = PASSAGES[[*PASSAGES][int(alike.argmax())]]
-    assert PASSAGES[result.records[0][-1][0]] == best
+    ranked = [alike[[*PASSAGES].index(name)] for name in result.records[0][-1]]
+    assert ranked == pytest.approx(sorted(alike, reverse=True)[:10])
     assert result.way == "last"
+    cosines = ask(model, folder, tmp_path, pool="last")
+    assert cosines.records[0][-1] != result.records[0][-1]
 
 
 def test_prompts_are_written_before_texts(model: Path, folder: Path, tmp_path: Path) -> None:
