@@ -568,7 +568,7 @@ def test_a_missing_package_is_named_with_what_installs_it(tmp_path, monkeypatch)
 
 
 def test_numbers_too_large_for_float16_are_refused(trained, folders):
-    finish = verb.finisher(Form(dtype="float16"), Echo(), None, folders[BERT])
+    finish = verb.finisher(Form(dtype="float16", pool="mean"), Echo(), None, folders[BERT])
     assert finish(0, Read(["a"], np.full((1, 1, 1), 6e4, np.float32))).dtype == np.float16
     with pytest.raises(DataError, match="line 3: a number that float16 cannot hold; use --dtype float32"):
         finish(3, Read(["a"], np.full((1, 1, 1), 1e5, np.float32)))

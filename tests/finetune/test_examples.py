@@ -40,7 +40,7 @@ def words(tmp_path: Path) -> Tokenizer:
 def made(seed: int = 0, sizes: tuple[int, ...] = (3, 4, 6)) -> TaskData:
     starts = np.cumsum([0, *sizes * 10])
     features = Features(starts, np.arange(starts[-1], dtype=np.int32), types=None)
-    return TaskData(None, None, Packing(0), seed, TaskSplit([], features), None)  # type: ignore[arg-type]
+    return TaskData(classify.Classify(), None, Packing(0), seed, TaskSplit([], features), None)  # type: ignore[arg-type]
 
 
 def test_examples_come_in_another_order_for_each_phase_and_seed() -> None:

@@ -77,7 +77,8 @@ class Form:
         if self.prompt and not learned:
             problem = f"found {self.prompt}, but {trained.folder} did not learn vectors of texts"
             raise RecipeError("--prompt", problem, "a model that `ordsmed finetune` trained on pairs of texts")
-        as_learned = learned and self.of == "sentences" and self.layers in ("", "top") and not self.mix
+        others = self.mix or self.carry or self.cut or self.layers not in ("", "top")
+        as_learned = learned and self.of == "sentences" and not others
         return self if self.pool or as_learned else replace(self, pool="mean")
 
     @property
@@ -183,7 +184,7 @@ def _of_long(trained: Trained, form: Form) -> str:
 
 def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
     """Who reads for this family: just the layers that are asked for."""
-    if form.pool == LEARNED:
+    if form.pool == LEARNED and not (form.carry or form.cut):
         return VectorReader(trained, form.prompt)
     wanted_layers = "all" if form.mixed else form.layers
     if trained.settings.capabilities.state:
