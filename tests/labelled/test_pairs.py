@@ -37,6 +37,11 @@ def test_columns_go_by_their_names_else_by_their_order(tmp_path: Path, row: dict
     assert read_pairs(jsonl(tmp_path, row)) == [wanted]
 
 
+def test_an_object_may_have_what_the_first_one_lacks(tmp_path: Path) -> None:
+    rows = [{"anchor": "a", "positive": "b"}, {"anchor": "c", "positive": "d", "negatives": ["e"], "score": 1}]
+    assert read_pairs(jsonl(tmp_path, *rows)) == [PairRow(1, "a", "b"), PairRow(2, "c", "d", ("e",), (1.0,))]
+
+
 def test_tables_of_other_forms_hold_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t0.5\n")
     (tmp_path / "b.tsv").write_text("a\tb\tc\n")

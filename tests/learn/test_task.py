@@ -287,8 +287,14 @@ def test_a_head_of_others_is_of_one_task(
 
 def test_a_data_set_is_known_by_its_name() -> None:
     asked = lambda name: {kind: menu.load("tasks", kind).named(name) for kind in menu.entries("tasks")}  # noqa: E731
-    assert asked("squad-2.0") == {"classify": None, "pairs": None, "squad": {"version": "2.0"}, "tag": None}
-    assert asked("CoLA") == {"classify": {"name": "CoLA"}, "pairs": None, "squad": None, "tag": None}
+    assert asked("squad-2.0") == {
+        "classify": None,
+        "pairs": None,
+        "rerank": None,
+        "squad": {"version": "2.0"},
+        "tag": None,
+    }
+    assert asked("CoLA") == {"classify": {"name": "CoLA"}, "pairs": None, "rerank": None, "squad": None, "tag": None}
     assert not any(asked("squad-3.0").values())
 
 

@@ -21,6 +21,7 @@ from ordsmed.base.ranks import prepare
 from ordsmed.learn.embedding.inputs import RecordRows, Turns
 from ordsmed.learn.embedding.losses import Comparison, losses
 from ordsmed.learn.tasks.pairs import TextPairs
+from ordsmed.learn.tasks.rerank import Rerank
 from ordsmed.train import loop
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.plan import FinetuningPlan
@@ -250,6 +251,8 @@ def test_vectors_are_given_as_they_were_learned(trained: Path, tmp_path: Path) -
         model.embed("w9", prompt="query")
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
 def test_the_folder_of_sentence_transformers_gives_the_same_vectors(trained: Path, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
     from sentence_transformers import SentenceTransformer
@@ -334,3 +337,93 @@ def test_what_is_cut_or_not_read_is_told(data: Path, job: Jobs, capsys: pytest.C
 def test_another_models_vectors_have_no_prompts(tmp_path: Path, tiny_run: Any) -> None:
     with pytest.raises(RecipeError, match=r"--prompt: found query, but .* did not learn vectors of texts"):
         open_model(tiny_run.bert, device="cpu").embed("a", of="sentences", prompt="query")
+
+
+def test_hard_negatives_share_words_and_are_not_right(
+    data: Path, job: Jobs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("red fox", "the red fox runs"), ("red fox", "a fox that is red"), ("old gate", "the old gate"),
+            ("blue sea", "the sea"), ("nothing", "no words here")]  # fmt: skip
+    path = data / "words.jsonl"
+    lines = [{"anchor": a, "positive": b} for a, b in rows]
+    lines[2]["negative"] = "the red fox runs"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = TextPairs(train=str(path)).records([str(path)])
+    mined = TextPairs(train=str(path), mine=2).records([str(path)], learning=True)
+    assert TextPairs(train=str(path), mine=2).records([str(path)]).members.tolist() == told.members.tolist()
+    right = mined.right()
+    for record in range(len(mined)):
+        members = mined.members[mined.first[record] : mined.first[record + 1]].tolist()
+        assert members[:2] == told.members[told.first[record] : told.first[record] + 2].tolist()
+        assert not set(members[2:]) & {n + mined.queries for n in right[members[0]]}
+        assert len(set(members)) == len(members)
+    assert mined.texts[mined.members[mined.first[2] + 2]] == "the red fox runs"
+    assert "hard negatives by BM25 for 5 pairs" in "".join(capsys.readouterr())
+
+
+@pytest.fixture(scope="module")
+def scorer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder of some steps."""
+    out = tmp_path_factory.mktemp("scorer") / "run"
+    words = ["task.kind=rerank", f"task.train={data}/negatives.jsonl", f"task.dev={data}/negatives.jsonl"]
+    return finetune(
+        str(data / "r.toml"), [*words, "task.length=40", "steps=150", "rate=5e-3", "batch=16", f"out={out}"]
+    )
+
+
+def test_a_cross_encoder_scores_two_texts_read_together(scorer: Path, data: Path, tmp_path: Path) -> None:
+    scores = json.loads((scorer / "scores.json").read_text())
+    assert scores["mrr@10"] > 85 > scores["guessing"]["mrr@10"]
+    model = open_model(scorer, device="cpu")
+    records = Rerank(train="x").records([str(data / "negatives.jsonl")])
+    asked = [records.texts[n] for n in records.anchors[:6]]
+    mine = [found.number for found in model.classify(asked, [records.texts[n] for n in records.positives[:6]])]
+    assert min(mine) > 0
+    assert max(mine) < 1
+    told = predict(str(scorer), [str(data / "negatives.jsonl")], tmp_path / "out")
+    similar = Rerank(train="x").read(told.folder / "pairs.tsv", records).similar[:6]
+    assert mine == pytest.approx(similar.tolist(), abs=1e-5)
+    with pytest.raises(RecipeError, match=r"scores two texts that are read together \(a cross-encoder\)"):
+        model.embed("w1", of="sentences")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["task.train={folder}/train.jsonl"], r"pairs alone; wanted negatives or scores, .*task\.mine=4"),
+        (["task.train={folder}/taught.jsonl", "task.loss=bce"], r"scores from -.* wanted scores from 0 to 1"),
+        (["task.mine=-1"], r"mine: found -1; wanted 0 or more"),
+    ],
+)
+def test_what_a_cross_encoder_cannot_learn_is_refused(data: Path, job: Jobs, words: list[str], message: str) -> None:
+    with pytest.raises(OrdsmedError, match=message):
+        job("task.kind=rerank", *[word.replace("{folder}", str(data)) for word in words])
+
+
+def test_a_teachers_scores_are_learned_as_they_are(data: Path, job: Jobs) -> None:
+    made = job("task.kind=rerank", f"task.train={data}/taught.jsonl", f"task.dev={data}/taught.jsonl", "batch=8")
+    assert (made.data.task.loss, made.data.task.record) == ("mse", "spearman")  # type: ignore[attr-defined]
+    rows = [json.loads(line)["scores"] for line in (data / "taught.jsonl").read_text().splitlines()]
+    labels = made.data.train.features.labels  # type: ignore[attr-defined]
+    assert labels.tolist() == pytest.approx([score for scores in rows for score in scores], abs=1e-6)
+    few = [{"anchor": f"w1 w{n}", "positive": f"w1 w{n + 9}"} for n in range(48)]
+    (data / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
+    files = [f"task.train={data}/few.jsonl", f"task.dev={data}/few.jsonl"]
+    mined = job("task.kind=rerank", "task.mine=2", "batch=8", *files).data.train.features  # type: ignore[attr-defined]
+    assert mined.labels.sum() == 48
+    assert len(mined) > 96
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_the_folder_of_a_cross_encoder_gives_the_same_scores(scorer: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
+    from sentence_transformers import CrossEncoder
+
+    theirs = CrossEncoder(str(export(scorer, tmp_path / "out", to="sentence-transformers")), device="cpu")
+    pairs = [("w1 w2", "w3 w4 w5"), ("w7", "w9"), ("w1", "w50 " * 60)]
+    mine = [found.number for found in open_model(scorer, device="cpu").classify(*map(list, zip(*pairs, strict=True)))]
+    assert theirs.predict(pairs) == pytest.approx(mine, abs=1e-5)
+    assert "CrossEncoder('out')" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(RecipeError, match="found settings of vectors for a cross-encoder"):
+        export(scorer, tmp_path / "other", to="sentence-transformers", overrides=["pool=last"])

@@ -63,6 +63,12 @@ class Embedding:
         raise NotImplementedError
 
 
+class Reranking:
+    """What a task offers beside whose models score two texts that are read together."""
+
+    share: bool  # is the score a share, from 0 to 1?
+
+
 class Task(Objective):
     """A network, layers that may be put on it, and one head, which a task adds under its role (`add_head`)."""
 

@@ -21,7 +21,7 @@ import torch
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.say import Progress, many, say
-from ordsmed.learn.task import Embedding
+from ordsmed.learn.task import Embedding, Reranking
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
 from ordsmed.use import vectors
@@ -74,11 +74,15 @@ class Form:
     def for_model(self, trained: Trained) -> Form:
         """With the pool that is meant where none is named: LEARNED by the network for vectors of texts, or the mean."""
         learned = isinstance(trained.objective, Embedding)
+        if isinstance(trained.objective, Reranking) and self.of == "sentences":
+            problem = "scores two texts that are read together (a cross-encoder), and has no vectors of texts"
+            remedy = f"`ordsmed search --rerank {trained.folder}` asks it"
+            raise RecipeError(trained.folder, problem, "a model that learned vectors from pairs", remedy)
         if self.prompt and not learned:
             problem = f"found {self.prompt}, but {trained.folder} did not learn vectors of texts"
             raise RecipeError("--prompt", problem, "a model that `ordsmed finetune` trained on pairs of texts")
-        others = self.mix or self.carry or self.cut or self.layers not in ("", "top")
-        as_learned = learned and self.of == "sentences" and not others
+        otherwise = self.mix or self.carry or self.cut or self.layers not in ("", "top")
+        as_learned = learned and self.of == "sentences" and not otherwise
         return self if self.pool or as_learned else replace(self, pool="mean")
 
     @property

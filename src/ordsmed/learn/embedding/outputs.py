@@ -28,9 +28,13 @@ class PairPredictions:
     """What is said of each record."""
 
     similar: NDArray[np.float64]  # of its anchor and its positive
-    rank: NDArray[
-        np.int64
-    ]  # of the positive among all that are predicted, 1 is the best; those right beside it left out
+    rank: NDArray[np.int64]  # of the positive among all that may be found, without others that are right; 1 is the best
+    shares: None = None
+
+    @property
+    def values(self) -> list[float]:
+        """What is said of two texts that are asked about."""
+        return [float(score) for score in self.similar]
 
 
 def predictions(records: PairRecords, vectors: NDArray[np.float32]) -> PairPredictions:
@@ -38,7 +42,7 @@ def predictions(records: PairRecords, vectors: NDArray[np.float32]) -> PairPredi
     anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
     similar = np.einsum("nd,nd->n", vectors[anchors], vectors[positives], dtype=np.float64)
     rank = np.empty(len(records), np.int64)
-    right = _right(records)
+    right = records.right()
     size = max(1, AT_ONCE // max(len(passages), 1))
     for begin in range(0, len(records), size):
         part = slice(begin, begin + size)
@@ -51,12 +55,19 @@ def predictions(records: PairRecords, vectors: NDArray[np.float32]) -> PairPredi
     return PairPredictions(similar, rank)
 
 
-def _right(records: PairRecords) -> dict[int, list[int]]:
-    """Of each anchor all that belongs to it, numbered from the first text that is predicted."""
-    right: dict[int, list[int]] = {}
-    for anchor, positive in zip(records.anchors.tolist(), records.positives.tolist(), strict=True):
-        right.setdefault(anchor, []).append(positive - records.queries)
-    return right
+def reranked(records: PairRecords, scores: NDArray[np.float32]) -> PairPredictions:
+    """From the score of every candidate, record after record: ranks are those among a record's own candidates."""
+    sizes = np.diff(records.first) - 1
+    starts = np.cumsum(sizes) - sizes
+    similar = scores[starts].astype(np.float64)
+    rank = 1 + np.add.reduceat(scores > np.repeat(scores[starts], sizes), starts)
+    return PairPredictions(similar, rank.astype(np.int64))
+
+
+def shuffled(records: PairRecords) -> PairPredictions:
+    """Of who knows nothing: all alike, and positives at every place of their candidates equally often."""
+    count = len(records)
+    return PairPredictions(np.zeros(count), 1 + np.arange(count) % (np.diff(records.first) - 1))
 
 
 def score(records: PairRecords, predicted: PairPredictions, *, by_scores: bool) -> dict[str, float]:

@@ -61,6 +61,13 @@ class PairRecords:
         """How many are given, of all records."""
         return len(self.members) - 2 * len(self)
 
+    def right(self) -> dict[int, list[int]]:
+        """Of each anchor all that belongs to it, numbered from the first text that is found."""
+        right: dict[int, list[int]] = {}
+        for anchor, positive in zip(self.anchors.tolist(), self.positives.tolist(), strict=True):
+            right.setdefault(anchor, []).append(positive - self.queries)
+        return right
+
     @property
     def locations(self) -> list[str]:
         """The line of each, with its file where there are several."""

@@ -28,6 +28,7 @@ from ordsmed.learn.embedding import inputs, outputs
 from ordsmed.learn.embedding.encoder import TERM, PairEncoder
 from ordsmed.learn.embedding.inputs import BY_SIMILARITY, OF_SCORES, Loss
 from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.embedding.mining import with_negatives
 from ordsmed.learn.embedding.outputs import PairPredictions
 from ordsmed.learn.embedding.records import PairRecords, records_of
 from ordsmed.learn.task import Arrays, Files, TextVectors
@@ -68,6 +69,8 @@ class TextPairs(Files, Choice):
     """written before anchors, in training and ever after (`query: `)"""
     passage: str = ""
     """written before positives and negatives (`passage: `)"""
+    mine: int = 0
+    """so many hard negatives for each pair to learn from: texts of the files that BM25 finds for the anchor"""
     proportions: tuple[float, ...] = ()
     """how often a step is of each of the files of `train`; left out: as often as they are large"""
     length: int = 256
@@ -86,7 +89,7 @@ class TextPairs(Files, Choice):
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "format", "header", "errors")
 
     def __post_init__(self) -> None:
-        or_more(self, length=1)
+        or_more(self, length=1, mine=0)
         if self.top != Top():
             raise ValueError("top: found layers; wanted none: a text's vector is pooled from the network's own states")
         if self.temperature is not None and not self.temperature > 0:
@@ -114,7 +117,8 @@ class TextPairs(Files, Choice):
     def records(self, paths: Sequence[str], *, learning: bool = False) -> PairRecords:
         files = read.files(paths)
         how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
-        return records_of(files, [read_pairs(path, **how) for path in files])
+        records = records_of(files, [read_pairs(path, **how) for path in files])
+        return with_negatives(records, self.mine) if learning and self.mine else records
 
     def complete(self, records: PairRecords) -> TextPairs:
         loss = self.loss or ("cosent" if records.scored and not records.negatives else "infonce")

@@ -47,13 +47,14 @@ class PairColumns:
     positive: str
     negatives: tuple[str, ...]
     score: str | None
+    by_name: bool = False
 
     @staticmethod
     def of(path: Path, row: dict[str, Any]) -> PairColumns:
         """As the first row tells by names, or by their order."""
         score = next((name for name in SCORES if name in row), None)
         if all(name in row for name in SIDES):
-            return PairColumns(*SIDES, tuple(name for name in row if name.startswith(NEGATIVE)), score)
+            return PairColumns(*SIDES, tuple(name for name in row if name.startswith(NEGATIVE)), score, by_name=True)
         texts = [name for name in row if name not in NO_TEXT and isinstance(row[name], str | list)]
         if len(texts) < 2 or not all(isinstance(row[name], str) for name in texts[:2]):
             named = ", ".join(f"`{name}`" for name in row) or "no columns"
@@ -69,7 +70,8 @@ def read_pairs(
     empty: list[int] = []
     columns: PairColumns | None = None
     for line, row in tables.records(path, format=format, header=header, errors=errors):
-        columns = columns or PairColumns.of(path, row)
+        if columns is None or columns.by_name:  # an object may have negatives or a score where others have none
+            columns = PairColumns.of(path, row)
         pair = _pair(f"{path}:{line}", line, row, columns)
         if pair.anchor and pair.positive:
             pairs.append(pair)

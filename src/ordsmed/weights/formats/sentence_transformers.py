@@ -19,7 +19,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice
-from ordsmed.learn.task import Embedding, TextVectors
+from ordsmed.learn.task import Embedding, Reranking, TextVectors
 from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.model import ModelSettings
 from ordsmed.weights import weights
@@ -83,6 +83,9 @@ class SentenceTransformers(Choice):
 
     def check(self, trained: Trained) -> None:
         """Refuse what no class of transformers reads as we do."""
+        if isinstance(trained.objective, Reranking) and self != SentenceTransformers():
+            problem = "found settings of vectors for a cross-encoder, which has none"
+            raise RecipeError("--set", problem, "none of them")
         if trained.objective.shifted:
             problem = "is a hybrid, whose tokens see both sides: no class of transformers does"
         elif not self.takes(trained.settings):
@@ -96,6 +99,12 @@ class SentenceTransformers(Choice):
         raise RecipeError(trained.folder, problem, "", "`ordsmed embed --of sentences` opens it as it is")
 
     def write(self, trained: Trained, folder: Path) -> None:
+        if isinstance(trained.objective, Reranking):
+            _write_cross_encoder(trained, trained.objective, folder)
+        else:
+            self._write_vectors(trained, folder)
+
+    def _write_vectors(self, trained: Trained, folder: Path) -> None:
         how = self.vectors_of(trained)
         network = trained.objective.networks()[""]
         network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
@@ -113,6 +122,8 @@ class SentenceTransformers(Choice):
         files.write_json(folder / "config_sentence_transformers.json", {"prompts": prompts, **compared})
 
     def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
+        if isinstance(trained.objective, Reranking):
+            return _usage_of_cross_encoder(name)
         code = (
             "from sentence_transformers import SentenceTransformer\n\n"
             f"model = SentenceTransformer({name!r})\n"
@@ -147,3 +158,26 @@ def _write_modules(folder: Path, how: TextVectors, width: int) -> None:
         for n, name in enumerate(names)
     ]
     files.write_json(folder / "modules.json", modules)
+
+
+def _write_cross_encoder(trained: Trained, scorer: Reranking, folder: Path) -> None:
+    """A folder of transformers' class with one output, and what becomes of that output."""
+    network = trained.objective.networks()[""]
+    activation = "Sigmoid" if scorer.share else "Identity"
+    path = f"torch.nn.modules.{'activation' if scorer.share else 'linear'}.{activation}"
+    described = config(network, trained.tokenizer) | {"sentence_transformers": {"activation_fn": path}}
+    files.write_json(folder / "config.json", described)
+    weights.write(folder / WEIGHTS, tensors(network))
+    write_tokenizer(trained.tokenizer, trained.settings, folder)
+    tokenizer = files.read_table(folder / "tokenizer_config.json")
+    files.write_json(folder / "tokenizer_config.json", tokenizer | {"model_max_length": trained.learned.length})
+
+
+def _usage_of_cross_encoder(name: str) -> Usage:
+    code = (
+        "from sentence_transformers import CrossEncoder\n\n"
+        f"model = CrossEncoder({name!r})\n"
+        'print(model.predict([("What is old?", "The bridge is old."), ("What is old?", "It rains.")]))\n'
+    )
+    does, tags = "scores how well a text answers a question", ("cross-encoder", "reranker", "sentence-transformers")
+    return Usage("text-ranking", does, in_python(name, code), library="sentence-transformers", tags=tags)

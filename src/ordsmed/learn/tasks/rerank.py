@@ -1,0 +1,118 @@
+"""Rerank: one score for a question and a text that are read together, from pairs and what does not belong to them.
+
+    "What falls?", "Rain falls ."   ->  [CLS] ... [SEP] ... [SEP]  ->  head  ->  0.97
+
+It puts what a search found in a better order (a cross-encoder). Files are those of the task pairs; each candidate of a
+pair, its positive and every negative, is an example. How they are read and scored: learn/embedding/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ordsmed.base.checks import or_more
+from ordsmed.base.errors import DataError
+from ordsmed.base.menu import Choice
+from ordsmed.data.features import Features
+from ordsmed.data.pieces import TextReader
+from ordsmed.learn.embedding import outputs
+from ordsmed.learn.embedding.mining import with_negatives
+from ordsmed.learn.embedding.outputs import PairPredictions
+from ordsmed.learn.embedding.records import PairRecords, records_of
+from ordsmed.learn.embedding.scorer import PairScorer, ScoreLoss, pair_features
+from ordsmed.learn.task import Arrays, Files
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text import read
+from ordsmed.text.labelled.pairs import PairRow, read_pairs
+from ordsmed.text.labelled.tables import Format
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerank(Files, Choice):
+    """One score for a question and a text."""
+
+    loss: ScoreLoss | None = None
+    """bce: the share to which it is right, 1 for positives and 0 for negatives, or a score from 0 to 1; mse: the score
+    itself, such as another cross-encoder's; left out: bce, of scores beyond 0 and 1 mse"""
+    mine: int = 0
+    """so many more negatives a pair: texts of the files that BM25 finds for the anchor"""
+    length: int = 256
+    """tokens of the longest pair; longer ones are cut, the longer text first; elsewhere max_seq_length"""
+    format: Format | None = None
+    """of the files; left out: as their names end"""
+    header: bool = True
+    """does the first line of TSV and CSV name the columns?"""
+    errors: read.Errors = "strict"
+    """bytes that are no UTF-8: refused, or replaced and counted"""
+
+    role: ClassVar[str] = "classify"
+    METHOD: ClassVar[str] = "classify"
+    FORMAT: ClassVar[str] = "sentence-transformers"
+    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "loss")
+    LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "mine", "format", "header", "errors", "length")
+    pairs: ClassVar[bool] = True  # it is asked about two texts
+
+    def __post_init__(self) -> None:
+        or_more(self, length=1, mine=0)
+
+    @property
+    def record(self) -> str:
+        return "spearman" if self.loss == "mse" else f"mrr@{outputs.BEST}"
+
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> PairRecords:
+        files = read.files(paths)
+        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
+        records = records_of(files, [read_pairs(path, **how) for path in files])
+        records = with_negatives(records, self.mine) if self.mine else records
+        if not records.negatives and np.isnan(records.gold).all():
+            wanted = "negatives or scores, to tell what is right from what is not"
+            raise DataError(files[0], "pairs alone", wanted, "task.mine=4 takes texts that BM25 finds as negatives")
+        return records
+
+    def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
+        """Records of pairs that are asked about."""
+        pairs = [PairRow(n, text, second) for n, (text, second) in enumerate(zip(texts, seconds, strict=True), 1)]
+        return records_of([Path("texts")], [pairs])
+
+    def complete(self, records: PairRecords) -> Rerank:
+        known = records.scores[~np.isnan(records.scores)]
+        beyond = bool(len(known)) and bool(known.min() < 0 or known.max() > 1)
+        if self.loss == "bce" and beyond:
+            problem = f"scores from {known.min():g} to {known.max():g}"
+            raise DataError(records.files[0], problem, "scores from 0 to 1, as bce learns", "task.loss=mse")
+        return replace(self, loss=self.loss or ("mse" if beyond else "bce"))
+
+    def features(self, records: PairRecords, reader: TextReader) -> Features:
+        return pair_features(records, reader, self.length)
+
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> PairScorer:
+        return PairScorer(model, tokenizer.vocabulary, self.top, self.loss or "bce")
+
+    def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
+        return outputs.reranked(records, answers["score"])
+
+    def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
+        return outputs.score(records, predictions, by_scores=self.record == "spearman" or not records.negatives)
+
+    def fitted(self, records: PairRecords, features: Features, answers: Arrays) -> Rerank:
+        return self
+
+    def guesses(self, train: PairRecords, records: PairRecords) -> PairPredictions:
+        return outputs.shuffled(records)
+
+    def write(self, folder: Path, records: PairRecords, predictions: PairPredictions) -> list[Path]:
+        return outputs.write(folder, records, predictions)
+
+    def read(self, path: Path, records: PairRecords) -> PairPredictions:
+        return outputs.read(path, records)
+
+    def details(
+        self, records: PairRecords, predictions: PairPredictions
+    ) -> list[tuple[str, list[str], list[list[object]]]]:
+        return outputs.details(records, predictions)
