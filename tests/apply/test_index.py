@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,23 @@ import torch
 import ordsmed
 from kit.language_models import WORDS, hub_folder
 from kit.task_files import task_files
-from kit.task_models import task_models
+from kit.task_models import task_models, write_model
 from ordsmed import cli
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.learn.objective import fresh
+from ordsmed.learn.tasks import pairs
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.text.bm25 import Bm25, fused
 from ordsmed.text.document import Document
 from ordsmed.use.embed import Form, embedded
 from ordsmed.use.index import build, encoder, opened
 from ordsmed.use.index.appended import GrowingRows
 from ordsmed.use.index.nearest import nearest
+from ordsmed.use.index.opened import OpenIndex
 from ordsmed.use.index.passages import PassageCutting, in_words, read_as
+from ordsmed.weights.foreign import Networks
 from ordsmed.weights.trained import open_model
 
 
@@ -162,7 +169,7 @@ def files_of(folder):
 def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "EVERY", 0.0)
     monkeypatch.setattr(build, "BLOCK", 1_000)
-    monkeypatch.setattr(encoder.SentenceEncoder.vectors, "__defaults__", (16,))
+    monkeypatch.setattr(encoder.SentenceEncoder.vectors, "__defaults__", ("passage", 16))
     words = (place / "bert", place / "texts.jsonl", tmp_path / "index")
     read = list[str]()
     left = [{"cut": 3, "vectors": 4, "words": 1}[step]]
@@ -307,6 +314,28 @@ def test_a_model_of_pairs_reranks_and_makes_no_index(place, tmp_path):
     classified = ordsmed.open(models["fits"]).classify(["the old newt"] * 6, texts)
     scores = sorted(((result.number, hit.number) for result, hit in zip(classified, plain, strict=True)), reverse=True)
     assert [(pytest.approx(hit.score, abs=1e-6), hit.number) for hit in hits] == scores[:3]
+
+
+def test_a_model_that_learned_vectors_of_texts_makes_them_as_it_learned(place, tmp_path):
+    task = pairs.TextPairs(query="the ", passage="a ", length=20)
+    model, cutter = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32), open_model(place / "bert").tokenizer
+    objective = fresh(task, model, cutter, 3)
+    write_model(tmp_path / "model", own_tensors(objective), Networks(model=model, task=task), cutter)
+    index = ordsmed.index(tmp_path / "model", place / "texts.jsonl", tmp_path / "index", kind="dense", length=18)
+    trained = open_model(tmp_path / "model")
+    texts = [read_as(p.title, p.text) for p in map(index.passages.__getitem__, range(len(index)))]
+    rows = [
+        embedded(trained, some, Form(of="sentences", layers="top", prompt=prompt))
+        for some, prompt in ((texts, "passage"), (["the newt"], "query"))
+    ]
+    passages, question = (encoder.units(np.stack([row.vectors for row in of_some])) for of_some in rows)
+    assert np.abs(index.vectors - passages).max() < 1e-3
+    scores = passages @ question[0]
+    assert [hit.score for hit in index.search("the newt", 4)] == pytest.approx(sorted(scores)[:-5:-1], abs=1e-3)
+    with pytest.raises(RecipeError, match="--length: found 20; wanted at most 18"):
+        ordsmed.index(tmp_path / "model", place / "texts.jsonl", tmp_path / "long", length=20)
+    with pytest.raises(RecipeError, match="is the index of another model"):
+        OpenIndex(index.folder, replace(index.recipe, pool="first"), index.facts, str(tmp_path / "model")).encoder  # noqa: B018
 
 
 def test_the_commands(place, tmp_path, capsys, monkeypatch):

@@ -33,7 +33,7 @@ def task_models(data: Path) -> dict[str, Path]:
     }
     for name, task in kinds.items():
         objective = shaken(fresh(task, model, tokenizer, 3), 0.5)
-        _write(data / name, own_tensors(objective), Networks(model=model, task=task), tokenizer)
+        write_model(data / name, own_tensors(objective), Networks(model=model, task=task), tokenizer)
     return {name: data / name for name in kinds}
 
 
@@ -46,12 +46,12 @@ def language_models(folder: Path) -> dict[str, Path]:
         "diffusion": made("diffusion", folder / "pieces"),
     }.items():
         networks = Networks(model=trained.settings, objective=trained.learned)
-        _write(folder / name, own_tensors(trained.objective), networks, trained.tokenizer)
+        write_model(folder / name, own_tensors(trained.objective), networks, trained.tokenizer)
         found[name] = folder / name
     return found
 
 
-def _write(folder: Path, tensors: Any, networks: Networks, tokenizer: Tokenizer) -> None:
+def write_model(folder: Path, tensors: Any, networks: Networks, tokenizer: Tokenizer) -> None:
     folder.mkdir()
     weights.write(folder / WEIGHTS, tensors)
     files.write_text(folder / SETTINGS, settings.write(networks))

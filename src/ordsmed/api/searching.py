@@ -33,7 +33,7 @@ def index(
     length: int | None = None,
     overlap: int = 0,
     title: bool = True,
-    pool: str = "mean",
+    pool: str = "",
     batch: int = 64,
     anew: bool = False,
     **opening: Unpack[OpeningOptions],

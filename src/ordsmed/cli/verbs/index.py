@@ -31,8 +31,8 @@ def arguments(parser: Parser) -> None:
     meaning = "tokens of a passage that the next one begins with (default 0)"
     parser.add_argument("--overlap", type=whole(0), metavar="N", default=0, help=meaning)
     parser.add_argument("--no-title", action="store_true", help="titles are shown, but not read before passages")
-    meaning = "of a passage: the mean of its words (default), or first, last, tokens, as `embed` has them"
-    parser.add_argument("--pool", default="mean", metavar="mean|first|last|tokens", help=meaning)
+    meaning = "of a passage, as `embed` has them (default: as the model learned, or the mean of words)"
+    parser.add_argument("--pool", default="", metavar="mean|first|last|tokens", help=meaning)
     meaning = "passages the network reads at once (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)
     flags.anew(parser)

@@ -57,8 +57,8 @@ class Indexing:
     "tokens at the end of a passage with which the next one begins again"
     title: bool = True
     "is a document's title read before each of its passages?"
-    pool: str = "mean"
-    "of a passage: the mean of its words, or of all tokens, signs too: first, last, tokens (their mean)"
+    pool: str = ""
+    "of a passage: the mean of its words, or of all tokens, signs too: first, last, tokens; empty: as learned, or mean"
     batch: int = 64
     "passages that the network reads at once"
     out: str | None = None

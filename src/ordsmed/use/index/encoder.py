@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.keys import value_key
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import Embedding, Task, TextVectors
 from ordsmed.nn.model import own_tensors
 from ordsmed.use.embed import Embedder, Form
 from ordsmed.use.index.passages import InTokens, Measure, in_words
@@ -24,10 +25,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """An opened model that gives texts vectors of unit length, by the code of `ordsmed embed --of sentences`."""
+    """An opened model that gives texts vectors, by the code of `ordsmed embed --of sentences`.
+
+    Vectors are of unit length, unless the model learned to compare them by their product.
+    """
 
     trained: Trained
-    pool: str = "mean"
+    pool: str = ""  # empty: as it learned vectors of texts, or the mean of words
     batch: int = 64
 
     def __post_init__(self) -> None:
@@ -37,10 +41,16 @@ class SentenceEncoder:
             raise RecipeError(trained.folder, problem, "a model that embeds", "it can be the one of `search --rerank`")
 
     @property
-    def form(self) -> Form:
-        """Of an ELMo the mean of all layers, of others the last one."""
+    def learned(self) -> TextVectors | None:
+        """How vectors of texts are made, where the model was trained for them and no other pool is named."""
+        objective = self.trained.objective
+        return objective.vectors if isinstance(objective, Embedding) and not self.pool else None
+
+    def form(self, prompt: str) -> Form:
+        """Of an ELMo the mean of all layers, of others the last one; `prompt`: what a text is, to who learned it."""
         layers = "mean" if self.trained.settings.capabilities.state else "top"
-        return Form(of="sentences", layers=layers, pool=self.pool, batch=self.batch)
+        prompt = prompt if self.learned else ""
+        return Form(of="sentences", layers=layers, pool=self.pool, batch=self.batch, prompt=prompt)
 
     @property
     def measure(self) -> Measure:
@@ -50,28 +60,36 @@ class SentenceEncoder:
     @property
     def longest(self) -> int:
         """Tokens that are read at once, signs left out."""
-        return max(1, self.trained.settings.longest() - 2)
+        longest = int(self.trained.settings.longest())
+        return max(1, (min(longest, self.learned.length) if self.learned else longest) - 2)
 
     def key(self) -> str:
         """16 hexadecimal digits of all that vectors depend on, wherever the model stands: equal where they are."""
         network = weights.digest(own_tensors(self.trained.objective.model))
-        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, self.pool], 16)
+        how = settings.plain(self.learned) if self.learned else self.pool or "mean"
+        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
 
-    def vectors(self, texts: Iterable[str], rows: int = 256) -> Iterator[Floats]:
+    def vectors(self, texts: Iterable[str], prompt: str = "passage", rows: int = 256) -> Iterator[Floats]:
         """In their order, some rows at a time."""
+        finished = raw if self.learned and not self.learned.normalize else units
         with torch.inference_mode(), self.trained.within():
             block: list[NDArray[np.floating]] = []
-            for _, finish in Embedder.of(self.trained, self.form).entries(texts):
+            for _, finish in Embedder.of(self.trained, self.form(prompt)).entries(texts):
                 block.append(finish())
                 if len(block) == rows:
-                    yield units(np.stack(block))
+                    yield finished(np.stack(block))
                     block = []
         if block:
-            yield units(np.stack(block))
+            yield finished(np.stack(block))
 
     def questions(self, texts: Sequence[str]) -> Tensor:
         """Vectors of questions [Q, D]."""
-        return torch.from_numpy(np.concatenate([*self.vectors(texts)]))
+        return torch.from_numpy(np.concatenate([*self.vectors(texts, "query")]))
+
+
+def raw(vectors: NDArray[np.floating]) -> Floats:
+    """As they are."""
+    return vectors.astype(np.float32)
 
 
 def units(vectors: NDArray[np.floating]) -> Floats:
