@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from maker.test_texts import prose
+from ordsmed.api.searching import open_index
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
-from ordsmed.maker import closing, request
+from ordsmed.maker import closing, request, search
 from ordsmed.maker import make as making
 from ordsmed.maker import plan as planning
 
@@ -97,6 +98,45 @@ def test_a_model_goes_on_with_other_texts() -> None:
     assert first.facts["state"] == "done"
 
 
+@pytest.mark.long
+def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.toml").write_text('texts = ["nothing"]\nout = "out"\npurpose = "search"\nkind = "bert"\n')
+    main(["make", "mine.toml", "texts=texts", "--hours", "0.006"])
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("held-out questions", "words (BM25)", "both, reranked", "hits in all texts"))
+    facts = run.Run(Path("out")).status
+    assert facts["request"]["texts"] == ["texts"]
+    assert facts["search"]["words (BM25)"]["recall@100"] > 30
+    assert list(facts["best"]) in [list(way) for way in search.BY]
+    test = {json.loads(line)["anchor"] for line in Path("out/pairs/test.jsonl").read_text().splitlines()}
+    learned = Path("out/pairs/scored-train.jsonl").read_text().splitlines()
+    assert not test & {json.loads(line)["anchor"] for line in learned}
+    scores = [json.loads(line)["score"] for line in learned]
+    assert 0.2 < sum(scores) / len(scores) < 0.5
+    documents = run.Run(Path("out/corpus")).status
+    index = open_index("out/index")
+    assert index.facts["documents"] == sum(documents[split]["documents"] for split in ("train", "validation", "test"))
+    assert index.search("the river", 1, kind="dense")
+    assert Path("out/sentence-transformers/modules.json").exists()
+    assert json.loads(Path("out/cross-encoder/config.json").read_text())["num_labels"] == 1
+    main(["make", "mine.toml", "texts=texts", "--hours", "0.006"])
+    assert "out: done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name in run.recipe_names() if request.is_recipe(name)])
+def test_its_recipes_ask_for_what_there_is(name: str) -> None:
+    made = request.of_recipe(name, ["hours=0.5"], kind="bert")
+    assert (made.hours, made.kind, made.purpose) == (0.5, "bert", "search")
+    with pytest.raises(RecipeError, match="did you mean `hours`"):
+        request.of_recipe(name, ["hour=2"])
+
+
+def test_a_name_alone_is_no_request(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["make", "texts"])
+    assert "make: found texts alone; wanted TEXTS OUT, or a recipe of `make`" in capsys.readouterr().err
+
+
 def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     main(["make", "texts", "out", "--hours", "0.1", "--dry-run"])
     assert "plan:" in capsys.readouterr().out
@@ -114,11 +154,11 @@ def test_a_folder_of_something_else_is_refused() -> None:
 
 
 def test_guessing_is_beside_the_loss() -> None:
-    assert closing._against_guessing({"validation": 5.0, "unigram": 6.25}) == [
+    assert closing.against_guessing({"validation": 5.0, "unigram": 6.25}) == [
         "loss on held-out text 5.000; guessing by frequency 6.250: 20.0% below"
     ]
-    assert closing._against_guessing({"validation": 6.5, "unigram": 6.25})[0].endswith(": 4.0% above")
-    assert "not known" in closing._against_guessing({"validation": None, "unigram": None})[0]
+    assert closing.against_guessing({"validation": 6.5, "unigram": 6.25})[0].endswith(": 4.0% above")
+    assert "not known" in closing.against_guessing({"validation": None, "unigram": None})[0]
 
 
 @pytest.mark.parametrize("flags", [[], ["--anew"], ["--dry-run"], ["--anew", "--dry-run"]])

@@ -19,6 +19,7 @@ from ordsmed.base.say import logged
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.maker.request import is_recipe
 from ordsmed.measure.bench.bench import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
 from ordsmed.tell.show.picture import Pictures
@@ -32,7 +33,7 @@ from ordsmed.train.meters import read as read_metrics
 from ordsmed.train.pretrain.pretrain import rehearse as rehearse_pretraining
 from ordsmed.train.pretrain.recipe import Pretraining
 
-NAMES = run.recipe_names()
+NAMES = [name for name in run.recipe_names() if not is_recipe(name)]  # of `make`: tests/maker
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for
 KINDS = {
     "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,

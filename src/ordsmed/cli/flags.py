@@ -41,7 +41,8 @@ def recipes_for(name: str) -> list[str]:
     assert place
     settings = menu.lines(*place)
     keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
-    names, verbs = recipes_of(name), verb.names()
+    named = (menu.HOUSE / "recipes" / name).is_dir()
+    names, verbs = recipes_of(name) if named else [], verb.of_recipes()
     for recipe in recipes_of():
         if recipe.split("/")[0] not in verbs:
             table = tomllib.loads((menu.HOUSE / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8"))

@@ -80,6 +80,11 @@ class Verb:
         return "\n".join(["settings of the recipe:", *all_settings(*self.recipe), "", last])
 
 
+def of_recipes() -> list[str]:
+    """Those that take recipes, which folders of these are named by."""
+    return [verb.name for verb in every() if verb.recipe]
+
+
 def names() -> list[str]:
     return [name_of(stem) for stem in menu.entries(MENU)]
 

@@ -39,12 +39,12 @@ class Clock(Protocol):
 def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:
     """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
     model = open_model(trained, device="cpu")
-    corpus = _corpus_of(folder)
+    corpus = corpus_of(folder)
     facts: dict[str, Any] = {
         "validation": (status := Run(trained).status).get("validation"),
         "unigram": status.get("unigram"),
     }
-    lines = _against_guessing(facts)
+    lines = against_guessing(facts)
     sentences = list(islice(_sentences(corpus), SENTENCES))
     facts["examples"] = _examples(model, purpose, sentences)
     lines += facts["examples"]
@@ -59,12 +59,12 @@ def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int
     return {**facts, "lines": lines}
 
 
-def _corpus_of(folder: Path) -> Path:
+def corpus_of(folder: Path) -> Path:
     """The corpus that the ids were made of."""
     return folder / "corpus" if (folder / "corpus").is_dir() else Path(settings.read(folder / "data.toml")["corpus"])
 
 
-def _against_guessing(facts: dict[str, Any]) -> list[str]:
+def against_guessing(facts: dict[str, Any]) -> list[str]:
     """The loss on held-out text beside that of guessing words by how frequent they are."""
     if not facts["validation"] or not facts["unigram"]:
         return ["nothing was held out: how good it is on new text is not known"]

@@ -27,10 +27,11 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.maker import plan as planning
+from ordsmed.maker import search
 from ordsmed.maker.closing import close
 from ordsmed.maker.plan import MakePlan
 from ordsmed.maker.recipes import write
-from ordsmed.maker.request import MakeRequest, Purpose
+from ordsmed.maker.request import SEARCH, MakeRequest, Purpose
 
 VERB = "make"
 
@@ -185,7 +186,7 @@ def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
             _stage(place, clock, name)
             run.obtain(recipe, str(folder / f"{name}.toml"))
     _stage(place, clock, "model")
-    deadline = None if Run(folder / "model").status else _left(seconds, clock)  # a run keeps the one it began with
+    deadline = None if Run(folder / "model").status else _left(request, clock)  # a run keeps the one it began with
     try:
         trained = training.pretrain(
             str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
@@ -193,15 +194,23 @@ def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
     except Stopped:
         say(f"{folder}: the same `ordsmed make` goes on with all of it")
         raise
+    if request.purpose == SEARCH:
+        _stage(place, clock, "pairs")
+        search.write_training_pairs(folder)
+        search.train(folder, clock, seconds, request.devices)
     _stage(place, clock, "what came of it")
-    results = close(request.purpose, folder, trained.folder, clock, round(seconds))
+    if request.purpose == SEARCH:
+        results = search.close(folder, clock)
+    else:
+        results = close(request.purpose, folder, trained.folder, clock, round(seconds))
     place.set(state="done", **results)
 
 
-def _left(seconds: float, clock: _Clock) -> float:
+def _left(request: MakeRequest, clock: _Clock) -> float:
     """Seconds that training may take."""
+    seconds = request.hours * 3600
     least = planning.LEAST * seconds
-    left = seconds - clock.used - max(planning.CLOSING_SECONDS, planning.CLOSING * seconds)
+    left = seconds - clock.used - planning.closing_seconds(request)
     if left < least:
         say(f"preparing took longer than planned: training gets {duration(least)} all the same")
     return max(left, least)

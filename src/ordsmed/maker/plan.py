@@ -18,16 +18,19 @@ from ordsmed.maker import texts
 from ordsmed.maker.learning import Learning, Scope, continued, fresh
 from ordsmed.maker.networks import Table
 from ordsmed.maker.recipes import recipes_of
-from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.request import SEARCH, MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 from ordsmed.text import language
 
 OF_CPU, OF_GPU = 0.75, 0.35  # of a device's measured peak that trainings of small networks reach
 BF16_GAIN = 0.35  # of what products gain by 16 bits, steps gain
+SEARCHING = 0.45  # share of the time for what makes a search engine of a language model
 CLOSING, CLOSING_SECONDS = (0.03, 25.0)  # for examples, scores and export: a share of the time, at least so long
 PREPARING, PREPARING_SECONDS = 0.2, 8.0  # most share of the time for the corpus, and what the least of them takes
 LEAST = 0.1  # share of the time that training has, whatever else takes
 PIECES_A_WORD = 1.4
+CLOSED = "examples, scores, a page, a folder for Hugging Face"
+SEARCHED = "pairs of texts, vectors and a reranker from them, a test, an index, folders for sentence-transformers"
 MANY_LANGUAGES = 0.1  # share of the text from which on a language counts
 
 
@@ -63,7 +66,7 @@ class MakePlan:
                 f"about {steps} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes over the text",
                 f"{duration(self.training)} of {duration(self.seconds)}, on {self.device}",
             ]),
-            ("then", ["examples, scores, a page, a folder for Hugging Face"]),
+            ("then", [SEARCHED if self.request.purpose == SEARCH else CLOSED]),
             ("note", list(self.notes)),
         ]  # fmt: skip
         return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
@@ -85,7 +88,7 @@ def plan(request: MakeRequest) -> MakePlan:
     seconds, device = request.hours * 3600, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     speed = _speed(device, request.devices)
     portion, preparing = _portion(survey, seconds)
-    training = max(seconds - preparing - max(CLOSING_SECONDS, CLOSING * seconds), LEAST * seconds)
+    training = max(seconds - preparing - closing_seconds(request), LEAST * seconds)
     words = survey.words * portion
     scope = Scope(speed, training, words * PIECES_A_WORD, vocabulary_size(words, survey.alphabet), survey.alphabet)
     learning = continued(request, inputs, scope) if request.start else fresh(request, scope)
@@ -96,6 +99,12 @@ def plan(request: MakeRequest) -> MakePlan:
     name, passes = devices.name_of(device), tokens / scope.unique
     sizes = (learning.weights, tokens, passes, portion, name, learning.described, notes)
     return MakePlan(request, inputs, survey, recipes, seconds, expected, *sizes)
+
+
+def closing_seconds(request: MakeRequest) -> float:
+    """What is left for examples, scores and export; of a search engine for pairs, their models and the index, too."""
+    seconds = request.hours * 3600
+    return max(CLOSING_SECONDS, CLOSING * seconds) + (SEARCHING * seconds if request.purpose == SEARCH else 0.0)
 
 
 def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float, ends: float) -> tuple[str, ...]:

@@ -6,13 +6,15 @@ import math
 from pathlib import Path
 
 from ordsmed.base import files, settings
+from ordsmed.corpus.folder import parts
 from ordsmed.maker.learning import Learning, Scope
 from ordsmed.maker.networks import Table
-from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.request import SEARCH, MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
 ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
 BATCH_TOKENS, STEPS = (2**10, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
+PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # of a text, at most; of a pair, about; of the usual rate
 WORDS_HELD_OUT = 20_000
 HELD_OUT = 20  # documents: where fewer would be held out, long ones are cut, so that it comes from all over them
 PART = (500, 8_000)  # characters of such a part, at least and at most
@@ -20,6 +22,8 @@ HEADS = {
     "corpus": "Cleaned text, each document once, some of it held out",
     "tokenizer": "A tokenizer learned from that corpus",
     "data": "The corpus as token ids",
+    "dense": "Vectors of texts, learned from pairs of the corpus; `ordsmed finetune` this file",
+    "cross": "Scores of question and passage read together, to rerank; `ordsmed finetune` this file",
     "model": "The network and its training; change what you like, then `ordsmed pretrain` this file",
 }
 
@@ -30,18 +34,59 @@ def recipes_of(
     """The recipes by which it is made, by the names of their files."""
     out, tokenizer = Path(request.out), learning.tokenizer
     corpus = inputs.corpus or str(out / "corpus.toml")
-    recipes = {} if inputs.corpus else {"corpus": _corpus(out, inputs, survey, portion)}
+    recipes = (
+        {} if inputs.corpus else {"corpus": _corpus(out, inputs, survey, portion, searched=request.purpose == SEARCH)}
+    )
     if isinstance(tokenizer, dict):
         recipes["tokenizer"] = {"corpus": corpus, "tokenizer": tokenizer, "out": str(out / "tokenizer")}
         tokenizer = str(out / "tokenizer.toml")
     recipes["data"] = {"corpus": corpus, "tokenizer": tokenizer, "out": str(out / "data")}
     recipes["model"] = _model(out, learning, scope)
+    if request.purpose == SEARCH:
+        recipes |= _of_search(out, learning, scope, held_out=not inputs.corpus or _is_held_out(Path(inputs.corpus)))
     return recipes
 
 
-def _corpus(out: Path, inputs: InputTexts, survey: TextSurvey, portion: float) -> Table:
+def _is_held_out(corpus: Path) -> bool:
+    """Has a corpus texts for a test and others to choose checkpoints by?"""
+    return all(parts(corpus, split) for split in ("validation", "test"))
+
+
+def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -> dict[str, Table]:
+    """What learns from pairs: as many at once as leave some steps, for all of them are compared."""
+    length = min(PAIR_LENGTH, learning.rung.model.longest() // 2)
+    batch = max(16, min(256, 2 ** int(math.log2(max(scope.unique / PAIR_TOKENS / 16, 1)))))
+    dense = {"kind": "pairs", "train": str(out / "pairs/train.jsonl"), "length": length}
+    columns = {"text": "anchor", "second": "passage", "label": "score", "number": True, "scale": [0.0, 1.0]}
+    cross = {"kind": "classify", "train": str(out / "pairs/scored-train.jsonl"), "length": 2 * length, **columns}
+    common = {"rate": PAIR_RATE * learning.rate, "warmup": 0.1, "features": str(out / "features")}
+    if held_out:
+        dense["dev"], cross["dev"] = str(out / "pairs/dev.jsonl"), str(out / "pairs/scored-dev.jsonl")
+    return {  # what knows which texts are alike learns to read pairs
+        "dense": {
+            "init": str(out / "model"),
+            "epochs": 20,
+            "batch": batch,
+            **common,
+            "out": str(out / "dense"),
+            "task": dense,
+        },
+        "cross": {
+            "init": str(out / "dense"),
+            "epochs": 5,
+            "batch": 32,
+            **common,
+            "out": str(out / "cross"),
+            "task": cross,
+        },
+    }
+
+
+def _corpus(out: Path, inputs: InputTexts, survey: TextSurvey, portion: float, *, searched: bool) -> Table:
     held_out = min(0.05, max(0.005, WORDS_HELD_OUT / max(survey.words * portion, 1)))
     table: Table = {"source": list(inputs.sources), "clean": inputs.clean, "validation": float(f"{held_out:.2g}")}
+    if searched:
+        table["test"] = table["validation"]
     if survey.documents * portion * held_out < HELD_OUT and not inputs.marked_up:
         table["longest"] = max(PART[0], min(PART[1], int(survey.characters * portion * held_out / HELD_OUT)))
     if portion < 1:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
+from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import duration
 from ordsmed.maker import networks
 
-Purpose = Literal["", "fill", "write", "embed", "both"]
+Purpose = Literal["", "fill", "write", "embed", "both", "search"]
+SEARCH: Purpose = "search"
 SHORTEST_HOURS, LONGEST_HOURS = 0.02, 24 * 60.0
 
 
 @dataclass(frozen=True)
 class MakeRequest:
-    """What is asked for."""
+    """What is asked for, in words or by a recipe."""
+
+    verb: ClassVar[str] = "make"
 
     texts: tuple[str, ...]
+    "files, folders, patterns, or the folder of a corpus"
     out: str
+    "a new folder"
     hours: float = 1.0
-    purpose: Purpose = ""  # empty: what the kind is for, else to fill gaps
+    "in which all is done"
+    purpose: Purpose = ""
+    "fill, write, embed, both or search; empty: what the kind is for, else to fill gaps"
     kind: str = ""
-    start: str = ""  # a model to go on from
+    "of network; empty: the usual one for the purpose"
+    start: str = ""
+    "a model to go on from"
     devices: int = 0
+    "processes, one a GPU (or share of the CPU)"
     site: str = ""
+    "a machine's layout"
 
     def __post_init__(self) -> None:
+        if not self.texts:
+            raise RecipeError("texts", "found none", "files, folders, patterns, or the folder of a corpus")
         if not SHORTEST_HOURS <= self.hours <= LONGEST_HOURS:
             wanted = f"{SHORTEST_HOURS:g} ({duration(SHORTEST_HOURS * 3600)}) to {LONGEST_HOURS:,.0f} (60 days)"
             raise RecipeError("--hours", f"found {self.hours:g}", wanted)
@@ -45,3 +61,19 @@ class MakeRequest:
     @property
     def family(self) -> str:
         return self.kind or networks.usual(self.purpose)
+
+
+def is_recipe(name: str) -> bool:
+    """Is it a recipe of `make`, and no texts?"""
+    shipped = not Path(name).exists() and name in run.recipe_names()
+    path = run.find_recipe(name, "") if shipped or Path(name).suffix == ".toml" else Path()
+    return path.is_file() and "texts" in settings.read(path)
+
+
+def of_recipe(name: str, overrides: Sequence[str] = (), **changes: object) -> MakeRequest:
+    """What a recipe asks for, changed by words, and by what is not None."""
+    table = settings.override(run.read_table(run.find_recipe(name, ""), MakeRequest.verb), overrides)
+    table |= {key: value for key, value in changes.items() if value is not None}
+    if isinstance(table.get("texts"), str):
+        table["texts"] = [table["texts"]]
+    return settings.decode(MakeRequest, table, name)

@@ -27,6 +27,7 @@ GROUPS = {
     "encode": "`ordsmed encode NAME`",
     "pretrain": "`ordsmed pretrain NAME`",
     "continue": "`ordsmed pretrain continue/NAME init=MODEL`",
+    "search": "`ordsmed make search/NAME texts=FILES out=FOLDER`",
     "finetune": "`ordsmed finetune NAME init=RUN`",
     "evaluate": "`ordsmed evaluate RUN NAME`",
     "bench": "`ordsmed bench NAME`",
@@ -52,9 +53,9 @@ def run(args: argparse.Namespace) -> None:
 def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
     """By their folders, each with what it is."""
     from ordsmed.base.run import find_recipe, recipe_text
-    from ordsmed.cli.verb import names as verb_names
+    from ordsmed.cli.verb import of_recipes
 
-    verbs = verb_names()
+    verbs = of_recipes()
     hidden = [name for name in names if OF_A_MACHINE in name and not everything]
     hidden = [] if hidden == names else hidden  # the word means them
     for folder, members in itertools.groupby(

@@ -29,6 +29,8 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ordsmed.base import settings
+    from ordsmed.maker.request import is_recipe, of_recipe
     from ordsmed.tell.show import show
 
     if args.step is not None:
@@ -41,6 +43,11 @@ def run(args: argparse.Namespace) -> None:
     elif args.layout is not None:
         how = {"layout": args.layout, "site": args.site, "devices": args.devices}
         print_lines(show.layout(args.name, args.other, **how))
+    elif is_recipe(args.name):
+        request = of_recipe(args.name, args.other)
+        print_lines(
+            [f"{args.name}: {request.verb}", *(f"  {line}" for line in settings.lines(settings.plain(request)))]
+        )
     else:
         how = {"site": args.site, "devices": args.devices, "own_settings": args.settings, "defaults": args.all}
         print_lines(show.show(args.name, args.other, **how))

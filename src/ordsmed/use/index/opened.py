@@ -166,7 +166,7 @@ class OpenIndex:
         worded = [self.bm25.search(q, depth) if self.bm25 and kind != "dense" else None for q in questions]
         hits = [self._hits(pair, most) for pair in zip(dense, worded, strict=True)]
         if rerank:
-            hits = [self._reranked(q, of_one, rerank) for q, of_one in zip(questions, hits, strict=True)]
+            hits = [self._reranked(q, of_one, top, rerank) for q, of_one in zip(questions, hits, strict=True)]
         return [of_one[:k] for of_one in hits]
 
     def _by_vectors(self, vectors: torch.Tensor, depth: int) -> list[Ranking | None]:
@@ -183,11 +183,13 @@ class OpenIndex:
             for rank, (n, score) in enumerate(zip(numbers[:most], scores[:most], strict=True), 1)
         ]
 
-    def _reranked(self, question: str, hits: list[SearchHit], rerank: Rescoring) -> list[SearchHit]:
+    def _reranked(self, question: str, every: list[SearchHit], top: int, rerank: Rescoring) -> list[SearchHit]:
+        """The first in a new order; those behind keep their places and scores."""
+        hits = every[:top]
         texts = [read_as(hit.passage.title if self.recipe.title else "", hit.passage.text) for hit in hits]
         scores = rerank([question] * len(texts), texts) if texts else []
         order = sorted(range(len(hits)), key=lambda at: -scores[at])
-        return [replace(hits[at], rank=rank, score=scores[at]) for rank, at in enumerate(order, 1)]
+        return [replace(hits[at], rank=rank, score=scores[at]) for rank, at in enumerate(order, 1)] + every[top:]
 
 
 def check_questions(questions: Sequence[str], k: int) -> None:

@@ -10,6 +10,7 @@ from ordsmed.use.predict import Classified, classified
 from ordsmed.weights.trained import Trained
 
 AT_ONCE = 256  # pairs
+SIGNS = 4  # around two texts, at most
 
 
 def check_reranker(trained: Trained) -> None:
@@ -25,9 +26,21 @@ def pair_scores(trained: Trained, questions: Sequence[str], texts: Sequence[str]
     check_reranker(trained)
     scores: list[float] = []
     for at in range(0, len(texts), AT_ONCE):
-        results = classified(trained, questions[at : at + AT_ONCE], texts[at : at + AT_ONCE])
+        some = questions[at : at + AT_ONCE]
+        results = classified(trained, some, _fitting(trained, some, texts[at : at + AT_ONCE]))
         scores += [pair_score(result) for result in results]
     return scores
+
+
+def _fitting(trained: Trained, questions: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """As much of each text as is read beside its question: of passages that is their front."""
+    sizes = [len(ids) for ids in trained.tokenizer.encode_batch(questions)]
+    encodings = trained.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
+    rooms = [max(trained.learned.length - size - SIGNS, 1) for size in sizes]
+    return [
+        text[: encoding.offsets[room - 1][1]] if len(encoding) > room else text
+        for text, encoding, room in zip(texts, encodings, rooms, strict=True)
+    ]
 
 
 def pair_score(result: Classified) -> float:

@@ -37,6 +37,7 @@ def lines(question: str, hits: Sequence[SearchHit], wanted: int, index: OpenInde
     note = [] if len(hits) == min(wanted, len(index)) else [f"  {many(len(hits), 'passage')} of {len(index):,} found"]
     if wanted > len(index):
         note = [f"  all there are: {many(len(index), 'passage')}"]
+    question = " ".join(question.split())
     return [question, *table(rows), *note] if rows else [question, "  nothing found: no passage has a word of it"]
 
 

@@ -1,0 +1,214 @@
+"""A search engine of a corpus: what `make --for search` does once the language model is trained.
+
+corpus -> pairs/train, dev, test.jsonl -> dense/ (vectors)  -> pairs/scored.jsonl -> cross/ (scores of two texts)
+test/: passages and questions that were held out -> how often what belongs to a question is found
+index/ of all texts; sentence-transformers/, cross-encoder/ for others
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ordsmed.api import searching, training
+from ordsmed.base import files, settings
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration, say
+from ordsmed.base.screen import command, table
+from ordsmed.corpus.folder import parts
+from ordsmed.corpus.pairs import Pairing, write_pairs
+from ordsmed.learn.score.ranking import MEASURES, measures
+from ordsmed.maker.closing import Clock, against_guessing, corpus_of
+from ordsmed.tell.report import report
+from ordsmed.text.bm25 import Bm25
+from ordsmed.train.meters import read as read_metrics
+from ordsmed.use.index.opened import OpenIndex, Rescoring
+from ordsmed.use.index.told import lines as hit_lines
+from ordsmed.weights.export import export
+
+Pair = dict[str, str]
+MINED_FROM = 20_000  # pairs for which wrong answers are looked for
+NEAR, FAR = 5, 25  # ranks by words between which one wrong answer to each question is drawn
+BY_CHANCE = 2  # and so many of all
+TESTED = 300  # questions of the test
+AMONG = 2_000  # passages in which they are searched
+RERANKED = 20  # passages of each that the cross-encoder orders anew
+UNTRAINED, CHOSEN_BY = "vectors, before pairs", "mrr@10"
+BY = {  # kind of search, and whether the cross-encoder orders anew
+    ("words", False): "words (BM25)",
+    ("dense", False): "vectors",
+    ("both", False): "both",
+    ("both", True): "both, reranked",
+}
+ASKED = 8  # words of a question that is shown
+SHOWN, HITS = 3, 2  # questions that are shown in the end, and passages of each
+SURE, LEAST = 0.6, 0.2  # of the time that epochs are fitted into, for starts and checks; epochs at least
+DENSE, ENDING = 0.6, 20.0  # share of the time for dense vectors; seconds for test, index and exports at least
+
+
+def write_training_pairs(folder: Path) -> None:
+    """Pairs of each split of the corpus, none of which quotes another split; those that are there stay."""
+    corpus = corpus_of(folder)
+    splits = {"test": "test", "dev": "validation", "train": "train"}
+    if not parts(corpus, "test"):
+        splits = {"test": "validation", "train": "train"}  # a test has to be of texts that nothing was chosen by
+    for name, split in splits.items():
+        path = folder / f"pairs/{name}.jsonl"
+        if not path.exists() and parts(corpus, split):
+            test = folder / "pairs/test.jsonl"
+            against = (str(test),) if name != "test" and test.exists() else ()
+            for line in write_pairs([str(corpus)], str(path), Pairing(split=split, against=against)):
+                say(line)
+
+
+def write_scored_pairs(folder: Path, name: str) -> None:
+    """Pairs with 1, and with 0 wrong answers to each question: one that shares words with it, others by chance.
+
+    The first by words are left out: many belong to the question, and the rest would teach that shared words speak
+    against a passage.
+    """
+    path = folder / f"pairs/scored-{name}.jsonl"
+    if path.exists():
+        return
+    pairs = read_pairs(folder / f"pairs/{name}.jsonl", MINED_FROM)
+    passages, draw = [pair["positive"] for pair in pairs], np.random.default_rng(len(pairs))
+    bm25, rows = Bm25.of(passages), list[dict[str, Any]]()
+    for number, pair in enumerate(pairs):
+        wrong = [*bm25.search(pair["anchor"], FAR)[0][NEAR:].tolist(), number][: FAR - NEAR]
+        wrong = [int(draw.choice(wrong)), *draw.integers(len(pairs), size=BY_CHANCE).tolist()]
+        rows.append({"anchor": pair["anchor"], "passage": pair["positive"], "score": 1})
+        rows += [{"anchor": pair["anchor"], "passage": passages[n], "score": 0} for n in wrong if n != number]
+    files.write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_pairs(path: Path, most: int) -> list[Pair]:
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in islice(file, most)]
+
+
+def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
+    """Dense vectors, then the cross-encoder, each in its share of the time that is left."""
+    left = max(seconds - clock.used - max(ENDING, 0.2 * seconds), 0.1 * seconds)
+    for name, share in (("dense", DENSE), ("cross", 1 - DENSE)):
+        say(f"== {name} (after {duration(clock.used)})")
+        if name == "cross":
+            for split in ("train", "dev"):
+                if (folder / f"pairs/{split}.jsonl").exists():
+                    write_scored_pairs(folder, split)
+        if Run(folder / name).status:
+            training.finetune(str(folder / name), devices=devices)  # goes on as it was begun
+            continue
+        recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
+        epochs = SURE * share * left / _epoch_seconds(folder, name, recipe["task"]["length"])
+        if epochs < recipe["epochs"]:
+            words = [f"epochs={max(epochs, LEAST):.2g}"]
+            say(f"{name}: {words[0]}, by the time that is left and the speed of the language model")
+        training.finetune(str(folder / f"{name}.toml"), overrides=words, devices=devices)
+
+
+def _epoch_seconds(folder: Path, name: str, length: int) -> float:
+    """How long the network that was trained would take to read all examples."""
+    speeds = [
+        line["tokens_per_second"]
+        for line in read_metrics(folder / "model/metrics.jsonl")
+        if "tokens_per_second" in line
+    ]
+    per_byte = Run(folder / "data").status["train"]["tokens"] / Run(corpus_of(folder)).status["train"]["bytes"]
+    path = folder / ("pairs/train.jsonl" if name == "dense" else "pairs/scored-train.jsonl")
+    sides = ([row["anchor"], row.get("positive") or row["passage"]] for row in read_pairs(path, MINED_FROM))
+    sizes = [[per_byte * len(text.encode()) for text in both] for both in sides]
+    read = sum(min(length, sum(size)) if name == "cross" else sum(min(length, side) for side in size) for size in sizes)
+    return read / max(median(speeds[-50:]), 1e-9) if speeds else 1e-9
+
+
+def close(folder: Path, clock: Clock) -> dict[str, Any]:
+    """Test, index, hits, folders for others, page; what is kept of it, `lines` for a person among it."""
+    model = Run(folder / "model").status
+    facts: dict[str, Any] = {"validation": model.get("validation"), "unigram": model.get("unigram")}
+    lines = against_guessing(facts)
+    index = searching.index(folder / "dense", corpus_of(folder), folder / "index")
+    rerank = searching.reranker(folder / "cross")
+    pairs = read_pairs(folder / "pairs/test.jsonl", TESTED) if (folder / "pairs/test.jsonl").exists() else []
+    if pairs:
+        facts["search"] = _tested(folder, pairs, rerank)
+        lines += _score_lines(facts["search"], len(pairs))
+    kind, reranked = facts["best"] = _best(facts.get("search", {}))
+    again = ["--kind", kind, *(["--rerank", folder / "cross"] if reranked else [])]
+    for pair in _examples(pairs):
+        hits = index.search(pair["anchor"], HITS, kind=kind, rerank=rerank if reranked else None, top=RERANKED)
+        facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
+    lines += [f"hits in all texts, by {BY[kind, reranked]}:", *facts.get("examples", [])]
+    titled = folder.resolve().name
+    for run, out, to in (("dense", "sentence-transformers", "sentence_transformers"), ("cross", "cross-encoder", None)):
+        path = export(folder / run, folder / out, anew=True, to=to, title=titled)
+        lines.append(f"{path}: for {'SentenceTransformer' if to else 'CrossEncoder'} of sentence-transformers")
+    report.write([str(folder)], out=str(folder / "report.html"))
+    lines += [
+        f"{index.folder}: {index.size}; {folder / 'report.html'}: the page",
+        f"all of it took {duration(clock.used)}; try next:",
+        f"  {command('search', index.folder, 'a question', *again)}",
+    ]
+    return {**facts, "lines": lines}
+
+
+def _tested(folder: Path, pairs: Sequence[Pair], rerank: Rescoring) -> dict[str, dict[str, float]]:
+    """Of each way to search its measures, on questions that were held out, among passages of all splits."""
+    passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *_others(folder)]))[:AMONG]
+    place = folder / "test/passages.jsonl"
+    files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
+    place.parent.mkdir(exist_ok=True)
+    files.write_text(place, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in files_of))
+    before = searching.index(folder / "model", place, folder / "test/before", kind="dense", anew=True)
+    after = searching.index(folder / "dense", place, folder / "test/index", anew=True)
+    numbers = {text: str(number) for number, text in enumerate(passages)}
+    scores = {UNTRAINED: _measured(before, "dense", None, pairs, numbers)}
+    for (kind, reranked), name in BY.items():
+        scores[name] = _measured(after, kind, rerank if reranked else None, pairs, numbers)
+    return scores
+
+
+def _best(scores: dict[str, dict[str, float]]) -> tuple[str, bool]:
+    """The way to search that finds most; where nothing was held out, by both."""
+    known = [way for way, name in BY.items() if name in scores]
+    return max(known, key=lambda way: scores[BY[way]][CHOSEN_BY]) if known else ("both", False)
+
+
+def _others(folder: Path) -> Iterator[Pair]:
+    for name in ("dev", "train"):
+        if (path := folder / f"pairs/{name}.jsonl").exists():
+            yield from read_pairs(path, AMONG)
+
+
+def _measured(
+    index: OpenIndex, kind: str, rerank: Rescoring | None, pairs: Sequence[Pair], numbers: dict[str, str]
+) -> dict[str, float]:
+    """Documents in the order of their first passages: in per cent."""
+    rows = []
+    every = index.search_all([pair["anchor"] for pair in pairs], 100, kind=kind, rerank=rerank, top=RERANKED)
+    for pair, hits in zip(pairs, every, strict=True):
+        documents = list(dict.fromkeys(hit.passage.id for hit in hits))
+        rows.append(measures([int(name == numbers[pair["positive"]]) for name in documents], [1]))
+    means = 100 * np.mean(rows, 0)
+    return dict(zip(MEASURES, means.tolist(), strict=True))
+
+
+def _score_lines(scores: dict[str, dict[str, float]], count: int) -> list[str]:
+    names = ("mrr@10", "ndcg@10", "recall@100")
+    rows = [(name, *(f"{of[key]:.1f}" for key in names)) for name, of in scores.items()]
+    return [f"{count:,} held-out questions, in per cent:", *table([("", *names), *rows], numbers=True)]
+
+
+def _examples(pairs: Sequence[Pair]) -> list[Pair]:
+    """What people would ask, where there is such: questions, then titles, then sentences, none of them long."""
+    order = {"questions": 0, "title": 1, "cloze": 2}
+
+    def unlike(pair: Pair) -> tuple[int, int]:
+        return order.get(pair["source"], 3), abs(len(pair["anchor"].split()) - ASKED)
+
+    return sorted(pairs, key=unlike)[:SHOWN]
