@@ -254,6 +254,9 @@ def main() -> None:
         if beside:
             end_group(beside)
         run.close(why)
+    bad = [result.name for result in run.results if result.state in ("failed", "too long")]
+    if bad:
+        raise SystemExit(f"not done: {', '.join(bad)}")
     return None
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,18 @@ def test_what_is_finished_is_there_when_it_is_cut_off(tmp_path: Path, how: signa
         assert ended(left)
     elif is_running(left):
         os.kill(left, signal.SIGKILL)
+
+
+def test_its_status_says_whether_all_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_once, "signal", SimpleNamespace(**{**vars(signal), "signal": lambda *_: None}))
+    monkeypatch.setattr(gpu_once, "clocks", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["gpu_once", str(tmp_path)])
+    monkeypatch.setattr(gpu_once, "STEPS", [step("works", "")])
+    gpu_once.main()
+    monkeypatch.setattr(gpu_once, "STEPS", [step("fails", "raise SystemExit(3)"), step("works", "")])
+    with pytest.raises(SystemExit, match=r"not done: fails$"):
+        gpu_once.main()
+    assert [result["state"] for result in results(tmp_path) if result["name"] != "wheels"] == ["done", "failed", "done"]
 
 
 def test_a_wheel_of_what_is_there_is_not_installed() -> None:
