@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeGuard
+from types import UnionType
+from typing import Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
@@ -26,11 +27,11 @@ def words_of(recipe: type[Any], name: str, overrides: Sequence[str], keywords: M
         raise RecipeError(recipe.verb, "called from another thread", wanted)
     if isinstance(overrides, str):
         raise RecipeError(f"{recipe.verb}: overrides", f"found the text {overrides!r}", '["key.path=value", ...]')
-    types = {field.name: str(field.type) for field in dataclasses.fields(recipe)}
+    types = {name: _kinds(hint) for name, hint in get_type_hints(recipe).items() if name in recipe.__dataclass_fields__}
     of_phases = {field.name for field in dataclasses.fields(Phase)} - set(types)
     words = list(overrides)
     for key, value in keywords.items():
-        if value is None and "str" in types.get(key, ""):
+        if value is None and str in types.get(key, ()):
             # refuse to take a text back, for which the command line has no word; where the recipe says none, None is
             # right
             if not kind_of_folder(Path(name)).made and key in table_of(recipe, name):
@@ -38,13 +39,19 @@ def words_of(recipe: type[Any], name: str, overrides: Sequence[str], keywords: M
                     key, "found None, but the recipe says one", "another one", "write a recipe without it"
                 )
         elif key not in of_phases:
-            whole = "dict" in types.get(key, "")  # a table of names that are the user's
+            whole = dict in types.get(key, ())  # a table of names that are the user's
             words += [f"{key}={settings.literal(value)}"] if whole else by_path(key, settings.plain(value))
     phased = {key: value for key, value in keywords.items() if key in of_phases}
     if phased and "phase" in types:
         words += _of_phases(_phases(recipe, name, words), phased)
         return words
     return words + [f"{key}={settings.literal(value)}" for key, value in phased.items()]
+
+
+def _kinds(hint: object) -> set[object]:
+    """What a value may be: {str, dict} of str | dict[str, float] | None."""
+    inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return {get_origin(each) or each for each in inner}
 
 
 def by_path(key: str, value: object) -> Iterator[str]:

@@ -41,8 +41,9 @@ def data_of(trained: Trained) -> list[Table]:
     """What is known of each source of a pretraining, with its name and share."""
     assert trained.recipe is not None
     phases = trained.recipe["phase"]
-    tokens = [phase["steps"] * phase["batch"] * phase["length"] for phase in phases]
     shares = dict.fromkeys(sources(trained.recipe), 0.0)
+    several = any("data" in phase for phase in phases)
+    tokens = [phase["steps"] * phase["batch"] * phase["length"] if several else 1 for phase in phases]
     for phase, seen in zip(phases, tokens, strict=True):
         weights = listed(phase.get("data", trained.recipe["data"]))
         for name, weight in weights.items():
