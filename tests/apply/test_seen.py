@@ -17,7 +17,7 @@ def run_of(folder: Path, step: int | None, **data: Any) -> Any:
     lines.insert(2, {"step": 2, "validation": 1.0})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 4, "tok')
     (folder / "data.json").write_text(json.dumps(data))
-    return replace(made("gpt2", folder), recipe={"data": {"a": 3, "b": 1}}, step=step)
+    return replace(made("gpt2", folder), recipe={"data": {"a": 3, "b": 1}, "phase": [{}]}, step=step)
 
 
 def test_tokens_and_words_up_to_a_step(tmp_path: Path) -> None:

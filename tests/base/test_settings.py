@@ -85,7 +85,7 @@ def test_a_good_one() -> None:
         (["phase.rate=[true]"], "r.toml: phase[1].rate: found [true]; wanted a number"),
         (["layout.compile=1"], "r.toml: layout.compile: found 1; wanted true or false"),
         (["out=3"], "r.toml: out: found 3; wanted a text"),
-        (["data={a='x'}"], 'r.toml: data: found { a = "x" }; wanted a text or a table of numbers'),
+        (["data={a='x'}"], 'r.toml: data: found { a = "x" }; wanted a text or a list of texts or a table of numbers'),
         (["optimizer.betas=[1]"], "r.toml: optimizer.betas: found [1]; wanted a list of two numbers"),
         (["objective.hide=much"], "r.toml: objective.hide: found 'much'; wanted a number or a table of start, end"),
         (
@@ -167,7 +167,7 @@ def test_a_long_list_of_names_is_cut() -> None:
 def test_what_is_missing() -> None:
     assert (
         complaint(text=GOOD.replace('data = "somewhere"', ""))
-        == "r.toml: data: missing; wanted a text or a table of numbers"
+        == "r.toml: data: missing; wanted a text or a list of texts or a table of numbers"
     )
     assert complaint(text=GOOD.replace("batch = 2", "")) == "r.toml: phase[2].batch: missing; wanted a whole number"
     without = GOOD.replace('[objective]\nkind = "mlm"', "")
@@ -217,8 +217,8 @@ def test_overrides_reach_everywhere() -> None:
     assert decoded("phase=[{steps=1, length=8, batch=1, rate=1}]").phase == (
         Phase(steps=1, length=8, batch=1, rate=1.0),
     )
-    assert decoded("data={a=1, b=0.5}").sources == {"a": 1.0, "b": 0.5}
-    assert decoded("data.a=3", text=GOOD.replace('data = "somewhere"', "")).sources == {"a": 3.0}
+    assert decoded("data={a=1, b=0.5}").data_of(0) == {"a": 1.0, "b": 0.5}
+    assert decoded("data.a=3", text=GOOD.replace('data = "somewhere"', "")).data_of(0) == {"a": 3.0}
 
 
 @pytest.mark.parametrize(
