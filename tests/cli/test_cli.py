@@ -306,7 +306,7 @@ def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
             lambda t: t.replace('data = "stdlib-wordpiece"', 'data = "no/such/folder"'),
             "`no/such/folder`: no recipe of `encode` and no file; ",
         ),
-        (lambda t: "seed = 3\n", "my.toml: data: missing; wanted a text or a table of numbers"),
+        (lambda t: "seed = 3\n", "my.toml: data: missing; wanted a text or a list of texts or a table of numbers"),
     ):
         Path("my.toml").write_text(change(text), encoding="utf-8")
         for words in (["pretrain", "my.toml", "--dry-run"], ["pretrain", "my.toml"]):

@@ -51,7 +51,7 @@ def words_of(recipe: type[Any], name: str, overrides: Sequence[str], keywords: M
 def _kinds(hint: object) -> set[object]:
     """What a value may be: {str, dict} of str | dict[str, float] | None."""
     inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return {get_origin(each) or each for each in inner}
+    return {get_origin(kind) or kind for kind in inner}
 
 
 def by_path(key: str, value: object) -> Iterator[str]:
