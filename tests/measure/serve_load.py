@@ -79,7 +79,7 @@ def padded_server(folder: str, port: int, threads: int) -> None:
     server = uvicorn.Server(config)
 
     async def serve() -> None:
-        asyncio.get_running_loop().call_later(1, print, f"http://127.0.0.1:{port}: serving", flush=True)
+        asyncio.get_running_loop().call_later(1, print, f"http://127.0.0.1:{port}: serving")
         await server.serve()
 
     asyncio.run(serve())
@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--padded", type=int, default=0, help="(the other server, at this port)")
     args = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if args.padded:
         padded_server(args.folder, args.padded, args.threads)
         return

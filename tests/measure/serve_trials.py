@@ -52,7 +52,7 @@ def memory_of(url: str) -> int:
 
 def overload(args: argparse.Namespace) -> dict[str, Any]:
     """As many clients as ten times the queue holds, for a minute more than the one after which memory is read."""
-    bodies = [json.dumps({"texts": [f"{text} [MASK]"]}).encode() for text in sentences(0, 500)]
+    bodies = [json.dumps({"texts": [f"{text} [MASK]"]}).encode() for text in sentences(19, 500)]
     memory: list[tuple[float, int]] = []
     over = threading.Event()
     with started(command(args.folder, "--queue", "20")) as url:
@@ -64,7 +64,7 @@ def overload(args: argparse.Namespace) -> dict[str, Any]:
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        result = load(f"{url}/model/api/fill", itertools.cycle(bodies), 200, args.seconds)  # type: ignore[arg-type]
+        result = load(f"{url}/model/api/fill", itertools.cycle(bodies), 200, args.seconds)
         over.set()
         watcher.join()
         well = load(f"{url}/model/api/fill", bodies[:4], 1, 60)
@@ -140,7 +140,7 @@ def hostile(args: argparse.Namespace) -> dict[str, Any]:
 
 def ending(args: argparse.Namespace) -> dict[str, Any]:
     """All requests that were sent before it closed are answered."""
-    bodies = [json.dumps({"texts": [f"{text} [MASK]"]}).encode() for text in sentences(0, 300)]
+    bodies = [json.dumps({"texts": [f"{text} [MASK]"]}).encode() for text in sentences(19, 300)]
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command(args.folder), stderr=log)
         url = ""
@@ -149,7 +149,7 @@ def ending(args: argparse.Namespace) -> dict[str, Any]:
             log.seek(0)
             url = next(iter(re.findall(r"http://\S+(?=: serving)", log.read())), "")
         threading.Timer(5, server.send_signal, [signal.SIGTERM]).start()
-        result = load(f"{url}/model/api/fill", bodies * 10, 64, 8)
+        result = load(f"{url}/model/api/fill", itertools.cycle(bodies), 64, 8)
         return {"answered": len(result.latencies), **result.statuses, "status": server.wait(60)}
 
 
@@ -168,8 +168,8 @@ def minicons(args: argparse.Namespace) -> dict[str, Any]:
     spent, sums = {"minicons": 0.0, "ordsmed": 0.0}, [list[float](), list[float]()]
     with started(command(args.folder)) as url:
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=600)
-        for at in range(0, len(texts), 16):
-            some = texts[at : at + 16]
+        for at in range(0, len(texts), 8):  # of more at once its scores of all words fill the memory
+            some = texts[at : at + 8]
             began = time.perf_counter()
             sums[0] += model.sequence_score(some, reduction=lambda logs: logs.double().sum().item())
             spent["minicons"] += time.perf_counter() - began

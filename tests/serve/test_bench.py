@@ -65,7 +65,7 @@ def test_what_is_refused_is_counted(folders: dict[str, Path]) -> None:
         body = json.dumps({"texts": ["a [MASK]", "the [MASK]"]}).encode()
         found = serving.load(f"{server.url}/api/fill", [body] * 5, 2, 20)
     assert (found.latencies, found.statuses) == ([], {"413": 5})
-    assert serving.load("http://127.0.0.1:1/x", [b"{}"] * 3, 2, 20).statuses == {"lost": 3}
+    assert serving.load("http://127.0.0.1:1/x", [b"{}"] * 3, 2, 20).statuses == {"refused": 3}
 
 
 def test_a_server_that_is_not_there_or_ends_is_told() -> None:

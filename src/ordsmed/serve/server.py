@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,7 +68,8 @@ def tunnel(port: int, environment: Mapping[str, str]) -> str:
     if "SLURM_JOB_ID" not in environment:
         return ""
     node = environment.get("SLURMD_NODENAME") or socket.gethostname()
-    login = f"{environment.get('USER', 'USER')}@{environment.get('SLURM_SUBMIT_HOST', 'LOGIN-NODE')}"
+    user = environment.get("USER") or pwd.getpwuid(os.getuid()).pw_name
+    login = f"{user}@{environment.get('SLURM_SUBMIT_HOST', 'LOGIN-NODE')}"
     return f"from your own machine: ssh -N -L 8000:{node}:{port} {login}; then http://localhost:8000, with the token"
 
 

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,20 +156,21 @@ def sentences(length: int, count: int) -> Iterator[str]:
         yield " ".join(draw.choices(WORDS, k=size))
 
 
-def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> LoadResult:
+def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) -> LoadResult:
     """Asked by so many clients at once, each with a connection that it keeps, until all is asked or time is over."""
     place, left, end = urllib.parse.urlsplit(address), iter(bodies), time.perf_counter() + seconds
     lock, taken, statuses = threading.Lock(), list[float](), dict[str, int]()
 
     def ask(connection: http.client.HTTPConnection, body: bytes) -> None:
-        began, status = time.perf_counter(), "lost"
+        began = time.perf_counter()
         try:
             connection.request("POST", place.path, body)
             answer = connection.getresponse()
             answer.read()
             status = str(answer.status)
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             connection.close()
+            status = "refused" if isinstance(error, ConnectionRefusedError) else "lost"
         with lock:
             if status == "200":
                 taken.append(time.perf_counter() - began)
@@ -263,7 +264,7 @@ def _address(process: subprocess.Popen[bytes], output: IO[str]) -> str:
         ended = process.poll() is not None
         output.seek(0)
         text = output.read()
-        if match := re.search(r"http://\S+(?=: serving)", text):
+        if match := re.search(r"^http://\S+(?=: serving)", text, re.MULTILINE):
             return match[0]
         if ended:
             line = ([line for line in text.splitlines() if line.strip()] or ["without a word"])[-1]
