@@ -28,6 +28,7 @@ from ordsmed.learn.objectives import mlm, mlm_nsp
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.items import Item
 from ordsmed.measure.probes import cloze, wikitext
+from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.nn.models import bert, megatron_bert, roberta
 from ordsmed.text.tokenizers import bytebpe
 from ordsmed.use.embed import Form, embedded
@@ -236,6 +237,21 @@ def test_minicons_scores_what_comes_next_the_same(family: str, minicons: Any, ex
     trained, out = exported(family)
     model = minicons.IncrementalLMScorer(str(causal_folder(out)), "cpu")
     assert in_minicons(model) == pytest.approx(nats(trained, "causal", TEXTS), abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_pairs_as_babylm_scores_them_have_the_sums_of_minicons(
+    family: str, minicons: Any, exported: Exported, tmp_path: Path
+) -> None:
+    trained, out = exported(family)
+    row = {"good": TEXTS[0], "bad": TEXTS[1:]}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")
+    probe, scorer = MinimalPairs((str(tmp_path / "pairs.jsonl"),), scoring="babylm"), ways.scorer(trained)
+    [example] = probe.examples(scorer)
+    model = getattr(minicons, "MaskedLMScorer" if family == "bert" else "IncrementalLMScorer")(str(out), "cpu")
+    assert probe.record(example, scorer.scores(list(example.items)))[2:-1] == pytest.approx(
+        in_minicons(model), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("family", [*MASKED, *CAUSAL])

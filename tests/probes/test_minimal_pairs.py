@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from kit.language_models import LEARNED, made, pairs_file
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.measure.likelihood import ways
-from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.measure.likelihood.items import Item, Scores
+from ordsmed.measure.likelihood.probe import Example, Finding, Record
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.text.tokenizers import bytebpe
 
@@ -144,6 +147,71 @@ def test_other_names_of_the_two(tmp_path: Path) -> None:
     table = tmp_path / "x.tsv"
     table.write_text("sen\twrong_sen\tverb\n" + "\t".join([*PAIRS[0], "swim"]) + "\n")
     assert asked(tmp_path, table)[0][0][2:] == pytest.approx(records[0][2:], abs=1e-5)
+
+
+def scores(*logs: float) -> Scores:
+    return Scores(np.asarray(logs), np.zeros(len(logs), bool))
+
+
+def test_babylm_sums_and_takes_ties_as_right() -> None:
+    """By hand: a sum of -4 over two tokens against -4.8 over four; equal ones; the mean turned round."""
+    probe, items = MinimalPairs(scoring="babylm"), (Item(np.asarray([1, 2])), Item(np.asarray([1, 2, 3, 4])))
+    pairs = [
+        (scores(-2, -2), scores(-1.2, -1.2, -1.2, -1.2)),
+        (scores(-3, -3), scores(-1, -1, -2, -2)),
+        (scores(-3, -4), scores(-1, -1, -1, -1)),
+    ]
+    records = [
+        probe.record(Example(items, [[0, 1], 0, kind, f"x.jsonl:{n}"]), list(pair))
+        for n, (kind, pair) in enumerate(zip("aab", pairs, strict=True), 1)
+    ]
+    assert records[0] == ["a", "x.jsonl:1", -4.0, pytest.approx(-4.8), [-2.0, pytest.approx(-1.2)]]
+    facts = probe.finding(records).facts
+    assert [facts[name] for name in ("right", "ties", "pairs")] == [2, 1, 3]
+    assert [facts["babylm"], facts["paradigm_mean"], facts["per_token"]] == pytest.approx([200 / 3, 50, 0])
+    assert [probe.as_line(record)["right"] for record in records] == [True, True, False]
+    assert [probe.as_line(record)["tie"] for record in records] == [False, True, False]
+
+
+def test_babylm_counts_equal_sentences_as_right(tmp_path: Path) -> None:
+    path = pairs_file(tmp_path / "x.jsonl", [*PAIRS, ("it ran", "it ran"), ("a €", "a ¥")])
+    own, official = asked(tmp_path, path)[1], asked(tmp_path, path, scoring="babylm")[1]
+    assert [own.facts["ties"], official.facts["ties"]] == [2, 2]
+    assert official.facts["right"] == own.facts["right"] + 2
+    assert official.how == "equal sentences, which are ties: 1 of 5 pairs of x.jsonl"
+
+
+def test_babylm_scores_no_first_token_without_a_sign(tmp_path: Path) -> None:
+    """Of a causal model whose tokenizer puts none; a model of masks is asked about all."""
+    path = pairs_file(tmp_path / "x.jsonl", PAIRS)
+    trained = made("gpt2", tmp_path / "gpt2")
+    trained.tokenizer.config["add_bos_token"] = False
+    scorer = ways.scorer(trained)
+    probe = MinimalPairs((str(path),), scoring="babylm")
+    [first, *_] = probe.examples(scorer)
+    good = first.items[0].pieces
+    with torch.no_grad():
+        states = trained.objective.networks()[""].modules["model"](
+            torch.from_numpy(good)[None], torch.arange(len(good))[None]
+        )
+        logs = trained.objective.networks()[""].modules["head"](states)[0].log_softmax(-1)
+    by_hand = sum(float(logs[n, good[n + 1]]) for n in range(len(good) - 1))
+    assert probe.record(first, scorer.scores(list(first.items)))[2] == pytest.approx(by_hand, abs=1e-4)
+    assert "the first token unscored" in probe.fits(scorer, "")
+    (tmp_path / "short.jsonl").write_text('{"good": "it ran", "bad": "it"}\n')
+    with pytest.raises(DataError, match=r"short\.jsonl:1: 'it' has one token, which nothing stands before; wanted two"):
+        list(MinimalPairs((str(tmp_path / "short.jsonl"),), scoring="babylm").examples(scorer))
+    bert = ways.scorer(made("bert", tmp_path / "bert"))
+    assert [item.first for one in probe.examples(bert) for item in one.items] == [0] * 6
+
+
+def test_babylm_beside_what_is_not_its_own_is_refused(tmp_path: Path) -> None:
+    for how, said in ({"per": "token"}, "per=token"), ({"space": True}, "space=true"):
+        with pytest.raises(ValueError, match=f"scoring: found babylm with {said}; wanted sums"):
+            MinimalPairs(scoring="babylm", **how)
+    scorer = ways.scorer(made("electra", tmp_path))
+    with pytest.raises(RecipeError, match="x: scoring=babylm of a model that is read the way `detect`; wanted causal"):
+        MinimalPairs(scoring="babylm").fits(scorer, "x")
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,26 @@
 {"good": "...", "bad": ["...", "..."]}
 
 BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and any such file. Equal scores count as wrong,
-also those of equal sentences, of which BLiMP has some.
+also those of equal sentences, of which BLiMP has some; BabyLM's evaluation counts them as right.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood.choosing import ChoiceProbe, ChoiceQuestion, scores_by_choice
-from ordsmed.measure.likelihood.items import Scores
+from ordsmed.measure.likelihood.items import Scorer, Scores
 from ordsmed.measure.likelihood.probe import Example, Record, paths_of, records, text_of
 
 KEYS = (("sentence_good", "sentence_bad"), ("good", "bad"), ("sen", "wrong_sen"))
 ALIKE = 1e-6  # scores no further apart are equal: fp32 does not tell them apart
+BABYLM_WAYS = ("causal", "masked")  # its backends causal, mlm and, of a hybrid, mntp
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,42 @@ class MinimalPairs(ChoiceProbe, Choice):
     """scores that are compared: of whole sentences, or their mean a token"""
     space: bool = False
     """a space stands before each sentence, as lm-evaluation-harness has it"""
+    scoring: Literal["own", "babylm"] = "own"
+    """babylm: as BabyLM's evaluation counts, sums whatever the length, ties right; means a token are shown beside"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("space",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("space", "scoring")
 
     COUNTED: ClassVar[tuple[str, str]] = ("pairs", "paradigm")
+
+    def __post_init__(self) -> None:
+        if self.scoring == "babylm" and (self.per != "sentence" or self.space):
+            setting = "per=token" if self.per != "sentence" else "space=true"
+            raise ValueError(
+                f"scoring: found babylm with {setting}; wanted sums of sentences as they are: leave it out"
+            )
+
+    def fits(self, scorer: Scorer, place: str) -> str:
+        if self.scoring == "own":
+            return ""
+        if scorer.way not in BABYLM_WAYS:
+            problem = f"scoring=babylm of a model that is read the way `{scorer.way}`"
+            raise RecipeError(place, problem, " or ".join(BABYLM_WAYS), "leave scoring out")
+        first = "" if _is_first_scored(scorer) else ", the first token unscored, as no sign stands before texts"
+        return f"`babylm` are sums over tokens, ties right{first}; `per_token`, their means, is no number of BabyLM's"
+
+    def examples(self, scorer: Scorer) -> Iterator[Example]:
+        if self.scoring == "own" or _is_first_scored(scorer):
+            yield from super().examples(scorer)
+            return
+        for example in super().examples(scorer):
+            items = tuple(replace(item, first=max(item.first, 1), sign=False) for item in example.items)
+            for item in items:
+                if item.asked < 1:
+                    text = scorer.tokenizer.decode(item.pieces.tolist())
+                    raise DataError(
+                        str(example.about[-1]), f"{text!r} has one token, which nothing stands before", "two or more"
+                    )
+            yield replace(example, items=items)
 
     def questions(self) -> Iterator[ChoiceQuestion]:
         for path in paths_of(self.files):
@@ -55,19 +88,33 @@ class MinimalPairs(ChoiceProbe, Choice):
                 raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Paradigm, place, the score of the good one and of each other; None: the same sentence."""
+        """Paradigm, place, the score of the good one and of each other; None: the same sentence.
+
+        As BabyLM scores, the good one's is followed by all means a token, in a list.
+        """
         which, _, paradigm, place = example.about
-        values = [s.total / (len(s.logs) if self.per == "token" else 1) for s in scores_by_choice(example, scores)]
-        return [paradigm, place, values[0], *(v if n else None for n, v in zip(which[1:], values[1:], strict=True))]
+        results = [s if n else None for n, s in zip([1, *which[1:]], scores_by_choice(example, scores), strict=True)]
+        sums, means = [s and s.total for s in results], [s and s.total / len(s.logs) for s in results]
+        if self.scoring == "babylm":
+            return [paradigm, place, *sums, means]
+        return [paradigm, place, *(means if self.per == "token" else sums)]
 
     def marks(self, record: Record) -> dict[str, bool]:
-        return {"accuracy": _right(record) == 1}
+        if self.scoring == "own":
+            return {"accuracy": _right(record[2:]) == 1}
+        return {"babylm": _right(record[2:-1]) >= 0, "per_token": _right(record[-1]) == 1}
 
     def guess(self, record: Record) -> float:
-        return 1 / (len(record) - 2)
+        return 1 / len(self._scores(record))
 
     def facts(self, records: list[Record]) -> dict[str, Any]:
-        return {name: sum(_right(record) == value for record in records) for name, value in (("right", 1), ("ties", 0))}
+        leads = [_right(self._scores(record)) for record in records]
+        ties = leads.count(0)
+        return {"right": leads.count(1) + (ties if self.scoring == "babylm" else 0), "ties": ties}
+
+    def _scores(self, record: Record) -> list[float | None]:
+        """Those that are compared, the good one's first."""
+        return record[2:-1] if self.scoring == "babylm" else record[2:]
 
     def how(self, records: list[Record]) -> str:
         """Which files have pairs of equal sentences, and how many."""
@@ -75,20 +122,28 @@ class MinimalPairs(ChoiceProbe, Choice):
         for record in records:
             by[record[1].rpartition(":")[0]].append(None in record[3:])
         some = [f"{sum(e):,} of {len(e):,} pairs of {Path(file).name}" for file, e in by.items() if any(e)]
-        return f"equal sentences, which are never right: {', '.join(some)}" if some else ""
+        counted = "which are ties" if self.scoring == "babylm" else "which are never right"
+        return f"equal sentences, {counted}: {', '.join(some)}" if some else ""
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        paradigm, place, good, *bad = record
+        paradigm, place = record[:2]
+        good, *bad = scores = self._scores(record)
         file, _, line = place.rpartition(":")
         bad = [good if score is None else score for score in bad]
         about = {"file": file, "line": int(line), "paradigm": paradigm, "good": good}
-        right = _right(record)
-        return {**about, "bad": bad if bad[1:] else bad[0], "right": right == 1, "tie": right == 0}
+        lead = _right(scores)
+        right = next(iter(self.marks(record).values()))
+        return {**about, "bad": bad if bad[1:] else bad[0], "right": right, "tie": lead == 0}
 
 
-def _right(record: Record) -> int:
-    """1: the good one is likelier than all others; 0: none is likelier, but some as likely; -1: wrong."""
-    _, _, good, *bad = record
+def _is_first_scored(scorer: Scorer) -> bool:
+    """Does a sign stand before each text in the folder that `export` writes? Else nothing tells its first token."""
+    return scorer.way != "causal" or (scorer.tokenizer.separator is not None and scorer.tokenizer.begins_texts)
+
+
+def _right(scores: list[Any]) -> int:
+    """1: the first is likelier than all others; 0: none is likelier, but some as likely; -1: wrong."""
+    good, *bad = scores
     lead = good - max(good if score is None else score for score in bad)
     return 1 if lead > ALIKE else 0 if lead >= -ALIKE else -1
 
