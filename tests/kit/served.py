@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ordsmed.serve.batcher import Batcher, BatchLimits
 from ordsmed.serve.call import ServerLimits, Service
+from ordsmed.serve.indexes import open_indexes
 from ordsmed.serve.models import ServedModels
 
 
@@ -26,7 +27,7 @@ class Running:
 @contextlib.contextmanager
 def running(
     models: Mapping[str, Path | str], *, access: Any = None, batch: BatchLimits | None = None,
-    checkpoints: bool = False, **limits: Any,
+    checkpoints: bool = False, indexes: Sequence[str] = (), **limits: Any,
 ) -> Iterator[Running]:  # fmt: skip
     """Serves these, by their names, until the block ends."""
     from ordsmed.serve.app import Access, Door
@@ -35,7 +36,8 @@ def running(
 
     words = [f"{name}={folder}" for name, folder in models.items()]
     opened, limited = ServedModels.opened(words, {"device": "cpu"}), replace(ServerLimits(), **limits)
-    service = Service(opened, Batcher(batch), limited, checkpoints=checkpoints)
+    searched = open_indexes(indexes, opened)
+    service = Service(opened, Batcher(batch), limited, indexes=searched, checkpoints=checkpoints)
     listener = listening("127.0.0.1", 0)
     server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), 1_000)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -32,7 +32,11 @@ def pages(tiny_run: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     """A server of two runs and of models fine-tuned for each task."""
     tasks = task_models(task_files(tmp_path_factory.mktemp("served") / "tasks", dev=3))
     names = ("classify", "pairs", "number", "tag", "answer")
-    with running({"bert": tiny_run.bert, "gpt2": tiny_run.gpt2, **{name: tasks[name] for name in names}}) as served:
+    texts, index = (tmp_path_factory.mktemp("index") / name for name in ("texts.txt", "index"))
+    texts.write_text(f"the old {EVIL} is here\n\nsomething else\n")
+    ordsmed.index(tiny_run.bert, texts, index)
+    models = {"bert": tiny_run.bert, "gpt2": tiny_run.gpt2, **{name: tasks[name] for name in names}}
+    with running(models, indexes=[f"mine={index}"]) as served:
         yield served
 
 
@@ -297,6 +301,12 @@ def test_what_others_wrote_stays_text(page: Browser, pages: Running) -> None:
     assert page.run("return [document.querySelectorAll('img').length, document.title]") == [0, "Write: ordsmed"]
     with pytest.raises(AssertionError, match="TrustedHTML"):
         page.run("document.body.innerHTML = arguments[0]", EVIL)
+
+
+def test_an_index_is_searched_by_the_model_that_made_it(page: Browser) -> None:
+    found = ask(page, "search", "bert", question="the old one", k=1)
+    assert f"the old {EVIL} is here" in found
+    assert "something else" not in found
 
 
 def test_nothing_leaves_the_host_and_no_script_fails(page: Browser, pages: Running) -> None:

@@ -27,6 +27,7 @@ from ordsmed.base import menu
 from ordsmed.base.say import size
 from ordsmed.serve import openapi, static
 from ordsmed.serve.call import MENU, Endpoint, ServedCall, ServedProtocol, Service
+from ordsmed.serve.indexes import indexes_of
 from ordsmed.serve.models import RESERVED
 from ordsmed.serve.refusal import AGAIN, Refusal
 from ordsmed.serve.sentences import top_layer
@@ -179,7 +180,7 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
         call.model("")  # refused where the path names a model that there is not
         pool = {"pool": call.service.pool} if call.service.pool else {}
         models = [
-            {**served.facts, "sentences": {"layers": top_layer(served), **pool}}
+            {**served.facts, "sentences": {"layers": top_layer(served), **pool}, "indexes": indexes_of(call, served)}
             for served in call.service.models.by_name.values()
             if call.name in ("", served.name)
         ]

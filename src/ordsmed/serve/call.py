@@ -61,6 +61,7 @@ class Service:
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     runs: RunReader = field(default_factory=RunReader)
+    indexes: dict[str, Any] = field(default_factory=dict)  # ServedIndex by its name
     pool: str = ""  # what a vector of a text is made of, as `embed` has it
     checkpoints: bool = False  # may requests ask for those of served runs?
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # of which one is open at a time

@@ -32,6 +32,7 @@ class ServerOptions:
     queue: int = 4_096  # items that may wait
     seconds: float = 120.0  # of a request
     items: int = 2_048  # of a request
+    indexes: tuple[str, ...] = ()  # FOLDER, or NAME=FOLDER
     pool: str = ""  # of sentences; empty: as the model learned it, else the mean
     checkpoints: bool = False  # may requests ask for those of served runs?
     opening: dict[str, object] = field(default_factory=dict)  # how models are opened
@@ -87,17 +88,21 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
     from ordsmed.serve.batcher import Batcher, BatchLimits
     from ordsmed.serve.call import ServerLimits, Service
     from ordsmed.serve.graceful import GracefulServer
+    from ordsmed.serve.indexes import open_indexes
     from ordsmed.serve.models import ServedModels
 
     models = ServedModels.opened(words, options.opening)  # type: ignore[arg-type]
     batcher = Batcher(BatchLimits(queue=options.queue))
     limits = ServerLimits(seconds=options.seconds, items=options.items)
-    service = Service(models, batcher, limits, pool=options.pool, checkpoints=options.checkpoints)
+    indexes = open_indexes(options.indexes, models)
+    service = Service(models, batcher, limits, indexes=indexes, pool=options.pool, checkpoints=options.checkpoints)
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
     server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), options.connections)
     batcher.start()
     for served in models.by_name.values():
         say(f"{served.name}: {served.model.family}, can {', '.join(served.can)}")
+    for index in indexes.values():
+        say(f"{index.name}: index of {index.index.size}, searched by {index.index.recipe.kind}")
     port = listener.getsockname()[1]
     address = f"[{options.host}]" if ":" in options.host else options.host
     say(f"http://{address}:{port}: serving; a browser shows a page; Ctrl-C or TERM ends")

@@ -42,6 +42,8 @@ def arguments(parser: Parser) -> None:
     )
     meaning += "learned it, else the mean"
     parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="", help=meaning)
+    meaning = "an index that /search asks, as NAME=FOLDER; by the model that made it, which is served too"
+    parser.add_argument("--index", action="append", metavar="FOLDER", default=[], help=meaning)
     flags.any_step(parser)
     flags.device(parser)
     flags.precision(parser)
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> None:
         queue=args.queue,
         seconds=args.timeout,
         items=args.items,
+        indexes=tuple(args.index),
         pool=args.pool,
         checkpoints=args.checkpoints,
         opening=flags.opened_as(args),

@@ -325,6 +325,40 @@ const pairs = {
   },
 };
 
+const search = {
+  name: "Search",
+  button: "Search",
+  fits: (model) => model.indexes.length > 0,
+  does: "Which passages of an index answer a question.",
+  fields: [
+    { name: "question", label: "Question", kind: "line", value: "what is old?" },
+    {
+      name: "index",
+      label: "Index",
+      kind: "choice",
+      options: (model) => model.indexes.map((each) => [each, each]),
+      shown: (model) => model.indexes.length > 1,
+    },
+    { name: "k", label: "Passages", kind: "number", value: 5, min: 1, max: 1000 },
+  ],
+  request: ({ question, index, k }) => ({ path: "search", body: { questions: [question], index, k } }),
+  show: ([hits]) =>
+    hits.length
+      ? element(
+          "ol",
+          {},
+          hits.map((hit) =>
+            element(
+              "li",
+              {},
+              element("p", { class: "soft" }, `${hit.title || hit.id}: ${number(hit.score)}`),
+              element("p", { class: "text", dir: "auto" }, hit.text),
+            ),
+          ),
+        )
+      : element("p", {}, "Nothing: no passage has a word of it."),
+};
+
 const neighbors = {
   name: "Neighbors",
   button: "Find",
@@ -452,4 +486,15 @@ const run = {
     ),
 };
 
-export const views = { fill, write: generate, classify, tag, answer, surprisal, pairs, neighbors, training: run };
+export const views = {
+  fill,
+  write: generate,
+  classify,
+  tag,
+  answer,
+  surprisal,
+  pairs,
+  neighbors,
+  search,
+  training: run,
+};

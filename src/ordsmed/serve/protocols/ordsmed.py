@@ -14,7 +14,9 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import many
 from ordsmed.learn.score.answers import Answered
 from ordsmed.measure.likelihood.scored import Scored
+from ordsmed.serve import indexes
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
+from ordsmed.serve.indexes import FoundPassage, index_of
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
 from ordsmed.serve.runs import RunFacts
@@ -105,6 +107,22 @@ async def _at_steps(
                     scores.append(_scores(at_step, await call.compute(at_step, "score", items, **way)))
     except TimeoutError:
         raise Refusal("late", f"{many(len(scores), 'checkpoint')} took longer than the deadline") from None
+
+
+class SearchRequest(Struct, forbid_unknown_fields=True):
+    questions: Texts
+    k: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    kind: Literal["", "both", "dense", "words"] = ""
+    index: str = ""  # its name; empty: the first
+    rerank: str = ""  # the name of a model that scores pairs of texts
+    top: Annotated[int, Meta(ge=1, le=1_000)] = 50  # passages that it orders anew
+
+
+async def search(call: ServedCall) -> list[list[FoundPassage]]:
+    """Of each question the passages of an index that answer it best."""
+    request: SearchRequest = call.request
+    index, questions = index_of(call, request.index), texts_of(request.questions, "questions")
+    return await indexes.search(call, index, questions, request.k, request.kind, request.rerank, request.top)
 
 
 class MinimalPair(Struct, forbid_unknown_fields=True):
@@ -323,6 +341,13 @@ ENDPOINTS = (
         ScoreRequest,
         list[ModelScores],
         "score",
+    ),
+    Endpoint(
+        "/search",
+        "the passages of an index that answer a question, by vectors, words or both",
+        search,
+        SearchRequest,
+        list[list[FoundPassage]],
     ),
     Endpoint("/pairs", "which of two texts is the likelier", pairs, PairsRequest, list[ScoredPair], "score"),
     Endpoint(

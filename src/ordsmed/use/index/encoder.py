@@ -71,25 +71,23 @@ class SentenceEncoder:
 
     def vectors(self, texts: Iterable[str], prompt: str = "passage", rows: int = 256) -> Iterator[Floats]:
         """In their order, some rows at a time."""
-        finished = raw if self.learned and not self.learned.normalize else units
         with torch.inference_mode(), self.trained.within():
             block: list[NDArray[np.floating]] = []
             for _, finish in Embedder.of(self.trained, self.form(prompt)).entries(texts):
                 block.append(finish())
                 if len(block) == rows:
-                    yield finished(np.stack(block))
+                    yield self.finished(np.stack(block))
                     block = []
         if block:
-            yield finished(np.stack(block))
+            yield self.finished(np.stack(block))
+
+    def finished(self, vectors: NDArray[np.floating]) -> Floats:
+        """Of unit length, unless the model learned otherwise."""
+        return vectors.astype(np.float32) if self.learned and not self.learned.normalize else units(vectors)
 
     def questions(self, texts: Sequence[str]) -> Tensor:
         """Vectors of questions [Q, D]."""
         return torch.from_numpy(np.concatenate([*self.vectors(texts, "query")]))
-
-
-def raw(vectors: NDArray[np.floating]) -> Floats:
-    """As they are."""
-    return vectors.astype(np.float32)
 
 
 def units(vectors: NDArray[np.floating]) -> Floats:

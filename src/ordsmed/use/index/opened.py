@@ -185,11 +185,19 @@ class OpenIndex:
 
     def _reranked(self, question: str, every: list[SearchHit], top: int, rerank: Rescoring) -> list[SearchHit]:
         """The first in a new order; those behind keep their places and scores."""
-        hits = every[:top]
-        texts = [read_as(hit.passage.title if self.recipe.title else "", hit.passage.text) for hit in hits]
-        scores = rerank([question] * len(texts), texts) if texts else []
-        order = sorted(range(len(hits)), key=lambda at: -scores[at])
-        return [replace(hits[at], rank=rank, score=scores[at]) for rank, at in enumerate(order, 1)] + every[top:]
+        texts = self.texts_of(every[:top])
+        return reordered(every, rerank([question] * len(texts), texts) if texts else [])
+
+    def texts_of(self, hits: Sequence[SearchHit]) -> list[str]:
+        """Passages as they are read: below their titles."""
+        return [read_as(hit.passage.title if self.recipe.title else "", hit.passage.text) for hit in hits]
+
+
+def reordered(every: Sequence[SearchHit], scores: Sequence[float]) -> list[SearchHit]:
+    """As many as have scores by these; those behind keep their places."""
+    order = sorted(range(len(scores)), key=lambda at: -scores[at])
+    first = [replace(every[at], rank=rank, score=scores[at]) for rank, at in enumerate(order, 1)]
+    return [*first, *every[len(scores) :]]
 
 
 def check_questions(questions: Sequence[str], k: int) -> None:

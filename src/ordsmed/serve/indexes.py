@@ -1,0 +1,167 @@
+"""Indexes: what is searched by name, each by the served model that made its vectors; and how a search is answered.
+
+nn=work/index/nn  ->  nn, asked through the model whose weights, tokenizer and pool are those of its vectors
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from msgspec import Struct
+
+from ordsmed.api.model import OpenModel
+from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
+from ordsmed.serve.call import ServedCall
+from ordsmed.serve.models import ServedModel, ServedModels
+from ordsmed.serve.refusal import Refusal
+from ordsmed.use.index.encoder import SentenceEncoder
+from ordsmed.use.index.opened import OpenIndex, SearchHit, check_questions, reordered
+from ordsmed.use.index.rerank import check_reranker, pair_score
+
+
+class FoundPassage(Struct, omit_defaults=True):
+    """A passage that was found."""
+
+    rank: int
+    score: float
+    id: str
+    text: str
+    start: int  # characters of the document
+    end: int
+    document: int
+    title: str = ""
+    url: str = ""
+    dense: float | None = None
+    words: float | None = None
+
+
+@dataclass(eq=False)
+class ServedIndex:
+    """An index by its name, and the model that is asked for vectors of questions; None: it knows words alone."""
+
+    name: str
+    index: OpenIndex
+    served: ServedModel | None
+    model: OpenModel | None  # as it was when it was compared
+    encoder: SentenceEncoder | None
+
+    @staticmethod
+    def opened(word: str, models: ServedModels) -> ServedIndex:
+        """Of a word of the command line: a folder, or `NAME=FOLDER`."""
+        name, sign, folder = word.partition("=")
+        name, folder = (name, folder) if sign else (word.rstrip("/").rpartition("/")[2], word)
+        index = OpenIndex.of(folder)
+        if not index.recipe.model:
+            return ServedIndex(name, index, None, None, None)
+        for served in models.by_name.values():
+            try:
+                return ServedIndex(name, index, served, served.model, index.fitting(served.model.trained))
+            except OrdsmedError:
+                continue
+        wanted = f"the model that made it ({index.recipe.model}), among those that are served"
+        raise RecipeError(word, "is the index of another model", wanted, "serve that as well")
+
+    def encoding(self) -> SentenceEncoder | None:
+        """The model, compared again once it was opened again."""
+        if self.served is not None and self.served.model is not self.model:
+            try:
+                self.encoder = self.index.fitting(self.served.model.trained)
+            except OrdsmedError as error:
+                raise Refusal.of(error, self.served.hidden, "cannot") from None
+            self.model = self.served.model
+        return self.encoder
+
+
+def open_indexes(words: Iterable[str], models: ServedModels) -> dict[str, ServedIndex]:
+    """All of them, in the order of the command line."""
+    by_name: dict[str, ServedIndex] = {}
+    for word in words:
+        index = ServedIndex.opened(word, models)
+        if index.name in by_name:
+            raise RecipeError(word, f"found `{index.name}` twice", "different names", "give NAME=FOLDER")
+        by_name[index.name] = index
+    return by_name
+
+
+def indexes_of(call: ServedCall, served: ServedModel) -> list[str]:
+    """Names of those that are asked through a model: its own, and those of words alone."""
+    indexes: dict[str, ServedIndex] = call.service.indexes
+    return [name for name, index in indexes.items() if index.served in (None, served)]
+
+
+def index_of(call: ServedCall, name: str) -> ServedIndex:
+    """The one of this name, or the first that the model of the path has, or the first."""
+    indexes: dict[str, ServedIndex] = call.service.indexes
+    if call.name:
+        indexes = {key: indexes[key] for key in indexes_of(call, call.model(""))}
+    if not indexes:
+        raise Refusal("cannot", "no index is served", "", "start the server with --index NAME=FOLDER")
+    if name and name not in indexes:
+        raise Refusal("unknown", f"no index `{name}`", "", nearest(name, indexes), "index")
+    return indexes[name] if name else next(iter(indexes.values()))
+
+
+async def search(
+    call: ServedCall, index: ServedIndex, questions: Sequence[str], k: int, kind: str, rerank: str, top: int
+) -> list[list[FoundPassage]]:
+    """Vectors of the questions by the batcher, then the search in a thread of its own; then scores of pairs."""
+    try:
+        kind = index.index.kind_of(kind)
+        check_questions(questions, k)
+    except OrdsmedError as error:
+        raise Refusal.of(error, {str(index.index.folder): index.name}, "invalid") from None
+    call.check_size([(question,) for question in questions])
+    vectors = await _vectors(call, index, questions) if kind != "words" else None
+    most = max(k, top) if rerank else k
+    every = await asyncio.to_thread(index.index.found, questions, vectors, most, kind=kind)
+    if rerank:
+        every = await _reranked(call, index, questions, every, rerank, top)
+    return [[_passage(hit) for hit in hits[:k]] for hits in every]
+
+
+async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str]) -> torch.Tensor:
+    encoder = index.encoding()
+    assert encoder is not None
+    assert index.served is not None
+    form = encoder.form("query")
+    how = {"of": form.of, "layers": form.layers, "pool": form.pool, "prompt": form.prompt}
+    embedded = await call.compute(index.served, "embed", [(question,) for question in questions], **how)
+    return torch.from_numpy(encoder.finished(np.stack([result.vectors for result in embedded])))
+
+
+async def _reranked(
+    call: ServedCall, index: ServedIndex, questions: Sequence[str], every: list[list[SearchHit]], name: str, top: int
+) -> list[list[SearchHit]]:
+    served = call.service.models.find(name, "classify")
+    try:
+        check_reranker(served.model.trained)
+    except OrdsmedError as error:
+        raise Refusal.of(error, served.hidden, "cannot") from None
+    pairs = [
+        (question, text)
+        for question, hits in zip(questions, every, strict=True)
+        for text in index.index.texts_of(hits[:top])
+    ]
+    scores = iter([pair_score(result) for result in await call.compute(served, "classify", pairs)] if pairs else [])
+    return [reordered(hits, [next(scores) for _ in hits[:top]]) for hits in every]
+
+
+def _passage(hit: SearchHit) -> FoundPassage:
+    part = hit.passage
+    return FoundPassage(
+        hit.rank,
+        hit.score,
+        part.id,
+        part.text,
+        part.start,
+        part.end,
+        part.document,
+        part.title,
+        part.url,
+        hit.dense,
+        hit.words,
+    )

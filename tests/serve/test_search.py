@@ -1,0 +1,98 @@
+"""Searches over HTTP give what the opened index gives, by the model that made it; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ordsmed
+from kit.served import Running, running
+from ordsmed.base.errors import RecipeError
+from ordsmed.serve.indexes import open_indexes
+from ordsmed.serve.models import ServedModels
+
+TEXTS = "The newt swam under the mat.\n\nA red cat sat on it.\n\nThe old dog ran and ran.\n\nA newt and a cat ran.\n"
+
+
+@pytest.fixture(scope="module")
+def place(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "texts.txt").write_text(TEXTS)
+    ordsmed.index(folders["bert"], folder / "texts.txt", folder / "both")
+    ordsmed.index(None, folder / "texts.txt", folder / "words")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def searching(folders: dict[str, Path], place: Path) -> Any:
+    models = {name: folders[name] for name in ("gpt2", "bert", "fits", "tag")}
+    with running(models, indexes=[f"mats={place / 'both'}", str(place / "words")]) as server:
+        yield server
+
+
+def post(server: Running, path: str, body: object) -> tuple[int, Any]:
+    request = urllib.request.Request(f"{server.url}{path}", json.dumps(body).encode(), method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_a_search_gives_what_the_index_gives(searching: Running, place: Path) -> None:
+    index = ordsmed.open_index(place / "both")
+    for kind in ("both", "dense", "words"):
+        status, answers = post(searching, "/search", {"questions": ["a newt", "old dogs"], "k": 3, "kind": kind})
+        assert status == 200, answers
+        for question, hits in zip(["a newt", "old dogs"], answers, strict=True):
+            wanted = index.search(question, 3, kind=kind)
+            assert [(hit["rank"], hit["text"]) for hit in hits] == [(hit.rank, hit.passage.text) for hit in wanted]
+            assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+    with urllib.request.urlopen(searching.url, timeout=60) as answer:
+        indexes = {model["name"]: model["indexes"] for model in json.load(answer)["models"]}
+    assert indexes == {"gpt2": ["words"], "bert": ["mats", "words"], "fits": ["words"], "tag": ["words"]}
+    assert post(searching, "/bert/search", {"questions": "a newt", "index": "words"})[1][0][0]["words"] > 0
+
+
+def test_a_model_of_pairs_reranks(searching: Running, place: Path, folders: dict[str, Path]) -> None:
+    wanted = ordsmed.search(place / "both", "a newt", 3, rerank=folders["fits"], top=2)
+    (hits,) = post(searching, "/search", {"questions": "a newt", "k": 3, "rerank": "fits", "top": 2})[1]
+    assert [hit["text"] for hit in hits] == [hit.passage.text for hit in wanted]
+    assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "problem"),
+    [
+        ("/search", {"questions": ""}, 400, "question: is empty"),
+        ("/search", {"questions": []}, 400, "found none"),
+        ("/search", {"questions": "cat", "index": "mat"}, 404, "did you mean `mats`"),
+        ("/search", {"questions": "cat", "index": "words", "kind": "dense"}, 400, "--kind: found dense; wanted words"),
+        ("/search", {"questions": "cat", "rerank": "tag"}, 400, "cannot classify"),
+        ("/gpt2/search", {"questions": "cat", "index": "mats"}, 404, "no index `mats`"),
+        ("/search", {"questions": "cat", "k": 0}, 400, "k"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    path: str, body: object, status: int, problem: str, searching: Running, place: Path
+) -> None:
+    found, answer = post(searching, path, body)
+    assert found == status, answer
+    assert problem in answer["error"]
+    assert str(place) not in answer["error"]
+
+
+def test_an_index_needs_its_model_and_a_server_its_index(
+    folders: dict[str, Path], place: Path, served: Running
+) -> None:
+    models = ServedModels.opened([f"gpt2={folders['gpt2']}"], {"device": "cpu"})
+    with pytest.raises(RecipeError, match="is the index of another model; wanted the model that made it"):
+        open_indexes([f"x={place / 'both'}"], models)
+    with pytest.raises(RecipeError, match="found `words` twice"):
+        open_indexes([f"{place / 'words'}", f"{place / 'words'}"], models)
+    assert "--index NAME=FOLDER" in post(served, "/search", {"questions": "cat"})[1]["error"]
