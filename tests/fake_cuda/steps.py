@@ -33,6 +33,7 @@ from ordsmed.data.batch import Batch
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
 from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
+from ordsmed.learn.phases import Phase
 from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.kernels import switch
@@ -205,7 +206,10 @@ def job_for(objective: Any, model: Any, layout: Layout, optimizer: Any, vocabula
     precision.keep_in_half(made, layout)
     ranks = Ranks(CUDA)
     spread = parallel.spread(made, layout, ranks)
-    recipe: Any = SimpleNamespace(seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout)
+    phases = (Phase(steps=1, length=8, batch=1, rate=1e-3),)
+    recipe: Any = SimpleNamespace(
+        seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout, phases=phases
+    )  # fmt: skip
     return jobs.Job(recipe, ranks, None, made, optimizer.build(groups(made)), spread, Scaler.of(layout), "")  # type: ignore[arg-type]
 
 

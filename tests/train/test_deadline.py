@@ -342,8 +342,14 @@ def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkey
 
     monkeypatch.setattr(fitting.loop, "update", update)
     monkeypatch.setattr(fitting, "load", load)
-    job = SimpleNamespace(rows=lambda index: None, share=lambda index: None, phases=phases(9, 1),
-                          carry=carried.append, ranks=Ranks(torch.device("cpu")))  # fmt: skip
+    job = SimpleNamespace(
+        rows=lambda index: None,
+        share=lambda index: None,
+        phases=phases(9, 1),
+        begin_phase=lambda index: None,
+        carry=carried.append,
+        ranks=Ranks(torch.device("cpu")),
+    )
     assert fitting._trial(job, 0) == (3.0, 1.0, 3.0)  # type: ignore[arg-type]
     took = iter([4.0])
     assert fitting._trial(job, 1) == (4.0, 4.0, 4.0)  # type: ignore[arg-type]
@@ -379,8 +385,14 @@ def test_only_memory_is_a_reason_for_fewer_rows(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(fitting.loop, "update", broken)
     monkeypatch.setattr(fitting, "load", lambda *_, **__: [()])
-    job: Any = SimpleNamespace(rows=lambda index: None, share=lambda index: None, phases=phases(9),
-                               carry=lambda index: None, ranks=Ranks(torch.device("cpu")))  # fmt: skip
+    job: Any = SimpleNamespace(
+        rows=lambda index: None,
+        share=lambda index: None,
+        phases=phases(9),
+        begin_phase=lambda index: None,
+        carry=lambda index: None,
+        ranks=Ranks(torch.device("cpu")),
+    )
     with pytest.raises(RuntimeError, match="shapes"):
         fitting._trial(job, 0)
 
