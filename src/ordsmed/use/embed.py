@@ -21,6 +21,7 @@ import torch
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.say import Progress, many, say
+from ordsmed.base.screen import command
 from ordsmed.learn.task import Embedding, Reranking
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
@@ -76,7 +77,7 @@ class Form:
         learned = isinstance(trained.objective, Embedding)
         if isinstance(trained.objective, Reranking) and self.of == "sentences":
             problem = "scores two texts that are read together (a cross-encoder), and has no vectors of texts"
-            remedy = f"`ordsmed search --rerank {trained.folder}` asks it"
+            remedy = f"`{command('search', '--rerank', trained.folder)}` asks it"
             raise RecipeError(trained.folder, problem, "a model that learned vectors from pairs", remedy)
         if self.prompt and not learned:
             problem = f"found {self.prompt}, but {trained.folder} did not learn vectors of texts"

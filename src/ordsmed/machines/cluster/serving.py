@@ -18,6 +18,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, find
+from ordsmed.base.screen import command
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.cluster.submit import JOBS, Wish, Written
 from ordsmed.weights.origin import Origin
@@ -30,7 +31,7 @@ READABLE = 0o077  # rights of others
 def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Written:
     """A job that serves models until its time is over; nothing is queued."""
     if not words:
-        raise RecipeError(f"submit {verb}", "names no model", f"`ordsmed submit {verb} RUN... --site SITE`")
+        raise RecipeError(f"submit {verb}", "names no model", f"`{command('submit', verb)} RUN... --site SITE`")
     _check_alone(wish)
     models = [_absolute(word) for word in words]
     place = find(wish.site)
