@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.cli import main as ordsmed
 from ordsmed.corpus import linear
+from ordsmed.corpus.chunks import Reading
 from ordsmed.corpus.cleaners.judge import Judge
+from ordsmed.corpus.cleaning import Work
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.judging import JudgeLearning, learn
 from ordsmed.corpus.pipeline import Corpus
@@ -182,6 +185,25 @@ def test_a_sample_sees_what_the_steps_before_leave(lab: Path, tmp_path: Path) ->
     assert files.read_json(path).get("least") is None
 
 
+def test_a_score_at_the_threshold_is_kept(lab: Path) -> None:
+    meta: dict[str, Any] = {}
+    Judge(str(lab / "classes"), "prose").clean("the river sale", meta)
+    score = meta["score"]
+    for step in (Judge(str(lab / "classes"), "prose", least=score), Judge(str(lab / "classes"), "prose", most=score)):
+        assert step.clean("the river sale", meta) == "the river sale"
+
+
+def test_another_judge_at_the_same_place_cleans_again(lab: Path, tmp_path: Path) -> None:
+    folders = []
+    for name in ("classes", "numbers"):
+        shutil.rmtree(tmp_path / "judge", ignore_errors=True)
+        shutil.copytree(lab / name, tmp_path / "judge")
+        step = Judge(str(tmp_path / "judge"))
+        corpus = Corpus(menu.load("corpora", "jsonl")(str(lab / "new.jsonl")), clean=(step,))
+        folders.append((Reading(tmp_path, corpus._sources(), Work(corpus.clean)).folder, json.dumps(corpus.stamp())))
+    assert len({folder for folder, _ in folders}) == len({stamp for _, stamp in folders}) == 2
+
+
 def test_documents_are_drawn_by_their_scores(cleaned: Any, lab: Path) -> None:
     everything, _ = cleaned(run=str(lab / "classes"), label="prose")
     kept, facts = cleaned(run=str(lab / "classes"), label="prose", weight="score")
@@ -220,15 +242,14 @@ def test_a_language_model_judges_by_bits(models: dict[str, str], tmp_path: Path)
     path = tmp_path / "one.txt"
     path.write_text("the newt sat on the mat\nand ran")
     [result] = evaluate([models["gpt2"]], [Bits((str(path),))], out=str(tmp_path / "out"))
-    step, meta = Judge(models["gpt2"], best=0.5), dict[str, Any]()
+    step, meta = Judge(models["gpt2"], best=0.3), dict[str, Any]()
     step.check_inputs()
     step.clean(path.read_text(), meta)
     assert meta["score"] == pytest.approx(result.plain()["bits_per_byte"], abs=1e-4)
     bodies = ["the newt sat on the mat", "zq xv jk", ""]
     settled = step.fitted([Document(body) for body in bodies])
     assert (settled.least, settled.best) == (None, 1.0)
-    assert settled.most is not None
-    assert settled.clean("", meta) is None
+    assert [settled.clean(body, meta) for body in bodies] == [bodies[0], None, None]
     assert meta["score"] == 8.0
 
 

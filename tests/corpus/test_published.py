@@ -146,7 +146,7 @@ def documents(count: int) -> list[Document]:
 
 def test_thresholds_are_set_by_language() -> None:
     """So that a tenth of each language lies beyond each; of a language with few documents those of the paper hold."""
-    step = FineWeb(tail=0.1).fitted([*documents(200), *(Document(GOOD, meta={"language": "sv"}) for _ in range(5))])
+    step = FineWeb(tail=0.1).fitted([*documents(200), *(Document(GOOD, meta={"language": "sv"}) for _ in range(4))])
     assert set(step.limits) == {"en", "nn"}
     assert step.tail == 0
     assert step.limits["nn"]["new_lines"] > 2 * step.limits["en"]["new_lines"]
@@ -181,6 +181,31 @@ def test_stop_words_are_set_by_language() -> None:
 def test_bad_thresholds_are_refused(table: dict[str, Any], wanted: str) -> None:
     with pytest.raises(RecipeError, match=wanted):
         settings.decode(FineWeb, table, "clean")
+
+
+def plainly(text: str, size: int) -> dict[str, float]:
+    """Runs of words that come again, as the paper's table says them, word by word."""
+    parts, found = published.words(text), dict[str, float]()
+    for rule, n in {"pairs": 2, "triples": 3, "fours": 4}.items():
+        run, count = Counter(" ".join(parts[at : at + n]) for at in range(len(parts) - n + 1)).most_common(1)[0]
+        found[rule] = len(run) * count / size
+    for rule, n in {"fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10}.items():
+        seen, characters, at = set[str](), 0, 0
+        while at <= len(parts) - n:
+            run = " ".join(parts[at : at + n])
+            characters, at = (characters + len(run) - n + 1, at + n) if run in seen else (characters, at + 1)
+            seen.add(run)
+        found[rule] = characters / size
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_are_counted_as_word_by_word(seed: int) -> None:
+    chance = random.Random(seed)
+    text = " ".join(chance.choice(["a", "bcd", "ef", "ghijk"][: 1 + seed]) for _ in range(60 + 40 * seed))
+    measures = dict(Gopher().measures(text, ""))
+    wanted = plainly(text, len(text))
+    assert {rule: measures[rule] for rule in wanted} == pytest.approx(wanted)
 
 
 # ---- beside the published code
