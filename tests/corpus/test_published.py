@@ -278,13 +278,14 @@ def agreement(data: Path, count: int) -> dict[str, tuple[float, Counter[str]]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gopher", "c4", "fineweb", "c4, any line"])
 def test_decisions_are_those_of_the_published_code(name: str, shared_data: Path) -> None:
     pytest.importorskip("datatrove")
     pytest.importorskip("spacy")
-    share, seen = agreement(shared_data, 600)[name]
+    share, seen = agreement(shared_data, 300)[name]
     assert share >= LEAST, seen
-    assert min(seen["kept, kept"], seen["dropped, dropped"]) > 60, seen
+    assert min(seen["kept, kept"], seen["dropped, dropped"]) > 30, seen
     assert seen["other text"] == 0
 
 
