@@ -37,8 +37,8 @@ class LinearJudge(Choice):
         model = self._model
         shares = model.probabilities(text)
         if label:
-            return float(shares[model.labels.index(label)])
-        return float(sum(share * float(name) for share, name in zip(shares, model.labels, strict=True)))
+            return shares[model.labels.index(label)]
+        return sum(share * float(name) for share, name in zip(shares, model.labels, strict=True))
 
     @functools.cached_property
     def _model(self) -> linear.Linear:
