@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kit.language_models import hub_folder
+from kit.language_models import LEARNED, hub_folder, tokenizer
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
 from ordsmed.learn.score.ranking import MEASURES
+from ordsmed.learn.tasks import pairs
 from ordsmed.measure.evaluation import vectors as asking
 from ordsmed.measure.evaluation.compared import compare
 from ordsmed.measure.evaluation.evaluate import Means, evaluate
 from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.evaluation.results import Result
 from ordsmed.measure.probes.retrieval import Retrieval
+from ordsmed.measure.vectors.reading import TextEncoder
 from ordsmed.measure.vectors.sets import read_set
 from ordsmed.text.bm25 import Bm25
 from ordsmed.use.embed import Form, embedded
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained import Trained, open_model
 
 CPU = Means(device="cpu", threads=1)
 NOUNS = ["newt", "cat", "dog"]
@@ -138,6 +140,25 @@ def test_prompts_are_written_before_texts(model: Path, folder: Path, tmp_path: P
     passages = vectors_of(model, [f"red {text}" for text in PASSAGES.values()])
     alike = passages @ question / np.linalg.norm(passages, axis=1)
     assert PASSAGES[result.records[0][-1][0]] == PASSAGES[[*PASSAGES][int(alike.argmax())]]
+
+
+def test_a_model_that_was_trained_on_pairs(tmp_path: Path) -> None:
+    """Its own prompts, pool and similarity; what is said in their place counts."""
+    settings, cutter = LEARNED["bert"][0], tokenizer(tmp_path)
+    task = pairs.TextPairs(pool="last", normalize=False, query="the old ", passage="red ")
+    trained = Trained(task.build(settings, cutter).eval(), cutter, settings, tmp_path, learned=task)
+    encoder, bare = TextEncoder(trained), TextEncoder(trained, prompts={"query": ""})
+
+    def vector(encoder: TextEncoder, text: str, group: str) -> Any:
+        return next(encoder.vectors([text], group))
+
+    first = vector(encoder, "cat", "query")
+    assert first == pytest.approx(vector(bare, "the old cat", "query"))
+    assert vector(encoder, "cat", "passage") == pytest.approx(vector(encoder, "red cat", ""))
+    assert vector(encoder, "cat", "") != pytest.approx(first, rel=1e-3)
+    assert (encoder.way, encoder.unit, TextEncoder(trained, similarity="cosine").unit) == ("as trained", False, True)
+    last = TextEncoder(trained, pool="last")
+    assert vector(last, "cat", "query") == pytest.approx(vector(last, "the old cat", ""))
 
 
 def test_two_models_by_questions(model: Path, folder: Path, tmp_path: Path) -> None:
