@@ -308,6 +308,17 @@ def test_clients_that_ask_at_once_get_what_they_get_alone(served: Running) -> No
     assert again == written
 
 
+def test_a_server_that_stops_closes_each_connection_with_its_answer(folders: dict[str, Path]) -> None:
+    """Else a client sends its next request just before the connection goes, and never hears of it."""
+    with running({"bert": folders["bert"]}) as served, httpx.Client(base_url=served.url) as client:
+        assert client.get("/health").headers.get("connection") != "close"
+        served.server.closing = True
+        answers = [client.get(path) for path in ("/health", "/v1/models")]
+        assert [(answer.status_code, answer.headers.get("connection")) for answer in answers] == [
+            (200, "close"), (503, "close"),
+        ]  # fmt: skip
+
+
 @pytest.mark.long
 def test_a_signal_under_load_loses_no_request(folders: dict[str, Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ordsmed", "serve", str(folders["bert"]), "--port", "0", "--threads", "1"]

@@ -92,6 +92,8 @@ class Door:
             except Exception:
                 print(traceback.format_exc(), file=sys.stderr, flush=True)
                 response = refused(Refusal("broken", "a mistake of the server's; its log has it"), protocol)
+            if self.closing():  # else the client's next request is lost with the connection
+                response.headers["connection"] = "close"
             self.service.metrics.add_request(endpoint.path, response.status_code, time.monotonic() - began)
             return response
 

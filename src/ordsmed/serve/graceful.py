@@ -1,7 +1,7 @@
 """Graceful: uvicorn's server, but at a signal it first lets clients with open connections know, and ends with status 0.
 
 TERM  ->  closing: new requests are refused, answers close their connection  ->  GRACE  ->  the port is closed  ->
-those under way are answered  ->  end
+GRACE: connections that came just before are answered  ->  those under way are answered  ->  end
 """
 
 from __future__ import annotations
@@ -84,4 +84,9 @@ class GracefulServer(uvicorn.Server):
         asyncio.get_event_loop().call_soon_threadsafe(self._leave_later)
 
     def _leave_later(self) -> None:
+        asyncio.get_running_loop().call_later(GRACE, self._close_port)
+
+    def _close_port(self) -> None:
+        for listener in self.servers:
+            listener.close()
         asyncio.get_running_loop().call_later(GRACE, setattr, self, "should_exit", True)
