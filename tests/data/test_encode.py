@@ -86,6 +86,8 @@ def test_every_sentence_in_order(place: Path, recipe: str, sentences: bool, proc
         assert store.documents.tolist() == [0, *np.cumsum([len(d) for d in wanted]).tolist()]
         assert store.fingerprint == tokenizer.fingerprint
         assert store.counts.sum() == store.token_count
+        assert store.words is not None
+        assert store.words.tolist() == [len(s.split()) for d in wanted for s in d]
         assert len(store.counts) == tokenizer.vocabulary
 
 

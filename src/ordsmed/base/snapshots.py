@@ -85,6 +85,19 @@ def is_stripped(path: Path) -> bool:
         return False
 
 
+def reached(folder: Path) -> list[tuple[str, int]]:
+    """What snapshots are kept for, by label, each with its step, in the order in which a run came to them."""
+    return [(label, step) for step in steps(folder) for label in labels(path_of(folder, step))]
+
+
+def labels(path: Path) -> list[str]:
+    """What a snapshot is kept for; nothing where its state cannot be read, for it is damaged."""
+    try:
+        return list(files.read_table(path / "state.json").get("reached", []))
+    except DataError:
+        return []
+
+
 def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
     """What is wrong with the files of these kinds in a snapshot; empty where they are whole."""
     try:

@@ -36,13 +36,13 @@ from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens, check_share, is_limited
 from ordsmed.data.words import WholeWords, Words
-from ordsmed.text import read
+from ordsmed.text import counting, read
 from ordsmed.text.document import Document
 from ordsmed.text.tokenizer import Tokenizer
 
 BLOCK = 2_000_000  # bytes of lines that are encoded at once
 EVERY = 5.0  # seconds after which what is encoded is kept: more is not lost by a kill
-VERSION = 1  # of what is kept
+VERSION = 2  # of what is kept
 KEPT = "encode.kept"
 EARLY = 20_000_000  # tokens after which too many unknown ones are not borne to the end
 SHARE = 8_000_000  # bytes of corpus that are worth a process of their own
@@ -162,7 +162,7 @@ class Encoding:
         processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
         unknown_word = lexicon.unknown if lexicon else None
         with (
-            StoreWriter(prefix, tokenizer.vocabulary, unknown_word, key=kept.key) as store,
+            StoreWriter(prefix, tokenizer.vocabulary, unknown_word, key=kept.key, words=True) as store,
             worker_pool(processes) as map_in_order,
         ):
             total, at = kept.since(store), LinePosition(**store.note.get("at", {}))
@@ -170,7 +170,7 @@ class Encoding:
             with Progress(prefix.name, size / 1e6, "MB", done=passed / 1e6) as shown:
                 for encoded in map_in_order(_encode, ((how, block) for block in _blocks(paths, at))):
                     ids = lexicon.number(encoded.ids, encoded.strangers) if lexicon else encoded.ids
-                    store.extend(ids, encoded.lengths, encoded.sequences)
+                    store.extend(ids, encoded.lengths, encoded.sequences, encoded.words)
                     total += encoded.text
                     share = store.unknown_share(tokenizer.unknown)
                     if store.token_count > EARLY and share > self.most_unknown:
@@ -302,6 +302,7 @@ class EncodedLines:
     strangers: list[str]  # words beyond the vocabulary, if it is of words: ids behind it are places in this list
     lengths: Ints
     sequences: Ints
+    words: Ints  # of text, in each sequence
     text: int  # bytes of text
     bytes: int  # bytes of lines
     end: LinePosition
@@ -327,7 +328,15 @@ class LineEncoder:
         sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
         text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in documents)
         end = LinePosition(block.path.name, block.end, block.first + len(block.lines))
-        return EncodedLines(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)), end)
+        words = np.concatenate([self._words(document) for document in documents])
+        return EncodedLines(ids, strangers, lengths, sequences, words, text, sum(map(len, block.lines)), end)
+
+    def _words(self, document: Document) -> Ints:
+        """How many words begin in each sequence."""
+        begins = counting.words(document.text)
+        if not (self.sentences and document.ends):
+            return np.asarray([len(begins)])
+        return np.diff(np.searchsorted(begins, document.ends), prepend=0)
 
     def _document(self, block: PartLines, number: int) -> Document:
         import msgspec

@@ -70,6 +70,14 @@ class LongDocuments:
         inside = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
         return np.append(borders[inside] - np.repeat(self.shifts, counts), self.token_count)
 
+    @functools.cached_property
+    def words(self) -> NDArray[np.int32] | None:
+        """How many words each of those sentences has."""
+        begins = self.starts[:-1]
+        document = np.searchsorted(self.document_starts, begins, "right") - 1
+        inside = np.searchsorted(self.store.starts, begins + self.shifts[document])
+        return None if self.store.words is None else self.store.words[inside]
+
     @property
     def tokens(self) -> LongTokens:
         return LongTokens(self)

@@ -96,6 +96,11 @@ class PairRows:
         place = {int(number): index for index, number in enumerate(numbers)}
         return sorted(spans, key=lambda span: place[span.number])
 
+    def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
+        """Which tokens of each source these rows hold."""
+        pieces = ((k, self._pieces(k, pairs, numbers[at])) for k, at, pairs in self._examples(numbers))
+        return [(k, piece.start, piece.stop) for k, piece in pieces]
+
     def _examples(self, numbers: Ints) -> Iterator[tuple[int, Ints, Pairs]]:
         """Each source that is asked for, which of the numbers, and their examples."""
         source, count = self.blend.counted(numbers)

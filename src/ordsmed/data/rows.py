@@ -206,6 +206,11 @@ class PackedRows:
             ]
         return spans
 
+    def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
+        """Which tokens of each source these rows hold."""
+        source, rows = self.blend.place(numbers)
+        return [(k, *self.windows[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
+
     def _pieces(self, rows: Ints, source: int) -> DocumentPieces:
         return split(self.sources[source].document_starts, *self.windows[source].spans(rows))
 
@@ -247,6 +252,23 @@ class Stream:
         size = starts[document + 1] - starts[document]
         over = offset > size  # behind the end token (offset 0 of the next) nothing is left: 0, -1, -2, ...
         return document + over, np.where(over, size + 1 - offset, offset)
+
+    def spans(self, rows: Ints) -> tuple[Ints, Ints]:
+        """First token and end of what each row predicts of the text: what it begins with the row before predicted."""
+        return self._token(rows), self._token(rows + 1)
+
+    def _token(self, rows: Ints) -> Ints:
+        """The first token behind the place that each row begins with."""
+        starts = self.document_starts
+        if self.first_rows is None:
+            place = rows * self.length + 1
+            document = document_at(starts, place, 1, len(starts))
+            offset = np.maximum(place - starts[document] - document - 1, 0)
+            return np.minimum(starts[document] + offset, starts[-1])
+        document = np.searchsorted(self.first_rows, rows, "right") - 1
+        document = np.minimum(document, len(starts) - 2)
+        offset = (rows - self.first_rows[document]) * self.length
+        return np.minimum(starts[document] + offset, starts[document + 1])
 
 
 class StreamRows:
@@ -293,6 +315,11 @@ class StreamRows:
                 if len(token):
                     spans.append(Span(int(number), int(source), int(d), int(token[0]), int(token[-1]) + 1))
         return spans
+
+    def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
+        """Which tokens of each source these rows predict."""
+        source, rows = self.blend.place(numbers)
+        return [(k, *self.streams[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 
 
 def _pattern(weights: Sequence[float], key: int) -> tuple[NDArray[np.int32], Ints]:

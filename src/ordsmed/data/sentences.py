@@ -46,6 +46,11 @@ class LineRows:
             spans += [Span(int(number), int(source), int(d), int(a), int(b)) for d, a, b in pieces if a < b]
         return spans
 
+    def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
+        """Which tokens of each source these rows hold."""
+        source, rows = self.blend.place(numbers)
+        return [(k, *self.lines[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
+
 
 def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Assembled:
     """Lay sentences and their stop tokens side by side; what is neither a sentence nor padding is a special token."""

@@ -3,6 +3,7 @@
     PREFIX.bin   ids, one after the other (uint16 below 65,500 ids, else int32; int32 if they are words of a lexicon)
     PREFIX.idx   "MMIDIDX" version dtype S D | lengths int32[S] | byte offsets int64[S] | documents int64[D]
     PREFIX.counts.npy   how often each id stands in the store (words beyond the vocabulary: at the unknown one)
+    PREFIX.words.npy    how many words the text of each sequence has, int32[S]; where it was made from text
 
 A sequence is a sentence (or a whole document); `documents` says at which sequence each document starts, last = S.
 """
@@ -34,6 +35,7 @@ HEADER = struct.Struct("<9sQBQQ")
 CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # the integers among Megatron's codes
 NARROW = 65_500  # below so many ids two bytes are enough (Megatron's border)
 BLOCK = 1 << 20  # entries handled at once
+WORDS = ".words.npy"
 FIRST = 4096  # ids looked at when a store is opened
 
 
@@ -99,6 +101,20 @@ class Store:
         """The words that ids stand for, if they stand for whole words; kept beside the store."""
         folder = self.prefix.parent
         return Lexicon.open(folder) if (folder / INDEX).is_file() or (folder / LETTERS).is_file() else None
+
+    @functools.cached_property
+    def words(self) -> NDArray[np.int32] | None:
+        """How many words each sequence has; None: nobody counted them, as in a store that was made elsewhere."""
+        path = self.prefix.with_name(self.prefix.name + WORDS)
+        if not path.is_file():
+            return None
+        try:
+            words: NDArray[np.int32] = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+        except (ValueError, EOFError) as error:
+            raise DataError(path, f"is damaged ({error})", "", "encode again") from None
+        if len(words) != self.sequence_count:
+            raise DataError(path, f"{len(words):,} sequences", f"{self.sequence_count:,}, the store's", "encode again")
+        return words
 
     @functools.cached_property
     def counts(self) -> Ints:
@@ -167,8 +183,10 @@ class StoreWriter:
     writing that was interrupted goes on where `keep` was last called, if the key is the same; `note` is what it said.
     """
 
-    def __init__(self, prefix: str | Path, vocabulary: int, unknown: int | None = None, *, key: str = "") -> None:
-        self.prefix, self.unknown, self.key = Path(prefix), unknown, key
+    def __init__(
+        self, prefix: str | Path, vocabulary: int, unknown: int | None = None, *, key: str = "", words: bool = False
+    ) -> None:
+        self.prefix, self.unknown, self.key, self.words = Path(prefix), unknown, key, words
         self.note: dict[str, Any] = {}
         self.dtype = dtype_for(vocabulary) if unknown is None else np.dtype("<i4")
         self.counts = np.zeros(vocabulary, np.int64)
@@ -176,7 +194,7 @@ class StoreWriter:
         self._files: dict[str, IO[bytes]] = {}
         with files.survive_disk(self.prefix):
             self.prefix.parent.mkdir(parents=True, exist_ok=True)
-            for end in (".idx", ".bin", ".counts.npy"):
+            for end in (".idx", ".bin", ".counts.npy", WORDS):
                 self._path(end).unlink(missing_ok=True)
             again = self._restore()
             self._files = {end: self._path(end).open("r+b" if again else "w+b") for end in self._sizes()}
@@ -204,13 +222,15 @@ class StoreWriter:
         flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
         self.extend(flat, np.asarray([len(a) for a in arrays], np.int64), np.asarray([len(arrays)], np.int64))
 
-    def extend(self, ids: Ids, lengths: Ints, sequences: Ints) -> None:
-        """Many documents: all ids, the length of every sequence, how many sequences each document has.
+    def extend(self, ids: Ids, lengths: Ints, sequences: Ints, words: Ints | None = None) -> None:
+        """Many documents: all ids, the length of every sequence, how many sequences each document has; and the words of
+        every sequence where this store has them.
 
         Sequences beyond these begin the next document, which must not end empty.
         """
         assert int(lengths.sum()) == len(ids)
         assert int(sequences.sum()) <= len(lengths)
+        assert (words is not None) == self.words
         known = ids if self.unknown is None else np.where(ids < len(self.counts), ids, self.unknown)
         counts = np.bincount(known, minlength=len(self.counts))
         if len(counts) > len(self.counts):
@@ -222,6 +242,8 @@ class StoreWriter:
             self._files[".bin.part"].write(np.ascontiguousarray(ids, self.dtype).data)
             self._files[".lengths.part"].write(lengths[full].astype("<i4").data)
             self._files[".documents.part"].write((ends + self.sequence_count).astype("<i8").data)
+            if words is not None:
+                self._files[".words.part"].write(words[full].astype("<i4").data)
         self.counts += counts
         self.token_count += len(ids)
         self.sequence_count += int(full.sum())
@@ -268,8 +290,9 @@ class StoreWriter:
     def _sizes(self) -> dict[str, int]:
         """Bytes that the files have when all that is counted is written."""
         tokens, sequences, documents = self._counted()
-        sizes = tokens * self.dtype.itemsize, 4 * sequences, 8 * documents + 8
-        return dict(zip((".bin.part", ".lengths.part", ".documents.part"), sizes, strict=True))
+        sizes = tokens * self.dtype.itemsize, 4 * sequences, 8 * documents + 8, *([4 * sequences] * self.words)
+        ends = ".bin.part", ".lengths.part", ".documents.part", *([".words.part"] * self.words)
+        return dict(zip(ends, sizes, strict=True))
 
     def close(self) -> None:
         """Assemble the index and rename everything into place, the index last."""
@@ -284,6 +307,8 @@ class StoreWriter:
                     index.write((ends - lengths.astype("<i8") * self.dtype.itemsize).data)
                     start = int(ends[-1])
                 self._copy(".documents.part", index)
+            if self.words:
+                self._save_words()
             for file in self._files.values():
                 file.close()
             _save_counts(self._path(".counts.npy"), self.counts)
@@ -291,6 +316,12 @@ class StoreWriter:
                 files.sync(self._path(end + ".part"))
                 self._path(end + ".part").replace(self._path(end))
             files.sync(self.prefix.parent)
+
+    def _save_words(self) -> None:
+        head = {"descr": "<i4", "fortran_order": False, "shape": (self.sequence_count,)}
+        with files.writing(self._path(WORDS)) as file:
+            np.lib.format.write_array_header_1_0(file, head)
+            self._copy(".words.part", file)
 
     def discard(self) -> None:
         """Remove what is unfinished, but for what was kept."""

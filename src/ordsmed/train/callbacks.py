@@ -246,7 +246,7 @@ def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
 def save(state: LoopState) -> None:
     """A checkpoint, where the recipe wants one or the run ends; what cannot be resumed must not push out what can."""
     job, step, final = state.job, state.step, state.last or state.ends
-    if not state.saving or not (final or job.recipe.is_saved(step)):
+    if not state.saving or not (final or job.recipe.is_saved(step) or job.state.reached):
         return
     state.watch.at(step, "saving")
     state.meters.flush(job.objective.weights, final=final)

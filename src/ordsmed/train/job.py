@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
 from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
+from ordsmed.data.words_seen import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import Phase
@@ -96,6 +97,8 @@ class RunState:
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     validations: list[dict[str, Any]] = field(default_factory=list)  # what was found so far, each with its step
     left_out: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
+    words: int | None = 0  # of text that were learned from up to here, each time they passed; None: nobody knows
+    reached: list[str] = field(default_factory=list)  # labels of the numbers of words that the last step came to
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,12 @@ class Job:
         frozen = self.phases[index].freeze
         return [part for part in self.parts if not any(re.search(pattern, part.name) for pattern in frozen)]
 
+    def see(self, words: int | None) -> None:
+        """After a step: so many words were learned from; None: nobody knows."""
+        state = self.state
+        before, state.words = state.words, None if None in (words, state.words) else (state.words or 0) + (words or 0)
+        state.reached = passed(self.recipe.revision_words, before, state.words)
+
     def carry(self, index: int) -> None:
         """Let the objective carry states of this process's rows of a phase, if it carries any; all begin anew."""
         share = self.share(index)
@@ -193,6 +202,20 @@ class Job:
         """Processes that make batches ahead."""
         wanted = self.recipe.layout.workers
         return wanted if wanted >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
+
+
+def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
+    """Refuse to keep weights by words where nobody knows how many there were, or how many a row has."""
+    if not job.recipe.revision_words:
+        return
+    if gone_on and gone_on.get("words") is None:
+        problem = f"the run goes on from step {gone_on['step']}, up to which no words were counted"
+        raise RecipeError("revisions_at_words", problem, "", "begin a new run, or name steps: `revisions`")
+    for index in range(len(job.phases)):
+        if WordsSeen.of(job.rows(index)) is None:
+            problem = f"words of phase {index + 1} cannot be counted: its rows go two ways, or its data have no count"
+            remedy = "encode the corpus again (stores of before, and of others, have none), or name steps: `revisions`"
+            raise RecipeError("revisions_at_words", problem, "", remedy)
 
 
 def check_frozen(job: Job) -> None:

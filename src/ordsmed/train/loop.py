@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say, unread
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import Share, load
+from ordsmed.data.words_seen import WordsSeen
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
@@ -116,13 +118,15 @@ class RunLoop:
         job.begin_phase(index, new=not first)
         if not first:
             job.carry(index)
-        length = job.data.row_length(index)
+        length, words_of = job.data.row_length(index), WordsSeen.of(rows)
         flops, later = job.flops(index), _flops(job, index + 1)
         ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.signal)
         for inner in range(first, phase.steps):
             began = time.perf_counter()
             sums, norm, reason = self._learn(ready, share, index, inner, step)
             step += 1
+            numbers = np.arange(inner * phase.batch, (inner + 1) * phase.batch)
+            job.see(0 if reason else words_of(numbers) if words_of else None)
             if reason:
                 handle_trouble(job, self.folder, step, reason)
             else:
@@ -134,6 +138,7 @@ class RunLoop:
                     "seconds": time.perf_counter() - began,
                     "rows": phase.batch,
                     "tokens": phase.batch * length,
+                    **({"words": job.state.words} if job.state.words is not None else {}),
                     "flops": flops,
                     "ahead": flops * (phase.steps - inner - 1) + later,
                     **job.scaler.describe(),

@@ -34,7 +34,7 @@ class Saving:
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
-        self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=job.is_kept)
+        self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_kept)
         first_alone(job.ranks, lambda: snapshots.clean(self.folder))
 
     def save(self, step: int, *, final: bool = False) -> None:
@@ -80,6 +80,10 @@ class Saving:
         with contextlib.suppress(RunError):  # the disk is not what the run ends for
             self.wait()
 
+    def _is_kept(self, step: int) -> bool:
+        """Are the weights of a step that has a checkpoint kept for good?"""
+        return self.job.is_kept(step) or bool(snapshots.labels(snapshots.path_of(self.folder, step)))
+
     def _outcome(self) -> list[str] | None:
         """For the first rank: what went wrong with the checkpoint, in the words of the one it happened to."""
         ranks = self.job.ranks
@@ -97,6 +101,7 @@ def facts(job: Job, step: int) -> dict[str, Any]:
     return {
         "phase": index + 1, "phase_step": inner, "phases": len(job.phases) + job.phases_before,
         "tokenizer": job.tokenizer.fingerprint, **circumstances(job), "scaler": job.scaler.state(),
+        "words": job.state.words, "reached": job.state.reached,
         "course": list(job.state.losses.losses) if job.recipe.trouble.spike else [],
     }  # fmt: skip
 

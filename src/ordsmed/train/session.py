@@ -556,6 +556,7 @@ def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False)
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
     job.state.losses = LossHistory(job.recipe.trouble, state.get("course", []))
+    job.state.words = state.get("words")
     return int(state["step"])
 
 

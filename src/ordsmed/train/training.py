@@ -179,6 +179,11 @@ class Training:
         """Are the weights of this step kept for good?"""
         raise NotImplementedError
 
+    @property
+    def revision_words(self) -> tuple[int, ...]:
+        """Numbers of words seen at which weights are kept for good."""
+        return ()
+
     def best_of(self, judged: Sequence[Mapping[str, Any]]) -> int:
         """The step of the best of some validations; 0: they are not compared."""
         return 0

@@ -1,4 +1,4 @@
-"""Seen: how much text a run had learned from at a step, in tokens, and in words where its data tell how many."""
+"""Seen: how much text a run had learned from at a step, in tokens, and in words, counted or as its data tell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def seen(trained: Trained) -> dict[str, int]:
     pretrained = trained.recipe and not isinstance(trained.objective, Task)
     if not pretrained or not (trained.folder / "metrics.jsonl").exists():
         return {}
-    tokens = sum(line.get("tokens", 0) for line in metrics(trained))
+    lines = [line for line in metrics(trained) if "tokens" in line]
+    tokens = sum(line["tokens"] for line in lines)
+    if lines and "words" in lines[-1]:
+        return {"tokens": tokens, "words": lines[-1]["words"]}
     splits = [(source["share"], source.get("train", {})) for source in data_of(trained)]
     if not all(split.get("words") and split.get("tokens") for _, split in splits):
         return {"tokens": tokens}

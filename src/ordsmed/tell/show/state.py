@@ -15,6 +15,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
 from ordsmed.base.run import Run, is_left
 from ordsmed.base.say import duration, many
+from ordsmed.base.snapshots import reached
 from ordsmed.learn.phases import total
 from ordsmed.learn.score.seeds import ENDLESS, is_number
 from ordsmed.learn.score.squad import written
@@ -131,6 +132,7 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
         first, last = training[0]["step"], training[-1]["step"]
         mean = sum(line["loss"] for line in training) / len(training)
         lines.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
+        lines += _words_seen(folder, training[-1])
     validations = [line for line in metrics if "validation" in line]
     for line in [*(line for line in validations[:-1] if not line["step"]), *validations[-1:]]:
         when = f"at step {line['step']:,}" if line["step"] else "before the first step"
@@ -143,6 +145,15 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     if status.get("deadline"):
         lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
     return lines
+
+
+def _words_seen(folder: Path, line: Mapping[str, Any]) -> list[str]:
+    """How many words of text were learned from, and which weights are kept for their number."""
+    if not isinstance(line.get("words"), int):
+        return []
+    kept = [name for name, _ in reached(folder / "checkpoints")]
+    through = f" to {kept[-1]} ({many(len(kept), 'revision')})" if kept[1:] else ""
+    return [f"{line['words']:,} words seen" + (f"; kept: {kept[0]}{through}" if kept else "")]
 
 
 def _beside(line: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "step": total(job.phases),
         "tokens": sum(line["tokens"] for line in training),
+        **({"words": job.state.words} if job.state.words is not None else {}),
         "training_seconds": round(sum(line["seconds"] for line in training), 1),
         "loss": training[-1]["loss"] if training else None,
     }

@@ -28,7 +28,7 @@ from ordsmed.learn.phases import MOST_ROWS, total
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint
-from ordsmed.train.job import Job, assemble, check_frozen
+from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
 from ordsmed.train.mesh.layout import memory
 from ordsmed.train.mesh.parallel import held_by_rank
 from ordsmed.train.pace import expected_seconds
@@ -225,6 +225,7 @@ class PretrainingPlan(Plan):
         if any(phase.model or phase.objective for phase in recipe.phase):
             job = dataclasses.replace(job, by_phase=self.by_phase)
         check_frozen(job)
+        check_word_count(job, gone_on)
         if gone_on:
             return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
         if start.descent:

@@ -13,6 +13,7 @@ from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import Mix, Names, listed
+from ordsmed.data.words_seen import BABYLM
 from ordsmed.learn.objective import ObjectiveSettings
 from ordsmed.learn.phases import Phase, changed
 from ordsmed.nn.model import ModelSettings
@@ -44,6 +45,8 @@ class Pretraining(Training):
     elsewhere save_steps, save_interval"""
     revisions: int | tuple[int, ...] | Literal["powers"] = ()
     """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
+    revisions_at_words: tuple[int, ...] | Literal["babylm"] = ()
+    """the same by words of text seen; babylm: 1M 2M ... 10M 20M ... 100M 200M ... 1000M, as its evaluation asks"""
     validate: int | float = 500
     """steps between validations; below 1: that share of all steps; 0: only at the end; elsewhere eval_steps,
     eval_interval"""
@@ -56,7 +59,15 @@ class Pretraining(Training):
     jobs: int = 0
     """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary", "mix", "most_epochs", "seeds", "grid", "jobs")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = (
+        "vocabulary",
+        "mix",
+        "most_epochs",
+        "revisions_at_words",
+        "seeds",
+        "grid",
+        "jobs",
+    )
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
     verb: ClassVar[str] = "pretrain"
 
@@ -86,6 +97,8 @@ class Pretraining(Training):
             raise ValueError(
                 f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 needs no keeping)"
             )
+        if any(words < 1 for words in self.revision_words):
+            raise ValueError(f"revisions_at_words: found {min(self.revision_words)}; wanted words from 1 on")
         object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
         if self.jobs < 0:
             raise ValueError(f"jobs: found {self.jobs}; wanted 0 or more")
@@ -157,6 +170,10 @@ class Pretraining(Training):
         if self.revisions == "powers":
             return step & (step - 1) == 0
         return step % self.revisions == 0 if isinstance(self.revisions, int) else step in self.revisions
+
+    @property
+    def revision_words(self) -> tuple[int, ...]:
+        return BABYLM if self.revisions_at_words == "babylm" else self.revisions_at_words
 
     def stamp(self) -> list[Any]:
         """The fingerprints of the data."""
