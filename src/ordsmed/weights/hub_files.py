@@ -92,14 +92,30 @@ def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str
     return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
 
 
-def _with_start(tokenizer: Tokenizer, sign: str) -> Any:
-    """The pipeline of a tokenizer that puts a sign before each text, and nothing else."""
+def frame_texts(tokenizer: Tokenizer, folder: Path) -> None:
+    """Let a folder's tokenizer put the sign between documents before and behind each text, as a hybrid's rows have it.
+
+    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
+    """
+    if tokenizer.separator is None:
+        return
+    sign, path = tokenizer.piece(tokenizer.separator), folder / "tokenizer_config.json"
+    with files.survive_disk(folder):
+        _with_start(tokenizer, sign, behind=True).save(str(folder / "tokenizer.json"))
+    kept = {FRAMED: tokenizer.about["post_processor"], "bos_token": sign, "eos_token": sign}
+    files.write_json(path, files.read_table(path) | kept)
+
+
+def _with_start(tokenizer: Tokenizer, sign: str, *, behind: bool = False) -> Any:
+    """The pipeline of a tokenizer that puts a sign before each text, or also behind it, and nothing else."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors
 
     pipeline = Pipeline.from_str(tokenizer.pipeline.to_str())
     ends = [(sign, tokenizer.separator)]
-    begun = processors.TemplateProcessing(single=[sign, "$A"], pair=[sign, "$A", "$B"], special_tokens=ends)
+    after = [sign] if behind else []
+    single, pair = [sign, "$A", *after], [sign, "$A", *after, "$B", *after]
+    begun = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
     byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # it says where pieces stand
     pipeline.post_processor = processors.Sequence([pipeline.post_processor, begun]) if byte_level else begun
     return pipeline

@@ -1,0 +1,133 @@
+"""BabyLM's evaluation: a folder of revisions by words seen, opened by path, or by name as those of a hub.
+
+OUT/main/ chck_1M/ chck_2M/ ...      Hugging Face's files of the end, and of each number of words that was kept
+OUT/causal/main/ chck_1M/ ...        of a hybrid: the same for a class that reads causally
+OUT/hub/models--NAME/                refs and snapshots that lead there: the cache of a hub, read without a network
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Choice, load
+from ordsmed.base.say import say
+from ordsmed.base.snapshots import reached
+from ordsmed.learn.task import Task
+from ordsmed.learn.usage import Usage
+from ordsmed.weights.foreign import FORMAT, Imported
+from ordsmed.weights.hub_files import frame_texts
+from ordsmed.weights.trained import Trained, open_model
+
+MAIN, HUB = "main", "hub"
+
+
+@dataclass(frozen=True)
+class BabyLm(Choice):
+    """Written alone: the end of a run and its revisions at numbers of words."""
+
+    wanted: ClassVar[str] = "nothing: such folders are written only; each revision in them is Hugging Face's"
+    readers: ClassVar[str] = "BabyLM's evaluation reads its revisions: README.md there has the lines"
+    families: ClassVar[tuple[str, ...]] = ()
+    OPENED: ClassVar[str] = "from transformers import AutoModel; print(AutoModel.from_pretrained({} + '/main'))"
+
+    name: str = ""
+    """what the evaluation calls the model, and its folder of results; left out: the run's folder"""
+
+    def __post_init__(self) -> None:
+        if self.name != Path(self.name).name or "--" in self.name or self.name.startswith("."):
+            raise ValueError(f"name: found {self.name}; wanted a name without `/` and `--`")
+
+    def recognises(self, path: Path) -> bool:
+        return False
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        raise RecipeError(path, "is not read as such a folder", "one of its revisions, as `main` in it")
+
+    def check(self, trained: Trained) -> None:
+        """Refuse what that evaluation has no class for."""
+        if isinstance(trained.objective, Task):
+            raise RecipeError(trained.folder, "was fine-tuned", "a language model: the evaluation fine-tunes it itself")
+        if trained.recipe is None or trained.step is None:
+            raise RecipeError(trained.folder, "is no run, so it has no revisions", "the folder of a pretraining")
+        if not trained.settings.architectures:
+            raise RecipeError(trained.folder, f"is a {trained.kind}: no class of transformers has it", "", "")
+
+    def write(self, trained: Trained, folder: Path) -> None:
+        self._revision(trained, folder, MAIN)
+        for label, step in reached(trained.folder / "checkpoints"):
+            if step <= (trained.step or 0):
+                self._revision(open_model(trained.folder, step), folder, label)
+        if len(revisions(folder)) == 1:
+            kept = f"kept no weights by words up to step {trained.step}"
+            say(f"{trained.folder}: {kept}; `revisions_at_words` of a recipe keeps them")
+        for place in (folder, *inner(folder)):
+            self._hub(place, folder / HUB / f"models--{self.called(trained, place, folder)}")
+
+    def _revision(self, trained: Trained, folder: Path, label: str) -> None:
+        """One of them; what lies inside a folder otherwise stands beside it here, with revisions of its own."""
+        place = folder / label
+        place.mkdir()
+        load("formats", FORMAT)().write(trained, place)
+        if trained.objective.shifted and not trained.causal:
+            frame_texts(trained.tokenizer, place)
+        for within in [path for path in place.iterdir() if path.is_dir()]:
+            (folder / within.name).mkdir(exist_ok=True)
+            within.rename(folder / within.name / label)
+
+    def _hub(self, place: Path, cache: Path) -> None:
+        """References and snapshots as a hub's cache has them."""
+        for kind in ("refs", "snapshots"):
+            (cache / kind).mkdir(parents=True)
+        up = Path("..", "..", "..")
+        for label in revisions(place):
+            files.write_text(cache / "refs" / label, label)
+            inside = place.relative_to(cache.parents[1]) / label
+            (cache / "snapshots" / label).symlink_to(up / inside, target_is_directory=True)
+
+    def called(self, trained: Trained, place: Path, folder: Path) -> str:
+        """The name of the model, and of one inside it."""
+        name = self.name or trained.folder.name
+        return name if place == folder else f"{name}-{place.name}"
+
+    def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
+        usual: Usage = trained.objective.usage(name, trained.tokenizer, trained.learned)
+        backends = [(self.called(trained, place, folder), way_of(place)) for place in (folder, *inner(folder))]
+        models = [(model, way) for model, way in backends if way]
+        program = "python -m evaluation_pipeline.sentence_zero_shot.run --task blimp --data_path blimp_fast"
+        commands = [
+            f"{program} \\\n  --model_path_or_name {model} --revision_name {MAIN} --backend {way}"
+            for model, way in models
+        ]
+        how = (
+            f"Revisions by words seen: {', '.join(revisions(folder))}.\nEach is a folder that transformers opens by "
+            "its path. BabyLM's evaluation finds them by name,\nwithout a network:\n\n"
+            + "\n".join(
+                ["```sh", f"export HF_HUB_CACHE={name}/{HUB} HF_HUB_OFFLINE=1  # its full path", *commands, "```"]
+            )
+            + "\n\nOn a hub each folder becomes a branch of its name."
+        )
+        return Usage(usual.pipeline, usual.does, how)
+
+
+def revisions(place: Path) -> list[str]:
+    """What stands there, in the order of words."""
+    labels = [path.name for path in place.iterdir() if (path / "config.json").is_file()]
+    return sorted(labels, key=lambda label: (label == MAIN, len(label), label))
+
+
+def inner(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.name != HUB and (path / MAIN / "config.json").is_file()]
+
+
+def way_of(place: Path) -> str:
+    """How the evaluation is told to read such a model, its backend; nothing of one that only tells fakes."""
+    config = files.read_table(place / MAIN / "config.json")
+    names = "".join(config["architectures"])
+    if "ForMaskedLM" not in names:
+        return "" if "ForPreTraining" in names else "causal"
+    return "mntp" if config.get("ordsmed", {}).get("kind") == "hybrid" else "mlm"
