@@ -249,6 +249,8 @@ def test_vectors_are_given_as_they_were_learned(trained: Path, tmp_path: Path) -
     assert model.embed("w9 w8").vectors.shape == (2, 16)
     with pytest.raises(RecipeError, match="--prompt: found query with --of words"):
         model.embed("w9", prompt="query")
+    with pytest.raises(RecipeError, match="--prompt: found query beside a pool"):
+        model.embed("w9", of="sentences", prompt="query", pool="first")
 
 
 @pytest.mark.long

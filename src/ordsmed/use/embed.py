@@ -84,6 +84,9 @@ class Form:
             raise RecipeError("--prompt", problem, "a model that `ordsmed finetune` trained on pairs of texts")
         otherwise = self.mix or self.carry or self.cut or self.layers not in ("", "top")
         as_learned = learned and self.of == "sentences" and not otherwise
+        if self.prompt and (self.pool or not as_learned):
+            problem = f"found {self.prompt} beside a pool, a mix or layers, which read no prompt"
+            raise RecipeError("--prompt", problem, "the vectors as they were learned", "leave these out")
         return self if self.pool or as_learned else replace(self, pool="mean")
 
     @property
