@@ -99,7 +99,8 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("embed r in o.h5", "use.embed.embed", "made", (None, "in", "o.h5", Form()), {"anew": False}),
     ("embed r - o.h5 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
      "--batch 3 --carry --cut", "use.embed.embed", "made",
-     (None, STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "", "float16", 3, True, True)), {"anew": True}),
+     (None, STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "", "float16", 3, True, True)),
+     {"anew": True}),
     ("embed r in o.h5 --mix m.json", "use.embed.embed", "made", (None, "in", "o.h5", Form(mix="m.json")),
      {"anew": False}),
     ("import a b", "weights.importing.take_over", LINES, ("a", "b", []), {"anew": False}),

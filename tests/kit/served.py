@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ordsmed.serve.batcher import Batcher, BatchLimits
 from ordsmed.serve.call import ServerLimits, Service
 from ordsmed.serve.indexes import open_indexes
@@ -43,6 +45,7 @@ def running(
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     service.batcher.start()
     thread.start()
+    torch.set_flush_denormal(False)  # opening models set it in this thread, whose tests may draw subnormal numbers
     try:
         yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
     finally:

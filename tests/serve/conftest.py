@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import ordsmed
 from kit.served import Running, running
@@ -23,7 +24,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def local(folders: dict[str, Path]) -> dict[str, ordsmed.OpenModel]:
     """The same, opened from Python."""
-    return {name: ordsmed.open(folder, device="cpu") for name, folder in folders.items()}
+    models = {name: ordsmed.open(folder, device="cpu") for name, folder in folders.items()}
+    torch.set_flush_denormal(False)  # as in `kit.served`
+    return models
 
 
 @pytest.fixture(scope="session")
