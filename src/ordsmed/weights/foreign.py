@@ -63,7 +63,7 @@ class Imported:
 class Format(Protocol):
     """What every file in formats/ offers."""
 
-    wanted: ClassVar[str]  # what it reads, for who gave something else
+    wanted: ClassVar[str]  # what it reads, for who gave something else; empty: it is written only
     readers: ClassVar[str]  # who loads what it writes
     families: ClassVar[tuple[str, ...]]  # the models that it writes; Hugging Face's says so by `architectures`
 

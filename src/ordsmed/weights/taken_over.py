@@ -75,7 +75,7 @@ def known(place: Path) -> Format | None:
 
 def recognised(place: Path) -> Format:
     """The format of a folder or file; refused where it is of none."""
-    wanted = "; or ".join(load("formats", kind)().wanted for kind in entries("formats"))
+    wanted = "; or ".join(filter(None, (load("formats", kind)().wanted for kind in entries("formats"))))
     if not exists(place):
         raise RecipeError(place, "no such folder or file", wanted, hub.remedy_of_others(place))
     kind = kind_of_folder(place)

@@ -30,7 +30,7 @@ MAIN, HUB = "main", "hub"
 class BabyLm(Choice):
     """Written alone: the end of a run and its revisions at numbers of words."""
 
-    wanted: ClassVar[str] = "nothing: such folders are written only; each revision in them is Hugging Face's"
+    wanted: ClassVar[str] = ""
     readers: ClassVar[str] = "BabyLM's evaluation reads its revisions: README.md there has the lines"
     families: ClassVar[tuple[str, ...]] = ()
     OPENED: ClassVar[str] = "from transformers import AutoModel; print(AutoModel.from_pretrained({} + '/main'))"

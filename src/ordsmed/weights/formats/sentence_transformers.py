@@ -35,7 +35,7 @@ POOLS = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}  # ou
 class SentenceTransformers(Choice):
     """Written alone: for vectors of texts, by its own library and all that take its folders."""
 
-    wanted: ClassVar[str] = "nothing: such folders are written only; their network is Hugging Face's"
+    wanted: ClassVar[str] = ""
     readers: ClassVar[str] = "sentence-transformers' SentenceTransformer loads it"
     families: ClassVar[tuple[str, ...]] = ()
     OPENED: ClassVar[str] = "from sentence_transformers import SentenceTransformer; print(SentenceTransformer({}))"
