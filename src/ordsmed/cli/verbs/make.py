@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _offers() -> list[str]:
-    return [*flags.recipes_for("make"), FILES]
+    return [*flags.recipes_for("make"), *flags.settings_of("make"), FILES]
 
 
 def _request(args: argparse.Namespace) -> MakeRequest:
