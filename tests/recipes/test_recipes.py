@@ -18,6 +18,7 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import logged
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
+from ordsmed.data.mix import listed
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.maker.request import is_recipe
 from ordsmed.measure.bench.bench import Bench
@@ -108,7 +109,8 @@ def test_what_a_recipe_names_is_shipped(name: str) -> None:
     if isinstance(recipe, Encoding):
         run.load(TokenizerTraining, recipe.tokenizer)
     if isinstance(recipe, Encoding | TokenizerTraining) and recipe.corpus:
-        run.load(Corpus, recipe.corpus)
+        for corpus in listed(recipe.corpus):
+            run.load(Corpus, corpus)
 
 
 @pytest.mark.parametrize("name", TRAINED)

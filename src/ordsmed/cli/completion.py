@@ -37,8 +37,8 @@ def offers() -> Offers:
                 values[f"{entry.name} -"][word] = action.help or ""
             if not action.option_strings:
                 place += 1
-                places = {"*": "+", "+": f"{place}+"}.get(str(action.nargs), str(place))
-                values |= {f"{entry.name} {where}": _values(parser, action) for where in places}
+                numbers = {"*": "+", "+": f"{place}+"}.get(str(action.nargs), str(place))
+                values |= {f"{entry.name} {number}": _values(parser, action) for number in numbers}
             elif action.nargs is None:
                 values |= {f"{entry.name} {word}": _values(parser, action) for word in action.option_strings}
         offers_of |= values
