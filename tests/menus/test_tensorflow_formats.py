@@ -350,7 +350,7 @@ def test_other_checkpoints_are_told(tmp_path: Path) -> None:
 def test_what_a_format_cannot_say_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours = imported(tmp_path, "google_bert")
     for kind, told in (
-        ("openai_gpt2", r"--to: openai_gpt2 takes gpt2; .*ours holds a bert; wanted babylm or google_bert or huggingface"),
+        ("openai_gpt2", r"--to: openai_gpt2 takes gpt2; .*ours holds a bert; wanted babylm or google_bert"),
         ("nowhere", r"--to: `nowhere` is not in formats"),
     ):
         with pytest.raises(RecipeError, match=told):
