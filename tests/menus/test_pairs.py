@@ -18,8 +18,10 @@ from ordsmed.api.model import open as open_model
 from ordsmed.base import run
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import prepare
+from ordsmed.data.examples import cut_examples
 from ordsmed.learn.embedding.inputs import RecordRows, Turns
 from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks.pairs import TextPairs
 from ordsmed.learn.tasks.rerank import Rerank
 from ordsmed.train import loop
@@ -27,6 +29,7 @@ from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
+from ordsmed.use.index.encoder import SentenceEncoder
 from ordsmed.use.predict import evaluate, predict
 from ordsmed.weights.export import export
 
@@ -110,7 +113,7 @@ def told(
     count = kind.count(0)
     each = torch.zeros(count)
     for numbers, lost in losses(how, VECTORS[: len(kind)], labels):
-        each[numbers] = lost
+        each[numbers] += lost
     return each
 
 
@@ -187,6 +190,7 @@ WAYS = {
     "plain": [], "negatives": ["task.train={folder}/negatives.jsonl", "task.symmetric=true"],
     "widths": ["task.widths=[16,8]", "task.normalize=false", "task.temperature=20"],
     "cosent": ["task.train={folder}/scored.jsonl", "task.dev={folder}/scored.jsonl"],
+    "sparse": ["task.head=sparse", "task.flops=[0.1,0.2]"],
     "teacher": ["task.train={folder}/taught.jsonl", "task.loss=margin_mse"],
 }  # fmt: skip
 
@@ -317,6 +321,11 @@ def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
         (["task.loss=cosent", "task.symmetric=true"], r"symmetric: found with cosent"),
         (["task.top={mix=true}"], r"top: found layers; wanted none"),
         (["task.length=2"], r"task\.length: 2, of which 2 are special tokens; wanted 3 or more"),
+        (["model.kind=gpt2", "task.head=sparse"], r"task\.head: found sparse; a gpt2 has no masked-LM head"),
+        (["task.head=sparse", "task.pool=mean"], r"pool: found with sparse vectors; wanted it with dense ones alone"),
+        (["task.head=sparse", "task.normalize=true"], r"normalize: found with sparse vectors"),
+        (["task.head=sparse", "task.flops=[1]"], r"flops: found \[1\.0\]; wanted two numbers of 0 or more"),
+        (["task.flops=[1,1]"], r"flops: found with dense vectors"),
         (["model.kind=gpt2", "task.pool=first"], r"task\.pool: found first"),
     ],
 )  # fmt: skip
@@ -429,3 +438,69 @@ def test_the_folder_of_a_cross_encoder_gives_the_same_scores(scorer: Path, tmp_p
     assert "CrossEncoder('out')" in (tmp_path / "out" / "README.md").read_text()
     with pytest.raises(RecipeError, match="found settings of vectors for a cross-encoder"):
         export(scorer, tmp_path / "other", to="sentence-transformers", overrides=["pool=last"])
+
+
+@pytest.fixture(scope="module")
+def sparse(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of some steps that learned a weight for each piece."""
+    out = tmp_path_factory.mktemp("sparse") / "run"
+    words = ["task.head=sparse", "task.query=w1 ", "task.flops=[1e-2,1e-2]", "steps=60", "rate=5e-3", f"out={out}"]
+    return finetune(str(data / "r.toml"), words)
+
+
+def test_the_work_of_a_search_counts_as_splade_counts_it() -> None:
+    plain = Comparison("infonce", 1.0, normalize=False)
+    counted = Comparison("infonce", 1.0, normalize=False, flops=(0.5, 0.25))
+    sides = [VECTORS[[n for n, kind in enumerate(KIND) if (kind == 0) == anchor]] for anchor in (True, False)]
+    work = [float(side.mean(0).square().sum()) for side in sides]
+    more = float(told(counted).sum() - told(plain).sum()) / KIND.count(0)
+    assert more == pytest.approx(0.5 * work[0] + 0.25 * work[1], rel=1e-5)
+
+
+def test_sparse_vectors_are_the_heads_largest_scores(sparse: Path, tmp_path: Path) -> None:
+    scores = json.loads((sparse / "scores.json").read_text())
+    assert scores["mrr@10"] > 1.5 * scores["guessing"]["mrr@10"]
+    model = open_model(sparse, device="cpu")
+    texts = ["w1 w2 w3", "w9", "w5 " * 40]
+    vectors = np.array([found.vectors for found in model.embed(texts, of="sentences")])
+    assert vectors.shape == (3, model.trained.tokenizer.vocabulary)
+    assert 0 == vectors.min() < vectors.max()
+    task, tokenizer, family = model.trained.objective, model.trained.tokenizer, model.trained.settings
+    features, _ = cut_examples([texts[:1]], 24, reader(tokenizer, family))
+    alone = packing(tokenizer, family).batch(features, np.arange(1), np.arange(1))
+    with torch.no_grad():
+        logits = task.head(task.states(alone))[0, :5]  # type: ignore[operator]
+    assert np.log1p(np.maximum(logits.numpy(), 0)).max(0) == pytest.approx(vectors[0], abs=1e-6)
+    with pytest.raises(RecipeError, match=r"gives sparse vectors.*wanted dense ones, which an index holds"):
+        SentenceEncoder(model.trained)
+    for setting in ("pool=mean", "similarity=cosine"):
+        with pytest.raises(RecipeError, match="for sparse vectors, which are pooled and compared as learned"):
+            export(sparse, tmp_path / "out", to="sentence-transformers", overrides=[setting])
+
+
+def test_a_sparse_encoder_begins_with_the_head_of_pretraining(data: Path, tiny_run: Any, tmp_path: Path) -> None:
+    text = RECIPE.format(folder=data).partition("steps")[2]
+    recipe = "steps" + text.partition("[model]")[0] + "[task]" + text.partition("[task]")[2]
+    (data / "begun.toml").write_text(recipe)
+    told = open_model(str(tiny_run.bert), device="cpu").trained.objective
+    for place in (tiny_run.bert, export(tiny_run.bert, tmp_path / "hf", to="huggingface")):
+        words = ["task.head=sparse", f"init={place}", "steps=1", "most_unknown=1"]
+        loaded, _ = run.load(Finetuning, str(data / "begun.toml"), words)
+        made = FinetuningPlan.of(loaded, CPU).completed(make=True).build()
+        for name in ("head.dense.weight", "head.norm.weight", "head.bias", "model.words.weight"):
+            assert torch.equal(made.objective.get_parameter(name), told.get_parameter(name)), name
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_the_folder_of_a_sparse_encoder_gives_the_same_weights(sparse: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
+    from sentence_transformers import SparseEncoder
+
+    theirs = SparseEncoder(str(export(sparse, tmp_path / "out", to="sentence-transformers")), device="cpu")
+    ours, texts = open_model(sparse, device="cpu"), ["w1 w2 w3", "w9", " w4 w5", "w5 " * 40]
+    assert (theirs.max_seq_length, theirs.similarity_fn_name) == (24, "dot")
+    for encode, prompt in ((theirs.encode_query, "query"), (theirs.encode_document, "passage")):
+        mine = [found.vectors for found in ours.embed(texts, of="sentences", prompt=prompt)]
+        assert np.abs(encode(texts).to_dense().numpy() - mine).max() < 1e-5
+    assert "SparseEncoder('out')" in (tmp_path / "out" / "README.md").read_text()

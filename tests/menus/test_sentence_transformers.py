@@ -29,7 +29,7 @@ def test_the_folder_holds_the_network_alone_and_says_how_it_is_used(tiny_run: An
     for line in ("library_name: sentence-transformers", "pipeline_tag: sentence-similarity", '- "feature-extraction"'):
         assert line in card.split("---")[1]
     assert "SentenceTransformer('out')" in card
-    assert readers(out) == "sentence-transformers' SentenceTransformer loads it"
+    assert readers(out) == "sentence-transformers loads it"
 
 
 def test_a_setting_of_hugging_face_is_heeded(tiny_run: Any, tmp_path: Path) -> None:

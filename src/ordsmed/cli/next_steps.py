@@ -108,7 +108,8 @@ def _of_export(folder: Path) -> Iterator[str]:
     from ordsmed.weights.export import MARK
 
     form = load("formats", str(files.read_table(folder / MARK)["format"])) if (folder / MARK).is_file() else None
-    opened = getattr(form, "OPENED", TRANSFORMERS).format(repr(str(folder)))
+    code = getattr(form, "opened", None)  # of a format whose folders are not all opened alike
+    opened = code(folder) if code else getattr(form, "OPENED", TRANSFORMERS).format(repr(str(folder)))
     yield f'python3 -c "{opened}"' if '"' not in opened and "$" not in opened else shlex.join(["python3", "-c", opened])
 
 

@@ -65,8 +65,8 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
 
 
 def head_of(task: Task) -> str:
-    """The role of a task's head: classify, tag, span or joint; empty: it has none."""
-    return next((role for role in task.networks()[""].modules if role not in ("model", "top")), "")
+    """The role of a task's head: classify, tag, span or joint; empty: it has none, or that of pretraining alone."""
+    return next((role for role in task.networks()[""].modules if role not in ("model", "head", "top")), "")
 
 
 def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[str, Tensor]:

@@ -41,11 +41,12 @@ P = TypeVar("P")
 class TextVectors:
     """How the vector of a text is made by a network that was trained for it, and how vectors are compared."""
 
-    pool: Literal["mean", "first", "last"]
+    pool: Literal["mean", "first", "last", "max"]
     normalize: bool
     prompts: Mapping[str, str]  # what is written before a text, by what the text is: query, passage
     length: int  # tokens of the longest text; longer ones are cut
     widths: tuple[int, ...] = ()  # fronts of it that are vectors as well
+    sparse: bool = False  # is it a weight for each piece of the vocabulary?
 
     @property
     def similarity(self) -> Literal["cosine", "dot"]:
@@ -57,6 +58,7 @@ class Embedding:
     """What a task offers beside that teaches vectors of texts."""
 
     vectors: TextVectors
+    vector_width: int  # D
 
     def embed(self, batch: Batch) -> Tensor:
         """The vector of each text, [E, D]."""

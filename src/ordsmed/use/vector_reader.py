@@ -7,7 +7,6 @@ import torch
 
 from ordsmed.data.examples import cut_examples
 from ordsmed.learn.task import Embedding, packing, reader
-from ordsmed.learn.upper_layers import width
 from ordsmed.use.readers import Read
 from ordsmed.weights.trained import Trained
 
@@ -27,7 +26,7 @@ class VectorReader:
         self.prompt = self.how.prompts[prompt] if prompt else ""
         self.packing = packing(trained.tokenizer, trained.settings)
         self.reader = reader(trained.tokenizer, trained.settings)
-        self.width = width(trained.settings)
+        self.width = task.vector_width
 
     @torch.inference_mode()
     def read(self, lines: list[str]) -> list[Read]:

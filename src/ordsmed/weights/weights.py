@@ -280,7 +280,7 @@ def beginnings(names: Iterable[str], begins: Mapping[str, str]) -> dict[str, str
     return {
         name: f"{begins.get(layer, layer)}.{end}"
         for name, (layer, _, end) in layers.items()
-        if name.startswith("model.") or layer in begins
+        if name.startswith(("model.", "head.")) or layer in begins
     }
 
 

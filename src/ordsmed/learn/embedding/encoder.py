@@ -21,7 +21,7 @@ from ordsmed.learn.embedding.losses import Comparison, losses
 from ordsmed.learn.objective import Comparing
 from ordsmed.learn.pool import pooled
 from ordsmed.learn.task import Embedding, Task, TextVectors
-from ordsmed.learn.upper_layers import Top
+from ordsmed.learn.upper_layers import Top, width
 from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -35,6 +35,7 @@ class PairEncoder(Task, Comparing, Embedding):
     def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
         super().__init__(Top(mix=False, recurrent=0), model, vocabulary)
         self.vectors, self.comparison, self.weights = vectors, comparison, {TERM: 1.0}
+        self.vector_width = width(model)
         self.seen: deque[tuple[Tensor, Tensor]] = deque()  # of each micro-batch to come: gradient and loss
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
@@ -59,7 +60,7 @@ class PairEncoder(Task, Comparing, Embedding):
         with torch.enable_grad():
             for numbers, lost in self.step_losses({**views, "vectors": leaf}):
                 lost.sum().backward()
-                of_anchor[numbers] = lost.detach()
+                of_anchor[numbers] += lost.detach()
         of_text = leaf.new_zeros(len(leaf)).masked_scatter(is_anchor, of_anchor)
         assert leaf.grad is not None
         self.seen = deque((leaf.grad[part], of_text[part].sum()) for part in micro_batches)
@@ -85,12 +86,17 @@ class PairEncoder(Task, Comparing, Embedding):
         return self.validate(batch)["vector"]
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: object) -> Usage:
+        does = f"gives a vector of {self.vector_width:,} numbers for a text"
+        return self.usage_as(does, (), "SentenceTransformer", name)
+
+    def usage_as(self, does: str, tags: tuple[str, ...], opened_by: str, name: str) -> Usage:
+        """With the class of sentence-transformers that opens it."""
         code = (
             f"import ordsmed\n\nmodel = ordsmed.open({name!r})\n"
             'question = model.embed("What is old?", of="sentences", prompt="query").vectors\n'
             'text = model.embed("The bridge is old.", of="sentences", prompt="passage").vectors\n'
             "print(question @ text)\n"
         )
-        note = "`ordsmed export RUN OUT --to sentence-transformers` writes it for SentenceTransformer."
-        does = f"gives a vector of {self.model_settings.width:,} numbers for a text"
-        return Usage("sentence-similarity", does, f"{in_python(name, code)}\n\n{note}", tags=("feature-extraction",))
+        note = f"`ordsmed export RUN OUT --to sentence-transformers` writes it for {opened_by}."
+        how = f"{in_python(name, code)}\n\n{note}"
+        return Usage("sentence-similarity", does, how, tags=("feature-extraction", *tags))

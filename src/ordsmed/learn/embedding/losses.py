@@ -4,13 +4,14 @@
 
 Every loss is that of sentence-transformers of this name, as a sum over anchors: infonce is its
 MultipleNegativesRankingLoss (symmetric: MultipleNegativesSymmetricRankingLoss), cosent its CoSENTLoss, cosine_mse its
-CosineSimilarityLoss, margin_mse its MarginMSELoss, kl its DistillKLDivLoss.
+CosineSimilarityLoss, margin_mse its MarginMSELoss, kl its DistillKLDivLoss; with `flops` they are its SpladeLoss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class Comparison:
     symmetric: bool = False
     margin: float | None = None  # a negative that is more like the anchor than the positive by this much is none
     widths: tuple[int, ...] = ()  # of the front of each vector; none: all of it
+    flops: tuple[float, ...] = ()  # how much the work of a search counts, of anchors and of candidates; none: nothing
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def losses(how: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[T
 
     With several widths the loss is the sum of what each gives, as sentence-transformers' MatryoshkaLoss sums it.
     """
-    for part in LOSSES[how.loss](how, StepTexts.of(labels)):
+    group = StepTexts.of(labels)
+    for part in chain(LOSSES[how.loss](how, group), _flops(how, group) if how.flops else ()):
         with torch.autocast(vectors.device.type, enabled=False):
             lost = sum_of(part.loss(_at_width(vectors, width, how)) for width in how.widths or (0,))
         yield part.anchors, lost
@@ -88,6 +91,17 @@ class LossPart:
 
     anchors: Tensor
     loss: Callable[[Tensor], Tensor]
+
+
+def _flops(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+    """The work of a search: of each word the square of its mean weight; each anchor bears an equal share."""
+
+    def loss(vectors: Tensor) -> Tensor:
+        of_sides = (vectors[side].mean(0).square().sum() for side in (group.anchors, group.candidates))
+        total = sum_of(weight * lost for weight, lost in zip(how.flops, of_sides, strict=True))
+        return total.expand(len(group.anchors))
+
+    yield LossPart(_all(group), loss)
 
 
 def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:

@@ -20,7 +20,7 @@ import torch
 
 from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import Choice
+from ordsmed.base.menu import Choice, kind_of
 from ordsmed.base.say import say
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.pieces import Ints, TextReader
@@ -31,6 +31,7 @@ from ordsmed.learn.embedding.losses import Comparison, losses
 from ordsmed.learn.embedding.mining import with_negatives
 from ordsmed.learn.embedding.outputs import PairPredictions
 from ordsmed.learn.embedding.records import PairRecords, records_of
+from ordsmed.learn.embedding.sparse import SparsePairEncoder
 from ordsmed.learn.task import Arrays, Files, TextVectors
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.model import ModelSettings
@@ -41,7 +42,10 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
 TEMPERATURE = 0.05  # where a loss is not of shares; sentence-transformers says scale = 20
-COMPARED_BY = ("loss", "pool", "normalize", "temperature", "symmetric", "margin", "widths", "proportions")
+SIMILARITY = ("normalize", "temperature", "flops", "symmetric", "margin", "widths")
+COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions")
+FLOPS = (5e-5, 3e-5)  # of sparse vectors; what sentence-transformers' examples take
+COSINES = "task.normalize=true and dense ones: its scores are cosines"
 COMPARED = 64  # pairs of the dev files that are each other's negatives in their loss
 
 
@@ -49,16 +53,22 @@ COMPARED = 64  # pairs of the dev files that are each other's negatives in their
 class TextPairs(Files, Choice):
     """Vectors of texts, from pairs of texts that belong together."""
 
+    head: Literal["dense", "sparse"] = "dense"
+    """dense: a vector as wide as the network; sparse: a weight for each piece of the vocabulary, most of them 0, by the
+    masked-LM head of the pretrained model (SPLADE)"""
     loss: Loss | None = None
     """infonce: the positive among all texts of the step; cosent: pairs in the order of their scores; cosine_mse: the
     score as the cosine; margin_mse, kl: a cross-encoder's scores of positive and negatives; left out: cosent where each
     pair has a score and no negatives, else infonce"""
     pool: Literal["mean", "first", "last"] | None = None
     """which vector is a text's: the mean of its tokens, or that of the first or last; left out: mean, of causal last"""
-    normalize: bool = True
-    """vectors of length 1, compared by their cosine; false: by their product"""
+    normalize: bool | None = None
+    """vectors of length 1, compared by their cosine; false: by their product; left out: true, of sparse ones false"""
     temperature: float | None = None
-    """similarities are divided by it; left out: 0.05, of kl 1; elsewhere its inverse: scale = 20"""
+    """similarities are divided by it; left out: 0.05, of kl and sparse vectors 1; elsewhere its inverse: scale = 20"""
+    flops: tuple[float, ...] = ()
+    """sparse: how much the loss counts the work of a search, by words of anchors and of texts that are found; left out:
+    [5e-5, 3e-5]; elsewhere query_regularizer_weight, document_regularizer_weight"""
     symmetric: bool = False
     """infonce: each positive finds its anchor among all, too"""
     margin: float | None = None
@@ -98,12 +108,20 @@ class TextPairs(Files, Choice):
             for name, usual in (("symmetric", False), ("margin", None)):
                 if getattr(self, name) != usual:
                     raise ValueError(f"{name}: found with {self.loss}; wanted it with infonce alone")
-        if self.loss == "cosine_mse" and not self.normalize:
-            raise ValueError("normalize: found false with cosine_mse; wanted true: its scores are cosines")
+        _check_head(self)
+        if self.loss == "cosine_mse" and not self.unit:
+            raise ValueError(
+                f"loss: found cosine_mse with vectors that are compared by their product; wanted {COSINES}"
+            )
         if list(self.widths) != sorted(set(self.widths), reverse=True) or min(self.widths, default=1) < 1:
             raise ValueError(f"widths: found {list(self.widths)}; wanted whole numbers, the largest first")
         if min(self.proportions, default=1) <= 0:
             raise ValueError(f"proportions: found {list(self.proportions)}; wanted numbers above 0")
+
+    @property
+    def unit(self) -> bool:
+        """Are vectors of length 1?"""
+        return self.head == "dense" if self.normalize is None else self.normalize
 
     @property
     def record(self) -> str:
@@ -145,16 +163,23 @@ class TextPairs(Files, Choice):
             raise RecipeError("task.pool", "found first; the first token of a causal model sees no other", "last")
         pool = self.pool or ("last" if model.capabilities.causal else "mean")
         prompts = {"query": self.query, "passage": self.passage}
-        vectors = TextVectors(pool, self.normalize, prompts, self.length, self.widths)
+        if self.head == "sparse":
+            if model.capabilities.causal or "head" not in model.architectures:
+                problem = f"found sparse; a {kind_of(model)} has no masked-LM head"
+                raise RecipeError("task.head", problem, "a network that has one, or dense")
+            how = TextVectors("max", normalize=False, prompts=prompts, length=self.length, sparse=True)
+            return SparsePairEncoder(model, tokenizer.vocabulary, how, self.comparison)
+        vectors = TextVectors(pool, self.unit, prompts, self.length, self.widths)
         return PairEncoder(model, tokenizer.vocabulary, vectors, self.comparison)
 
     @property
     def comparison(self) -> Comparison:
         """How vectors are compared in a step."""
         loss = self.loss or "infonce"
-        usual = 1.0 if loss == "kl" else TEMPERATURE
+        usual = 1.0 if loss == "kl" or self.head == "sparse" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
-        return Comparison(loss, temperature, self.normalize, self.symmetric, self.margin, self.widths)
+        flops = (self.flops or FLOPS) if self.head == "sparse" else ()
+        return Comparison(loss, temperature, self.unit, self.symmetric, self.margin, self.widths, flops)
 
     def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
         return outputs.predictions(records, answers["vector"])
@@ -190,3 +215,15 @@ class TextPairs(Files, Choice):
         self, records: PairRecords, predictions: PairPredictions
     ) -> list[tuple[str, list[str], list[list[object]]]]:
         return outputs.details(records, predictions)
+
+
+def _check_head(task: TextPairs) -> None:
+    """Refuse settings of dense vectors with sparse ones, and the other way round."""
+    if task.head == "sparse":
+        dense_only = {"pool": task.pool is not None, "normalize": task.normalize is True, "widths": bool(task.widths)}
+        for name in (name for name, is_set in dense_only.items() if is_set):
+            raise ValueError(f"{name}: found with sparse vectors; wanted it with dense ones alone")
+    elif task.flops:
+        raise ValueError("flops: found with dense vectors; wanted it with task.head=sparse alone")
+    if len(task.flops) not in (0, 2) or min(task.flops, default=0) < 0:
+        raise ValueError(f"flops: found {list(task.flops)}; wanted two numbers of 0 or more, of anchors and candidates")

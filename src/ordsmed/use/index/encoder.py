@@ -39,6 +39,11 @@ class SentenceEncoder:
         if isinstance(trained.objective, Task) and getattr(trained.learned, "pairs", False):
             problem = "scores two texts together: one text has no vector"
             raise RecipeError(trained.folder, problem, "a model that embeds", "it can be the one of `search --rerank`")
+        if self.learned and self.learned.sparse:
+            problem = "gives sparse vectors, a number for each piece of the vocabulary"
+            raise RecipeError(
+                trained.folder, problem, "dense ones, which an index holds", "task.head=dense learns them"
+            )
 
     @property
     def learned(self) -> TextVectors | None:

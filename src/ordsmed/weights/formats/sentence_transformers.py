@@ -5,6 +5,8 @@
            1_Pooling/config.json    mean, first or last token
            config_sentence_transformers.json    prompts, the similarity that is meant
 
+Sparse vectors keep the masked-LM head: MLMTransformer and SpladePooling, for SparseEncoder.
+
 Its vectors are those of `ordsmed embed --of sentences --pool tokens` (first, last), at length 1 where they are normal.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
@@ -27,7 +29,9 @@ from ordsmed.weights.foreign import Imported
 from ordsmed.weights.hub_files import config, tensors, write_tokenizer
 from ordsmed.weights.trained import Trained
 
-MODULES = ("Transformer", "Pooling", "Normalize")
+_THEIRS = "sentence_transformers."
+MODULES = tuple(f"{_THEIRS}models.{name}" for name in ("Transformer", "Pooling", "Normalize"))
+SPARSE_MODULES = tuple(f"{_THEIRS}sparse_encoder.models.{name}" for name in ("MLMTransformer", "SpladePooling"))
 POOLS = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}  # ours -> theirs
 
 
@@ -36,9 +40,8 @@ class SentenceTransformers(Choice):
     """Written alone: for vectors of texts, by its own library and all that take its folders."""
 
     wanted: ClassVar[str] = ""
-    readers: ClassVar[str] = "sentence-transformers' SentenceTransformer loads it"
+    readers: ClassVar[str] = "sentence-transformers loads it"
     families: ClassVar[tuple[str, ...]] = ()
-    OPENED: ClassVar[str] = "from sentence_transformers import SentenceTransformer; print(SentenceTransformer({}))"
 
     pool: Literal["mean", "first", "last"] | None = None
     """which vector is a text's: the mean of its tokens, or that of the first or last of them; left out, like the
@@ -65,9 +68,20 @@ class SentenceTransformers(Choice):
         raise RecipeError(path, "is not read as such a folder", "a folder with config.json")
 
     @staticmethod
+    def opened(folder: Path) -> str:
+        """The line of Python that opens such a folder."""
+        described = folder / "config_sentence_transformers.json"
+        usual = "SentenceTransformer"
+        kind = files.read_table(described).get("model_type", usual) if described.is_file() else "CrossEncoder"
+        return f"from sentence_transformers import {kind}; print({kind}({str(folder)!r}))"
+
+    @staticmethod
     def takes(family: ModelSettings) -> bool:
         """Its network is one of transformers' own."""
         return bool(family.architectures.get(""))
+
+    def _read_by_sparse(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("query", "passage", "length")}
 
     def vectors_of(self, trained: Trained) -> TextVectors:
         """How texts become vectors: as these settings say, then as the model learned it."""
@@ -83,6 +97,10 @@ class SentenceTransformers(Choice):
 
     def check(self, trained: Trained) -> None:
         """Refuse what no class of transformers reads as we do."""
+        learned = _learned(trained)
+        if learned and learned.sparse and self != replace(SentenceTransformers(), **self._read_by_sparse()):
+            problem = "found pool, normalize or similarity for sparse vectors, which are pooled and compared as learned"
+            raise RecipeError("--set", problem, "query, passage or length")
         if isinstance(trained.objective, Reranking) and self != SentenceTransformers():
             problem = "found settings of vectors for a cross-encoder, which has none"
             raise RecipeError("--set", problem, "none of them")
@@ -107,7 +125,8 @@ class SentenceTransformers(Choice):
     def _write_vectors(self, trained: Trained, folder: Path) -> None:
         how = self.vectors_of(trained)
         network = trained.objective.networks()[""]
-        network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
+        if not how.sparse:
+            network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
         files.write_json(folder / "config.json", config(network, trained.tokenizer))
         weights.write(folder / WEIGHTS, tensors(network))
         learned = _learned(trained) is not None  # then texts stand between the tokenizer's own signs, as there
@@ -116,17 +135,21 @@ class SentenceTransformers(Choice):
             described = files.read_table(folder / "tokenizer_config.json")
             files.write_json(folder / "tokenizer_config.json", described | {"pad_token": described["eos_token"]})
         files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, "do_lower_case": False})
-        _write_modules(folder, how, trained.settings.width)
+        _write_modules(folder, *_modules_of(how, trained))
         prompts = {"query": how.prompts["query"], "document": how.prompts["passage"]}
-        compared = {"default_prompt_name": None, "similarity_fn_name": self.similarity or how.similarity}
+        opened_by = {"model_type": "SparseEncoder"} if how.sparse else {}
+        compared = {"default_prompt_name": None, "similarity_fn_name": self.similarity or how.similarity, **opened_by}
         files.write_json(folder / "config_sentence_transformers.json", {"prompts": prompts, **compared})
 
     def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
         if isinstance(trained.objective, Reranking):
             return _usage_of_cross_encoder(name)
+        learned = _learned(trained)
+        sparse = learned is not None and learned.sparse
+        opened_by = "SparseEncoder" if sparse else "SentenceTransformer"
         code = (
-            "from sentence_transformers import SentenceTransformer\n\n"
-            f"model = SentenceTransformer({name!r})\n"
+            f"from sentence_transformers import {opened_by}\n\n"
+            f"model = {opened_by}({name!r})\n"
             'questions = model.encode_query(["What is old?"])\n'
             'texts = model.encode_document(["The bridge is old.", "It rains."])\n'
             "print(model.similarity(questions, texts))\n"
@@ -135,8 +158,11 @@ class SentenceTransformers(Choice):
             "Vectors of a network that was never trained on pairs of texts tell them apart roughly: compare "
             "similarities with one another, not with 1."
         )
-        how = in_python(name, code) if _learned(trained) else f"{in_python(name, code)}\n\n{limit}"
-        does, tags = "gives a vector for a text", ("sentence-transformers", "feature-extraction")
+        how = in_python(name, code) if learned else f"{in_python(name, code)}\n\n{limit}"
+        does = (
+            "gives a weight for each piece of the vocabulary, most of them 0" if sparse else "gives a vector for a text"
+        )
+        tags = ("sentence-transformers", "feature-extraction", *(["sparse-encoder"] if sparse else []))
         return Usage("sentence-similarity", does, how, library="sentence-transformers", tags=tags)
 
 
@@ -145,17 +171,25 @@ def _learned(trained: Trained) -> TextVectors | None:
     return trained.objective.vectors if isinstance(trained.objective, Embedding) else None
 
 
-def _write_modules(folder: Path, how: TextVectors, width: int) -> None:
-    """What is done with a text, one after the other."""
+def _modules_of(how: TextVectors, trained: Trained) -> tuple[Sequence[str], dict[str, Any]]:
+    """The classes that a text goes through, and how the second of them pools."""
+    if how.sparse:
+        pooling = {"pooling_strategy": "max", "activation_function": "relu"}
+        return SPARSE_MODULES, {**pooling, "word_embedding_dimension": trained.tokenizer.vocabulary}
     modes = {f"pooling_mode_{name}": name == POOLS[how.pool] for name in POOLS.values()}
-    names = MODULES if how.normalize else MODULES[:2]
+    sizes = {"word_embedding_dimension": trained.settings.width, "include_prompt": True}
+    return MODULES if how.normalize else MODULES[:2], {**sizes, **modes}
+
+
+def _write_modules(folder: Path, kinds: Sequence[str], pooling: dict[str, Any]) -> None:
+    """What is done with a text, one after the other; the second of them pools."""
+    names = [kind.rpartition(".")[2] for kind in kinds]
     for number, name in enumerate(names[1:], 1):
         (folder / f"{number}_{name}").mkdir()
-    pooling = {"word_embedding_dimension": width, **modes, "include_prompt": True}
-    files.write_json(folder / "1_Pooling/config.json", pooling)
+    files.write_json(folder / f"1_{names[1]}/config.json", pooling)
     modules = [
-        {"idx": n, "name": str(n), "path": f"{n}_{name}" if n else "", "type": f"sentence_transformers.models.{name}"}
-        for n, name in enumerate(names)
+        {"idx": n, "name": str(n), "path": f"{n}_{name}" if n else "", "type": kind}
+        for n, (name, kind) in enumerate(zip(names, kinds, strict=True))
     ]
     files.write_json(folder / "modules.json", modules)
 
