@@ -319,6 +319,49 @@ def test_a_server_that_stops_closes_each_connection_with_its_answer(folders: dic
         ]  # fmt: skip
 
 
+def test_connections_that_began_before_the_port_was_closed_are_answered(folders: dict[str, Path]) -> None:
+    """Those that nobody has taken yet, and those that ask only after the signal."""
+    head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
+    with running({"bert": folders["bert"]}) as served:
+        address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
+        early = socket.create_connection(address, timeout=20)
+        wait_for(lambda: served.server.server_state.connections)
+        loop = next(iter(served.server.server_state.connections)).loop
+        loop.call_soon_threadsafe(time.sleep, 1)  # in which the server takes none
+        waiting = [socket.create_connection(address, timeout=20) for _ in range(5)]
+        served.server.handle_exit(signal.SIGTERM, None)
+        wait_for(lambda: not may_connect(address))
+        for connection in (early, *waiting):
+            connection.sendall(head + b"{}")
+            assert read_all(connection)[:12] == b"HTTP/1.1 503"
+
+
+def may_connect(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=0.2).close()
+    except OSError:
+        return False
+    return True
+
+
+def read_all(connection: socket.socket) -> bytes:
+    with connection:
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def test_an_answer_that_comes_before_all_of_its_request_arrives_whole(served: Running) -> None:
+    """Closed with something unread, the system would send a reset and the client lose what it was told."""
+    address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
+    head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 99000000\r\n\r\n"
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(head)
+        time.sleep(0.2)  # it is refused by now
+        for _ in range(20):
+            connection.sendall(b"a" * 100_000)
+        answer = read_all(connection)
+    assert (answer[:12], b"a body of more than" in answer) == (b"HTTP/1.1 413", True)
+
+
 @pytest.mark.long
 def test_a_signal_under_load_loses_no_request(folders: dict[str, Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ordsmed", "serve", str(folders["bert"]), "--port", "0", "--threads", "1"]

@@ -1,36 +1,83 @@
 """Graceful: uvicorn's server, but at a signal it first lets clients with open connections know, and ends with status 0.
 
-TERM  ->  closing: new requests are refused, answers close their connection  ->  GRACE  ->  the port is closed  ->
-GRACE: connections that came just before are answered  ->  those under way are answered  ->  end
+TERM  ->  closing: new requests are refused, answers close their connection  ->  GRACE  ->  no connection begins  ->
+those that began are answered; silent ones may ask until LAST  ->  those under way are answered  ->  end
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import signal
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-GRACE = 0.25  # seconds in which clients that keep their connection open hear that the server stops
+from ordsmed.base.say import say
+
+GRACE = 0.25  # seconds in which clients hear that the server stops; and again, in which the last connections are taken
+LAST = 2.0  # seconds in which a connection on which nothing is asked may still ask, and is answered
+LINGER = 2.0  # seconds in which what is left of a request is read after its answer
 HEADERS = 20.0  # seconds in which a connection has to send the head of a request
+SO_ATTACH_FILTER = 26  # which Python has no name for
+NO_SYN = (  # of the classic BPF, of a TCP packet: (operation, if true, if false, value)
+    (0x30, 0, 0, 13),  # the byte of its flags
+    (0x45, 0, 1, 0x02),  # does it begin a connection?
+    (0x06, 0, 0, 0),  # then it is dropped
+    (0x06, 0, 0, 0xFFFFFFFF),
+)
+
+
+class PoliteTransport:
+    """A transport that, closed with an answer, reads on: what is left unread makes the system take the answer back."""
+
+    def __init__(self, transport: asyncio.Transport, conn: h11.Connection) -> None:
+        self._transport, self._conn = transport, conn
+        self.lingers = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._conn.their_state is not h11.SEND_BODY:
+            self._transport.close()
+        elif not self.is_closing():
+            self.lingers = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_later(LINGER, self._transport.close)
 
 
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 of a client that may be slow, but not for good."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(PoliteTransport(transport, self.conn))  # type: ignore[arg-type]
         self._watch = self.loop.call_later(HEADERS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    @property
+    def silent(self) -> bool:
+        """Is nothing asked on it?"""
+        return self.cycle is None or self.cycle.response_complete
 
     def _look(self) -> None:
         """Who has begun no request by now, or has half a head waiting, is let go of."""
@@ -77,16 +124,36 @@ class GracefulServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.closing:
-            self.force_exit = True
-            return
+        self.force_exit = self.closing
+        self.closing = self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's closes the port and all silent connections: here none of them is about to ask."""
         self.closing = True
-        asyncio.get_event_loop().call_soon_threadsafe(self._leave_later)
+        await self._wait(GRACE)
+        for port in self.servers:
+            for listener in port.sockets:
+                begin_none(listener)
+        await self._wait(GRACE)
+        await self._wait(LAST, self._any_silent)
+        await super().shutdown(sockets)
 
-    def _leave_later(self) -> None:
-        asyncio.get_running_loop().call_later(GRACE, self._close_port)
+    def _any_silent(self) -> bool:
+        return any(isinstance(client, PatientProtocol) and client.silent for client in self.server_state.connections)
 
-    def _close_port(self) -> None:
-        for listener in self.servers:
-            listener.close()
-        asyncio.get_running_loop().call_later(GRACE, setattr, self, "should_exit", True)
+    async def _wait(self, seconds: float, condition: Callable[[], bool] = lambda: True) -> None:
+        """While that is so, and no second signal has come."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while condition() and not self.force_exit and (left := end - loop.time()) > 0:
+            await asyncio.sleep(min(0.05, left))
+
+
+def begin_none(listener: socket.socket) -> None:
+    """From now on no client connects; those that have can still be taken, which closing would reset."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in NO_SYN))
+    program = struct.pack("HP", len(NO_SYN), ctypes.addressof(code))
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    except OSError as error:  # systems that only look like Linux
+        say(f"connections that begin while the port is closed may be lost: {error.strerror}")
