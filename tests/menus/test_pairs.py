@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from kit.task_files import pair_files
 from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
 from ordsmed.base import run
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import prepare
 from ordsmed.data.examples import cut_examples
@@ -504,3 +506,49 @@ def test_the_folder_of_a_sparse_encoder_gives_the_same_weights(sparse: Path, tmp
         mine = [found.vectors for found in ours.embed(texts, of="sentences", prompt=prompt)]
         assert np.abs(encode(texts).to_dense().numpy() - mine).max() < 1e-5
     assert "SparseEncoder('out')" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("head", ["dense", "sparse"])
+def test_a_cut_step_goes_on_to_the_same_bytes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    """With dropout, data sets in turns, and a stop between two steps of three micro-batches each."""
+    files = f'task.train=["{data}/train.jsonl","{data}/negatives.jsonl"]'
+    words = [files, "task.proportions=[1,2]", "task.dev=[]", f"task.head={head}", "layout.micro=4", "steps=5"]
+    words += ["model.dropout=0.1", "task.mine=1"]
+    whole = finetune(str(data / "r.toml"), [*words, f"out={tmp_path / 'whole'}"])
+    monkeypatch.setenv("ORDSMED_STOP_AT", "3")
+    with pytest.raises(Stopped):
+        finetune(str(data / "r.toml"), [*words, f"out={tmp_path / 'cut'}"])
+    monkeypatch.delenv("ORDSMED_STOP_AT")
+    cut = finetune(str(tmp_path / "cut"))
+    stored = [(run / "weights" / "model.safetensors").read_bytes() for run in (whole, cut)]
+    assert stored[0] == stored[1]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_ten_steps_lose_what_those_of_sentence_transformers_lose(data: Path, tmp_path: Path) -> None:
+    """Their trainer and ours from the same weights on the same pairs: the losses of ten steps to 1e-4."""
+    for library in ("sentence_transformers", "datasets", "accelerate"):
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install -e .[dev]")
+    from measure.pairs_st import measured
+
+    rows = [json.loads(line) for line in (data / "train.jsonl").read_text().splitlines()]
+    paragraphs = [{"context": row["positive"], "qas": [{"question": row["anchor"]}]} for row in rows]
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    how = {
+        "size": "tiny",
+        "length": 24,
+        "batch": 8,
+        "micro": 4,
+        "steps": 10,
+        "rate": 3e-4,
+        "threads": 1,
+        "dropout": 0.0,
+    }
+    files = {"file": tmp_path / "squad.json", "vocabulary": data / "vocab.txt"}
+    facts = measured(tmp_path, argparse.Namespace(**how, **files, cpu_time=True))
+    assert len(facts["losses"]) == 10
+    assert facts["losses"][0] != facts["losses"][9]
+    assert facts["difference_of_ten"] < 1e-4
