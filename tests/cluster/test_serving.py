@@ -13,6 +13,7 @@ import pytest
 from kit.language_models import hub_folder
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.cli import main
+from ordsmed.cli.verb import find
 from ordsmed.machines.cluster.serving import prepare
 from ordsmed.machines.cluster.submit import Wish
 from ordsmed.serve.server import tunnel
@@ -52,6 +53,25 @@ def test_the_script_serves_to_who_knows_the_token(folder: Path, capsys: pytest.C
     assert (
         f"--token-file {folder}/mine" in prepare("serve", ["small"], Wish("here.toml", token="mine")).path.read_text()
     )
+
+
+def test_flags_of_the_server_are_handed_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--index", "a=b", "--index", "c", "--queue", "7", "--timeout", "9.5", "--checkpoints", "--step", "0"]
+    own += ["--precision", "bf16", "--threads", "2"]
+    main(["submit", "serve", "small", "--site", "here.toml", *own])
+    script = (folder / "work/jobs/serve-small-1.sh").read_text()
+    command = shlex.split(next(line for line in script.splitlines() if "srun --kill" in line))
+    handed = command[command.index("--token-file") + 2 :]
+    args, wanted = (find("serve").parser().read(["small", *words]) for words in (handed, own))
+    assert (args, len(handed)) == (wanted, len(own))
+    assert shlex.join(own) in capsys.readouterr().out  # of the line that hands it to Slurm
+    for words in (["--checkpoints"], ["--queue", "7"]):
+        with pytest.raises(SystemExit):
+            main(["submit", "tiny/bert", "--site", "here.toml", *words])
+        assert f"{words[0]}: found with tiny/bert; wanted `submit serve`" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["submit", "serve", "small", "--site", "here.toml", "--timeout", "0"])
+    assert "--timeout: found 0; wanted more than 0" in capsys.readouterr().err
 
 
 def test_what_cannot_be_served_is_refused(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from kit.language_models import elmo_made, made
 from kit.task_files import LABELS, task_files
 from ordsmed.base.errors import RecipeError
+from ordsmed.cli.next_steps import next_steps
 from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert
@@ -90,7 +92,9 @@ def test_heads_of_tasks_are_given_each_row_without_its_padding(name: str, tmp_pa
 
 
 @pytest.mark.long
-def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(tiny_run: Any, tmp_path: Path) -> None:
+def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(
+    tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = export(tiny_run.bert, tmp_path / "out", to="onnx", overrides=["int8=true"])
     facts = json.loads((out / "onnx.json").read_text())
     assert (out / onnx.INT8).stat().st_size < 0.6 * (out / onnx.GRAPH).stat().st_size
@@ -103,6 +107,9 @@ def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(tiny_
     exec(code.replace("'out", f"'{out}"), names)
     assert names["outputs"][0].ndim == 3
     assert np.isfinite(names["outputs"][0]).all()
+    [line] = next_steps(out)
+    exec(shlex.split(line)[2])  # as it is pasted
+    assert capsys.readouterr().out.endswith(f"{facts['outputs']}\n")
     quantized = session(out, onnx.INT8)
     assert len(quantized.get_outputs()) == 1
 

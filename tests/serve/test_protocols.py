@@ -313,7 +313,7 @@ def test_texts_are_scored_at_checkpoints(tiny_run: Any, folders: dict[str, Path]
         assert (first["step"], last["step"]) == (steps[0], steps[-1])
         assert last["scores"] == post(server, "/run/score", texts=texts)[0]["scores"]
         refused = httpx.post(f"{server.url}/run/score", json={"texts": texts, "steps": [7]})
-        assert (refused.status_code, "found 7, which run does not keep; wanted one of 0, " in refused.text) == (
+        assert (refused.status_code, "steps: found 7, which run does not keep; wanted one of 0, " in refused.text) == (
             400,
             True,
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ordsmed.base import menu
-from ordsmed.base.arguments import FILES, Parser, whole
+from ordsmed.base.arguments import FILES, Parser, number, whole
 from ordsmed.cli import verb
 
 WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for a shell
@@ -176,6 +176,50 @@ def precision(parser: Parser) -> None:
     """In which numbers a model in use multiplies."""
     meaning = "of products (default fp32); int8: on a CPU"
     parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16|int8", help=meaning)
+
+
+def serving(parser: Parser) -> None:
+    """What a server takes, here or in a job, but where it listens and to whom."""
+    meaning = "let scripts of pages of this origin ask, as https://lab.example; may be given several times"
+    parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", default=[], help=meaning)
+    parser.add_argument("--admin", action="store_true", help="POST /admin/reload opens the models again")
+    meaning = "POST /score may ask for checkpoints of a run (`steps`), opened one at a time"
+    parser.add_argument("--checkpoints", action="store_true", help=meaning)
+    meaning = "texts that may wait; beyond it requests are answered 429 (default 4096)"
+    parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
+    meaning = "texts of one request at most (default 2048)"
+    parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
+    meaning = "a request may take, its wait counted (default 120)"
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=120.0, help=meaning)
+    meaning = (
+        "of vectors of texts: the mean of words, or first, last, tokens, as `embed` has them; left out: as a model "
+    )
+    meaning += "learned it, else the mean"
+    parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="", help=meaning)
+    meaning = "an index that /search asks, as NAME=FOLDER; by the model that made it, which is served too"
+    parser.add_argument("--index", action="append", metavar="FOLDER", default=[], help=meaning)
+    any_step(parser)
+    device(parser)
+    precision(parser)
+    threads(parser)
+
+
+def _seconds(text: str) -> float:
+    if (seconds := number(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"found {text}; wanted more than 0")
+    return seconds
+
+
+def serving_words(args: argparse.Namespace) -> list[str]:
+    """Those of them that were given, as they are written."""
+    parser, words = Parser("serve", owners=lambda _: "", add_help=False), list[str]()
+    serving(parser)
+    for action in parser._actions:
+        value, flag = getattr(args, action.dest), action.option_strings[0]
+        if value != action.default:
+            values = value if isinstance(value, list) else [value]
+            words += [word for item in values for word in ([flag] if item is True else [flag, str(item)])]
+    return words
 
 
 def opened_as(args: argparse.Namespace) -> dict[str, Any]:

@@ -53,7 +53,12 @@ class ServedModel:
         """Itself as it was at checkpoints of its run, opened one after the other."""
         trained = self.model.trained
         checkpoints = at_steps(
-            self.source, steps, device=trained.device.type, precision=trained.precision, threads=trained.ranks.threads
+            self.source,
+            steps,
+            device=trained.device.type,
+            precision=trained.precision,
+            threads=trained.ranks.threads,
+            key="steps",
         )
         while True:
             with OPENING:

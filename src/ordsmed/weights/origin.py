@@ -174,7 +174,7 @@ class Origin:
         """The step whose weights come again without a checkpoint: 0 of a pretraining, of a fine-tuning none."""
         return [0] if self.kind is FolderKind.PRETRAINING else []
 
-    def chosen_steps(self, steps: Literal["all"] | Sequence[int]) -> list[int]:
+    def chosen_steps(self, steps: Literal["all"] | Sequence[int], key: str = "--step") -> list[int]:
         """Those that are asked for, oldest first; refused of what is no run."""
         if not self.is_run:
             raise RecipeError("steps", f"found {steps}, but {self.name} keeps no checkpoints", "a run's folder")
@@ -182,10 +182,10 @@ class Origin:
         if steps == "all":
             return there
         for step in set(steps).difference(there):
-            self.source(step)  # says which there are
+            self.source(step, key)  # says which there are
         return sorted(set(steps))
 
-    def source(self, step: int | None) -> WeightsSource:
+    def source(self, step: int | None, key: str = "--step") -> WeightsSource:
         """The weights of a run to read: of the step asked for, of the end, or of the newest whole checkpoint."""
         last, place = self.last(), self.folder / "checkpoints"
         if last is not None and step in (None, last):
@@ -194,7 +194,7 @@ class Origin:
         if step is not None and step not in stored:
             steps_text = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
             lacks = f"found {step}, which {self.folder} does not keep"
-            raise RecipeError("--step", lacks, f"one of {steps_text}" if steps_text else "")
+            raise RecipeError(key, lacks, f"one of {steps_text}" if steps_text else "")
         if step is not None:
             path = snapshots.path_of(place, step)
             wrong = snapshots.damage(path, (KIND,))

@@ -131,10 +131,11 @@ def at_steps(
     device: str = "auto",
     precision: str = "fp32",
     threads: int | None = None,
+    key: str = "--step",
 ) -> Iterator[Trained]:
     """A run as it was at its kept checkpoints, opened one after the other, as `opened` does."""
     origin = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
-    for step in origin.chosen_steps(steps):
+    for step in origin.chosen_steps(steps, key):
         try:
             yield opened(origin, step=step, device=device, precision=precision, threads=threads)
         except DataError as error:  # the weights it began with, of data that are gone

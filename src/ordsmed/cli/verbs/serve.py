@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from ordsmed.base.arguments import Parser, number, whole
+from ordsmed.base.arguments import Parser, whole
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
 
@@ -26,35 +26,12 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=meaning)
     meaning = "a file whose first line is the token that clients have to send"
     parser.add_argument("--token-file", metavar="FILE", help=meaning)
-    meaning = "let scripts of pages of this origin ask, as https://lab.example; may be given several times"
-    parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", default=[], help=meaning)
-    parser.add_argument("--admin", action="store_true", help="POST /admin/reload opens the models again")
-    meaning = "POST /score may ask for checkpoints of a run (`steps`), opened one at a time"
-    parser.add_argument("--checkpoints", action="store_true", help=meaning)
-    meaning = "texts that may wait; beyond it requests are answered 429 (default 4096)"
-    parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
-    meaning = "texts of one request at most (default 2048)"
-    parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
-    meaning = "a request may take, its wait counted (default 120)"
-    parser.add_argument("--timeout", type=number, metavar="SECONDS", default=120.0, help=meaning)
-    meaning = (
-        "of vectors of texts: the mean of words, or first, last, tokens, as `embed` has them; left out: as a model "
-    )
-    meaning += "learned it, else the mean"
-    parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="", help=meaning)
-    meaning = "an index that /search asks, as NAME=FOLDER; by the model that made it, which is served too"
-    parser.add_argument("--index", action="append", metavar="FOLDER", default=[], help=meaning)
-    flags.any_step(parser)
-    flags.device(parser)
-    flags.precision(parser)
-    flags.threads(parser)
+    flags.serving(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.serve.server import ServerOptions, serve
 
-    if args.timeout <= 0:
-        raise RecipeError("--timeout", f"found {args.timeout:g}", "more than 0")
     options = ServerOptions(
         host=args.host,
         port=args.port,

@@ -2,6 +2,8 @@
 
 Behind `--` stand options of sbatch of your own:
     ordsmed submit pretrain/bert-base --site saga:a100 --account nn1234k -- --exclude=n12 --reservation=x
+A server takes its own flags too, as `ordsmed serve --help` has them:
+    ordsmed submit serve work/pretrain/tiny-bert --site saga --checkpoints --precision bf16
 """
 
 from __future__ import annotations
@@ -65,6 +67,10 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--anyway", action="store_true", help=meaning)
     parser.add_argument("--status", action="store_true", help="the jobs that were sent in from here")
     flags.json_line(parser)
+    before = len(parser._actions)
+    flags.serving(parser)
+    for action in parser._actions[before:]:  # `serve --help` tells them
+        action.help = argparse.SUPPRESS
 
 
 def run(args: argparse.Namespace) -> None:
@@ -79,6 +85,7 @@ def run(args: argparse.Namespace) -> None:
         missing = "--site" if args.name else "RECIPE"
         wanted = "`ordsmed submit RECIPE --site SITE`"
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists those")
+    served = flags.serving_words(args)
     wish = submit.Wish(
         site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, cores=args.cpus_per_task, memory=args.mem,
         time=args.time, save=args.save, options=tuple(args.options),
@@ -86,11 +93,13 @@ def run(args: argparse.Namespace) -> None:
         container=args.container, overlay=args.overlay, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
         packed=args.packed,
         retries=args.retries, spares=args.spares, data_inside=args.data_inside, token=args.token_file,
+        served=tuple(served),
     )  # fmt: skip
     preparations = {**dict.fromkeys(checks.VERBS, checks.prepare), serving.VERB: serving.prepare}
     prepare = preparations.get(args.name, submit.prepare)
-    if args.token_file and args.name != serving.VERB:
-        raise UsageError("--token-file", f"found with {args.name}", "`submit serve`")
+    for flag in [*(["--token-file"] if args.token_file else []), *served]:
+        if flag.startswith("--") and args.name != serving.VERB:
+            raise UsageError(flag, f"found with {args.name}", "`submit serve`")
     written = prepare(args.name, args.overrides, wish, out=args.out)
     numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:

@@ -42,8 +42,9 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
     gpus = int(place.partition.gpu != "none") if wish.gpus is None else wish.gpus
     cores = resources.cores_of(place, gpus, 1, wish.cores)
     hours = submit.limit(wish.time, min(submit.LIMIT, place.partition.hours or submit.LIMIT))
+    listening = ("--host", "0.0.0.0", "--port", "0", "--token-file", str(Path(token).absolute()))
     job = slurm.BatchJob(
-        words=(verb, *models, "--host", "0.0.0.0", "--port", "0", "--token-file", str(Path(token).absolute())),
+        words=(verb, *models, *listening, *wish.served),
         place=place,
         title=title,
         folder=Path.cwd(),

@@ -63,6 +63,7 @@ class Wish:
     spares: int = 0  # nodes on which it goes on then
     data_inside: bool = False  # missing data are made by the job itself
     token: str = ""  # of a server: the file that holds it; empty: one is made
+    served: tuple[str, ...] = ()  # flags of `ordsmed serve`
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,9 @@ class Onnx(Choice):
     wanted: ClassVar[str] = ""
     readers: ClassVar[str] = "ONNX Runtime runs model.onnx; transformers' AutoTokenizer loads the tokenizer"
     families: ClassVar[tuple[str, ...]] = ()
+    OPENED: ClassVar[str] = (
+        "import onnxruntime as o; print([x.name for x in o.InferenceSession({} + '/model.onnx').get_outputs()])"
+    )
 
     output: Literal["scores", "states"] = "scores"
     """what the heads say, or the states of the last layer, for vectors of tokens and texts"""
