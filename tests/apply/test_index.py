@@ -19,6 +19,7 @@ from kit.task_models import task_models, write_model
 from ordsmed import cli
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.run import Run
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks import pairs
 from ordsmed.nn.model import own_tensors
@@ -136,6 +137,32 @@ def test_searches_by_vectors_by_words_and_by_both(place):
     assert [hit.rank for hit in both] == [1, 2, 3, 4, 5]
     again = ordsmed.search(place / "made", ["the old newt", "a dog"], 5)[0]
     assert [(hit.number, hit.score) for hit in again] == [(hit.number, hit.score) for hit in both]
+
+
+def test_a_weight_of_the_vectors_is_kept_and_can_be_another(place, capsys):
+    question, made = "the old newt", place / "made"
+    ways = {kind: ordsmed.search(made, question, 5, kind=kind) for kind in ("dense", "words", "both")}
+    by = {weight: ordsmed.search(made, question, 5, weight=weight) for weight in (0, 0.4, 1)}
+    assert [hit.number for hit in by[1]] == [hit.number for hit in ways["dense"]]
+    assert [hit.words for hit in by[0]] == [hit.words for hit in ways["words"]]
+    assert by[0][0].score == 1
+    assert [hit.number for hit in by[0.4]] not in ([h.number for h in by[0]], [h.number for h in by[1]])
+    kept = ordsmed.index(place / "bert", place / "texts.jsonl", made, length=24, overlap=6, weight=0.4)
+    assert kept.search(question, 5) == by[0.4] == ordsmed.search(made, question, 5)
+    cli.main(["search", str(made), question, "--weight", "1", "--json"])
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    assert [hit["number"] for hit in hits] == [hit.number for hit in by[1]]
+    for weight, kind, problem in (
+        (1.5, "", "found 1.5; wanted from 0 .* to 1"),
+        (0.5, "words", "found 0.5 with --kind words"),
+    ):
+        with pytest.raises(RecipeError, match=f"--weight: {problem}"):
+            ordsmed.search(made, question, kind=kind, weight=weight)
+    with pytest.raises(RecipeError, match=r"--weight: found 0.5 with --kind words"):
+        ordsmed.index(None, place / "texts.jsonl", place / "unweighted", weight=0.5)
+    assert not (place / "unweighted").exists()
+    Run(made).set(weight=None)
+    assert ordsmed.search(made, question, 5) == ways["both"]
 
 
 def test_of_words_alone_no_model_is_opened(place, monkeypatch):

@@ -122,6 +122,19 @@ def test_both_together(model: Path, folder: Path, tmp_path: Path) -> None:
     assert {"newt", "pond"} <= {*first}
 
 
+def test_both_by_a_weight(model: Path, folder: Path, tmp_path: Path) -> None:
+    """All of it on one side is that side's ranking; in between it is another; what is no weight is refused."""
+    found = {weight: ask(model, folder, tmp_path / str(weight), hybrid=weight) for weight in (0.0, 0.5, 1.0)}
+    rows = {weight: {row[0]: row[1:] for row in result.finding.tables[0][2]} for weight, result in found.items()}
+    at = 2 * MEASURES.index("ndcg@10")
+    assert rows[1.0]["hybrid"] == pytest.approx(rows[1.0]["vectors"])
+    assert rows[0.0]["hybrid"][at] >= rows[0.0]["bm25"][at]  # vectors find passages without a word of a question
+    assert rows[0.5]["hybrid"][at] not in (rows[1.0]["hybrid"][at], rows[0.0]["hybrid"][at])
+    assert found[0.5].probe.as_line(found[0.5].records[0])["first"][0] in PASSAGES
+    with pytest.raises(ValueError, match=r"hybrid: found 1.5; wanted true, false or a weight from 0 to 1"):
+        Retrieval(files=(str(folder),), hybrid=1.5)
+
+
 def test_pool_and_similarity(model: Path, folder: Path, tmp_path: Path) -> None:
     """The last token's vector by its product: what is nearest is so."""
     result = ask(model, folder, tmp_path, pool="last", similarity="dot")

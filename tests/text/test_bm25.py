@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ordsmed.text import bm25
-from ordsmed.text.bm25 import Bm25, fused, top, words_of
+from ordsmed.text.bm25 import Bm25, blended, fused, top, words_of
 
 PASSAGES = ["Newts swim in the pond.", "The heron eats newts, newts and NEWTS!", "", "A pond in the park", "the " * 3]
 
@@ -71,3 +71,20 @@ def test_fused_by_reciprocal_ranks() -> None:
     assert scores.tolist() == pytest.approx([1 / 61 + 1 / 62, 1 / 61, 1 / 62, 1 / 63])
     assert fused([[1, 2], [2, 1]])[0].tolist() == [1, 2]
     assert fused([[3], []], k=0)[1].tolist() == [1]
+
+
+def test_blended_by_weighted_scores() -> None:
+    """A cosine from the last one (or the hundredth) to the first, BM25's as its share of the first."""
+    dense, words = (np.array([4, 7, 9]), np.array([0.9, 0.8, 0.5])), (np.array([7, 5]), np.array([8.0, 2.0], "f4"))
+    numbers, scores = blended(dense, words, 0.4)
+    assert numbers.tolist() == [7, 4, 5, 9]
+    assert scores.tolist() == pytest.approx([0.4 * 0.75 + 0.6, 0.4, 0.6 * 0.25, 0])
+    assert blended(dense, words, 0)[0].tolist() == [7, 5, 4, 9]
+    assert blended(dense, words, 1)[0].tolist() == [4, 7, 9, 5]
+    none = np.zeros(0, int), np.zeros(0, "f4")
+    assert blended(dense, none, 0.5)[0].tolist() == [4, 7, 9]
+    assert blended(none, none, 0.5)[0].tolist() == []
+    assert blended(([3], np.array([0.5])), none, 0.5)[1].tolist() == [0]
+    many = np.arange(150), np.linspace(1, 0.1, 150)
+    shares = blended(many, none, 1)[1]
+    assert (shares[98] > 0, shares[99:].max()) == (True, 0)

@@ -16,7 +16,7 @@ from ordsmed.api.options import OpeningOptions, Texts, texts_of
 from ordsmed.base import files, settings
 from ordsmed.use.index.build import Indexing, Kind
 from ordsmed.use.index.encoder import SentenceEncoder
-from ordsmed.use.index.opened import OpenIndex, Rescoring, SearchHit
+from ordsmed.use.index.opened import OpenIndex, Rescoring, SearchHit, check_weight
 from ordsmed.use.index.rerank import check_reranker, pair_scores
 from ordsmed.weights.trained import opened
 
@@ -35,6 +35,7 @@ def index(
     title: bool = True,
     pool: str = "",
     batch: int = 64,
+    weight: float | None = None,
     anew: bool = False,
     **opening: Unpack[OpeningOptions],
 ) -> OpenIndex:
@@ -42,12 +43,15 @@ def index(
 
     `model`: None makes one of words alone; `corpus`: a corpus's folder or recipe, or files of text or JSON lines;
     `kind`: dense (vectors), words (BM25) or both; `length` of a passage and `overlap` in tokens; `title`: is a
-    document's title read before each of its passages?; `pool` and `batch` as those of `embed`; `anew`: what stands in
-    `out` is replaced; further keywords say how the model is opened. The same call goes on where it was stopped.
+    document's title read before each of its passages?; `pool` and `batch` as those of `embed`; `weight`: of vectors in
+    a search by both, from 0 to 1, which the index keeps, one that stands as well; None: what it has, else ranks of both
+    alike; `anew`: what stands in `out` is replaced; further keywords say how the model is opened. The same call goes on
+    where it was stopped.
 
         ordsmed.index("work/pretrain/tiny-bert", "work/corpus/stdlib", "work/index/stdlib").search("closing files")
     """
     kind = kind or ("words" if model is None else "both")
+    check_weight(weight, kind)
     trained = model.trained if isinstance(model, OpenModel) else opened(os.fspath(model), **opening) if model else None
     encoder = SentenceEncoder(trained, pool, batch) if trained is not None and kind != "words" else None
     length = length or min(Indexing.length, encoder.longest if encoder else Indexing.length)
@@ -65,7 +69,8 @@ def index(
     }
     request = settings.decode(Indexing, table, "index")
     folder = request.make(encoder, anew=anew)
-    return open_index(folder, name, **opening)
+    finished = open_index(folder, name, **opening)
+    return finished if weight is None else finished.weighted(weight, keep=True)
 
 
 @files.in_a_line()
@@ -84,6 +89,7 @@ def search(
     k: int = 10,
     *,
     kind: str = "",
+    weight: float | None = None,
     rerank: Place | OpenModel | None = None,
     top: int = 50,
 ) -> list[SearchHit]: ...
@@ -94,6 +100,7 @@ def search(
     k: int = 10,
     *,
     kind: str = "",
+    weight: float | None = None,
     rerank: Place | OpenModel | None = None,
     top: int = 50,
 ) -> list[list[SearchHit]]: ...
@@ -104,18 +111,22 @@ def search(
     k: int = 10,
     *,
     kind: str = "",
+    weight: float | None = None,
     rerank: Place | OpenModel | None = None,
     top: int = 50,
 ) -> list[SearchHit] | list[list[SearchHit]]:
     """The passages of an index that answer a question best; of several questions each.
 
-    `kind`: by dense (vectors), words (BM25) or both; `rerank`: a model that scores pairs of texts orders the first
-    `top` anew.
+    `kind`: by dense (vectors), words (BM25) or both; `weight`: of the vectors in a search by both, from 0 to 1, in
+    the place of the index's; `rerank`: a model that scores pairs of texts orders the first `top` anew.
 
         ordsmed.search("work/index/stdlib", "how is a file closed?", k=3)[0].passage.text
     """
     opened_index = index if isinstance(index, OpenIndex) else open_index(index)
     rescoring = reranker(rerank) if rerank is not None else None
+    if weight is not None:
+        check_weight(weight, kind or opened_index.recipe.kind)
+        opened_index = opened_index.weighted(weight)
     hits = opened_index.search_all(texts_of("search", questions), k, kind=kind, rerank=rescoring, top=top)
     return hits[0] if isinstance(questions, str) else hits
 

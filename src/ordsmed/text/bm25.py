@@ -4,6 +4,7 @@
 
     Bm25.of(passages).search("which newts swim?", 10)  ->  their numbers, best first, and scores
     fused([numbers of one search, numbers of another])  ->  numbers, best first, and scores (Cormack et al. 2009)
+    blended((numbers, cosines), (numbers, scores), 0.3)  ->  the same, by scores of which the cosines weigh 0.3
 
 Scores are Lucene's: a word of a passage is worth ln(1 + (N - n + 0.5) / (n + 0.5)) f / (f + k1 (1 - b + b l / L)),
 n of N passages having it, f times in this one, of l words where the average is L. Words are lower-case runs of letters,
@@ -30,6 +31,7 @@ from ordsmed.text.counting import UNSPACED
 
 Array = NDArray[Any]
 BLOCK = 1 << 22  # words that are counted at once
+EDGE = 100  # passage whose cosine counts nothing
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,25 @@ def top(scores: Array, most: int) -> Array:
 
 def fused(rankings: Sequence[Sequence[int] | Array], k: float = 60.0) -> tuple[Array, Array]:
     """What several rankings find together: each gives 1 / (k + rank); of equal sums the first that is named."""
+    return _summed(rankings, [1 / (k + np.arange(1, len(ranking) + 1)) for ranking in rankings])
+
+
+def blended(dense: Sequence[Array], words: Sequence[Array], weight: float) -> tuple[Array, Array]:
+    """What a search by vectors and one by words find together, numbers and scores of each, by their weighted scores.
+
+    A cosine counts from 0, the score of the hundredth passage, to 1, the first's: where all texts are alike, as to a
+    model that learned little, the size of cosines says nothing. BM25's counts as its share of the best.
+    """
+    near, far = (dense[1][[0, min(len(dense[1]), EDGE) - 1]] if len(dense[1]) else np.zeros(2)).astype(np.float64)
+    alike = np.clip((dense[1] - far) / ((near - far) or 1), 0, 1)
+    shared = words[1].astype(np.float64) / words[1].max(initial=1e-9)
+    return _summed([dense[0], words[0]], [weight * alike, (1 - weight) * shared])
+
+
+def _summed(rankings: Sequence[Sequence[int] | Array], shares: Sequence[Array]) -> tuple[Array, Array]:
+    """Sums of shares by the number that has them, the largest first."""
     members = np.concatenate([np.asarray(ranking, np.int64) for ranking in rankings])
-    shares = np.concatenate([1 / (k + np.arange(1, len(ranking) + 1)) for ranking in rankings])
     numbers, first, at = np.unique(members, return_index=True, return_inverse=True)
-    sums = np.bincount(at, shares)
+    sums = np.bincount(at, np.concatenate(shares))
     order = np.lexsort((first, -sums))
     return numbers[order], sums[order]

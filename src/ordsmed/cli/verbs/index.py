@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ordsmed.base.arguments import FILES, Parser, whole
+from ordsmed.base.arguments import FILES, Parser, number, whole
 from ordsmed.base.ending import GOES_ON
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
@@ -35,6 +35,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--pool", default="", metavar="mean|first|last|tokens", help=meaning)
     meaning = "passages the network reads at once (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)
+    meaning = "of the vectors in a search by both, 0 to 1, also of an index that stands (default: ranks of both alike)"
+    parser.add_argument("--weight", type=number, metavar="W", help=meaning)
     flags.anew(parser)
     flags.any_step(parser)
     flags.device(parser)
@@ -63,6 +65,7 @@ def run(args: argparse.Namespace) -> None:
         title=not args.no_title,
         pool=args.pool,
         batch=args.batch,
+        weight=args.weight,
         anew=args.anew,
         **opening,
     )

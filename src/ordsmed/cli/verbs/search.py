@@ -1,7 +1,8 @@
-"""the passages of an index that answer a question: by vectors, by words, or by both fused by reciprocal ranks
+"""the passages of an index that answer a question: by vectors, by words, or by both
 
-The score is what passages are ranked by: with --kind both the sum of 1 / (60 + rank) over both rankings, with dense a
-cosine, with words BM25's, with --rerank what that model gives.
+The score is what passages are ranked by: with --kind both the sum of 1 / (60 + rank) over both rankings, or, where the
+weight of the vectors is given or kept in the index, the weighted mean of both scores; with dense a cosine, with words
+BM25's, with --rerank what that model gives.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.arguments import Parser, number, whole
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
@@ -27,6 +28,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-k", "--best", type=whole(1), metavar="N", default=5, help="passages of each (default 5)")
     meaning = "by vectors, by words, or by both (default: all that the index has)"
     parser.add_argument("--kind", choices=("both", "dense", "words"), default="", help=meaning)
+    meaning = "of the vectors in a search by both, from 0 to 1 (default: the index's, or ranks of both alike)"
+    parser.add_argument("--weight", type=number, metavar="W", help=meaning)
     meaning = "a model that scores pairs of texts orders the first ones anew"
     parser.add_argument("--rerank", default="", metavar="RUN", help=meaning)
     parser.add_argument("--top", type=whole(1), metavar="N", default=50, help="how many it orders (default 50)")
@@ -42,12 +45,16 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.searching import open_index, reranker
+    from ordsmed.use.index.opened import check_weight
     from ordsmed.use.index.told import as_line, asked, lines
 
     if bool(args.questions) == bool(args.file):
         raise RecipeError("search", "found questions and --file" if args.file else "found no question", "one of both")
     opening = flags.opened_as(args)
     index = open_index(args.index, args.model, **opening)
+    if args.weight is not None:
+        check_weight(args.weight, args.kind or index.recipe.kind)
+        index = index.weighted(args.weight)
     rescoring = reranker(args.rerank, **{**opening, "step": None}) if args.rerank else None
     for block in asked(args.questions, args.file, sys.stdin.buffer):
         every = index.search_all(block, args.best, kind=args.kind, rerank=rescoring, top=args.top)

@@ -24,7 +24,7 @@ from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.measure.vectors.reading import Floats
 from ordsmed.measure.vectors.sets import RetrievalSet, read_set
-from ordsmed.text.bm25 import Bm25, fused
+from ordsmed.text.bm25 import Bm25, blended, fused
 from ordsmed.use.index.nearest import NUMBERS, nearest
 
 TOGETHER = 128  # questions that are searched at once, at most
@@ -40,8 +40,9 @@ class Retrieval(VectorProbe, Choice):
     """a folder as BEIR has them (corpus.jsonl, queries.jsonl, qrels/test.tsv), or files of SQuAD"""
     split: str = "test"
     """of a folder: whose judgments are read, qrels/SPLIT.tsv"""
-    hybrid: bool = False
-    """scored is the ranking by vectors and BM25 together, by their reciprocal ranks"""
+    hybrid: bool | float = False
+    """scored is the ranking by vectors and BM25 together: true, by their reciprocal ranks; a number from 0 to 1, by
+    their scores, of which the vectors' weigh so much"""
     query: str | None = None
     """written before questions; left out: as the model was trained, else nothing"""
     passage: str | None = None
@@ -57,6 +58,8 @@ class Retrieval(VectorProbe, Choice):
 
     def __post_init__(self) -> None:
         at_least(self, depth=100, memory=1, batch=1)
+        if not 0 <= self.hybrid <= 1:
+            raise ValueError(f"hybrid: found {self.hybrid:g}; wanted true, false or a weight from 0 to 1")
 
     @cached_property
     def set(self) -> RetrievalSet:
@@ -76,8 +79,10 @@ class Retrieval(VectorProbe, Choice):
         by_vectors = self._nearest(vectors["query"], vectors["passage"])
         for (question, text), near in zip(self.set.questions.items(), by_vectors, strict=True):
             itself = numbers.get(question, -1)
-            both = [ranked[ranked != itself][: self.depth] for ranked in (near, words.search(text, self.depth + 1)[0])]
-            rankings = dict(zip(RANKINGS, [*both, fused(both)[0][: self.depth]], strict=True))
+            pair = near, words.search(text, self.depth + 1)
+            dense, worded = ([part[ranked[0] != itself][: self.depth] for part in ranked] for ranked in pair)
+            together = self._together(dense, worded)[: self.depth]
+            rankings = dict(zip(RANKINGS, [dense[0], worded[0], together], strict=True))
             grades = self.set.grades[question]
             scores = [
                 measures([grades.get(names[n], 0) for n in ranked.tolist()], [*grades.values()])
@@ -90,17 +95,24 @@ class Retrieval(VectorProbe, Choice):
     @property
     def ranking(self) -> str:
         """The one that is scored."""
-        return BY_BOTH if self.hybrid else BY_VECTORS
+        return BY_VECTORS if self.hybrid is False else BY_BOTH
 
-    def _nearest(self, questions: Floats, passages: Floats) -> Iterator[np.ndarray]:
-        """The numbers of the nearest passages of each question, best first, of equal ones the first."""
+    def _together(self, dense: Sequence[np.ndarray], words: Sequence[np.ndarray]) -> np.ndarray:
+        """The numbers of one ranking of numbers and scores of two."""
+        if isinstance(self.hybrid, bool):
+            return fused([dense[0], words[0]])[0]
+        return blended(dense, words, self.hybrid)[0]
+
+    def _nearest(self, questions: Floats, passages: Floats) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The nearest passages of each question, best first, of equal ones the first: numbers, and similarities."""
         half = self.memory << 19  # bytes: for scores of a part, with their order, and for the best of all parts
         scores = max(half // (24 * torch.get_num_threads()), 1 << 14)
         together = math.isqrt(half * scores // (12 * (self.depth + 1) * len(passages)))
         together = min(max(together, 1), TOGETHER)
         for begin in range(0, len(questions), together):
             some = torch.from_numpy(np.array(questions[begin : begin + together]))
-            yield from nearest(passages, some, self.depth + 1, min(NUMBERS, scores), scores)[1].numpy()
+            alike, numbers = nearest(passages, some, self.depth + 1, min(NUMBERS, scores), scores)
+            yield from zip(numbers.numpy(), alike.numpy(), strict=True)
 
     def finding(self, records: list[Record]) -> Finding:
         scores = {name: 100 * np.array([row[2 + n] for row in records]) for n, name in enumerate(RANKINGS)}
@@ -108,7 +120,7 @@ class Retrieval(VectorProbe, Choice):
         main = [clustered(column, *_each(records)) for column in scores[self.ranking].T.tolist()]
         facts = {name: over.mean for name, over in zip(MEASURES, main, strict=True)}
         errors = {name: over.error for name, over in zip(MEASURES, main, strict=True)}
-        shown = {name: scores[name] for name in RANKINGS if self.hybrid or name != BY_BOTH}
+        shown = {name: scores[name] for name in RANKINGS if name in (BY_VECTORS, BY_WORDS, self.ranking)}
         shown[f"{self.ranking} less {BY_WORDS}"] = scores[self.ranking] - scores[BY_WORDS]
         table = [[name, *_cells(values, records)] for name, values in shown.items()]
         head = ["ranking", *(word for name in MEASURES for word in (name, "±"))]

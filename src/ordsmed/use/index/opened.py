@@ -3,7 +3,8 @@
     index = OpenIndex.of("work/index/nn")
     index.search("where do newts live?", k=3)  ->  [SearchHit(rank=1, score=0.0328, passage=...), ...]
 
-By both: two rankings of as many passages as DEPTH says are fused by their reciprocal ranks (text/bm25.py).
+By both: two rankings of as many passages as DEPTH says are fused, by their scores where the weight of the vectors is
+known, else by their reciprocal ranks (text/bm25.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
-from ordsmed.text.bm25 import Bm25, fused
+from ordsmed.text.bm25 import Bm25, blended, fused
 from ordsmed.use.index.build import Indexing
 from ordsmed.use.index.encoder import SentenceEncoder
 from ordsmed.use.index.nearest import nearest
@@ -42,7 +43,7 @@ class SearchHit:
     """A passage that was found."""
 
     rank: int
-    score: float  # what it is ranked by: a cosine, BM25's, a sum of reciprocal ranks, or a reranker's
+    score: float  # what it is ranked by: a cosine, BM25's, what both give, or a reranker's
     number: int
     passage: IndexedPassage
     dense: float | None = None  # its cosine, where vectors found it
@@ -125,6 +126,18 @@ class OpenIndex:
             raise RecipeError(self.folder, problem, f"the model that made it ({self.recipe.model})", remedy)
         return encoder
 
+    @property
+    def weight(self) -> float | None:
+        """Of the vectors in a search by both; None: reciprocal ranks weigh both alike."""
+        return self.facts.get("weight")
+
+    def weighted(self, weight: float, *, keep: bool = False) -> OpenIndex:
+        """The same with another weight of the vectors, which its folder keeps where that is asked for."""
+        check_weight(weight, self.recipe.kind)
+        if keep:
+            Run(self.folder).set(weight=weight)
+        return replace(self, facts={**self.facts, "weight": weight})
+
     def search(
         self, question: str, k: int = 10, *, kind: str = "", rerank: Rescoring | None = None, top: int = 50
     ) -> list[SearchHit]:
@@ -176,12 +189,15 @@ class OpenIndex:
     def _hits(self, rankings: tuple[Ranking | None, Ranking | None], most: int) -> list[SearchHit]:
         """One ranking as it is, or two fused."""
         both = [ranking for ranking in rankings if ranking is not None]
-        numbers, scores = both[0] if len(both) == 1 else fused([ranking[0] for ranking in both])
+        numbers, scores = both[0] if len(both) == 1 else self._together(*both)
         of = [dict(zip(*map(np.ndarray.tolist, ranking), strict=True)) if ranking else {} for ranking in rankings]
         return [
             SearchHit(rank, float(score), int(n), self.passages[int(n)], of[0].get(int(n)), of[1].get(int(n)))
             for rank, (n, score) in enumerate(zip(numbers[:most], scores[:most], strict=True), 1)
         ]
+
+    def _together(self, dense: Ranking, words: Ranking) -> Ranking:
+        return fused([dense[0], words[0]]) if self.weight is None else blended(dense, words, self.weight)
 
     def _reranked(self, question: str, every: list[SearchHit], top: int, rerank: Rescoring) -> list[SearchHit]:
         """The first in a new order; those behind keep their places and scores."""
@@ -210,3 +226,11 @@ def check_questions(questions: Sequence[str], k: int) -> None:
             raise RecipeError(place, "is empty", "words to search for")
     if k < 1:
         raise RecipeError("k", f"found {k}", "1 or more")
+
+
+def check_weight(weight: float | None, kind: str) -> None:
+    """Refuse one that is no share, or of an index that is searched in one way."""
+    if weight is not None and not 0 <= weight <= 1:
+        raise RecipeError("--weight", f"found {weight:g}", "from 0 (words alone) to 1 (vectors alone)")
+    if weight is not None and kind != "both":
+        raise RecipeError("--weight", f"found {weight:g} with --kind {kind}", "an index, and a search, by both")
