@@ -13,7 +13,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
-from ordsmed.maker import closing, request, search
+from ordsmed.maker import closing, request
 from ordsmed.maker import make as making
 from ordsmed.maker import plan as planning
 
@@ -107,14 +107,14 @@ def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.Ca
     facts = run.Run(Path("out")).status
     assert facts["request"]["texts"] == ["texts"]
     assert facts["search"]["words (BM25)"]["recall@100"] > 30
-    assert list(facts["best"]) in [list(way) for way in search.BY]
     test = {json.loads(line)["anchor"] for line in Path("out/pairs/test.jsonl").read_text().splitlines()}
-    learned = Path("out/pairs/scored-train.jsonl").read_text().splitlines()
+    learned = Path("out/pairs/cross.jsonl").read_text().splitlines()
     assert not test & {json.loads(line)["anchor"] for line in learned}
-    scores = [json.loads(line)["score"] for line in learned]
-    assert 0.2 < sum(scores) / len(scores) < 0.5
+    assert "vectors weigh" in said
+    assert "the reranker is " in said
     documents = run.Run(Path("out/corpus")).status
     index = open_index("out/index")
+    assert index.weight == facts["weight"]
     assert index.facts["documents"] == sum(documents[split]["documents"] for split in ("train", "validation", "test"))
     assert index.search("the river", 1, kind="dense")
     assert Path("out/sentence-transformers/modules.json").exists()

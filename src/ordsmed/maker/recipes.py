@@ -15,6 +15,7 @@ from ordsmed.maker.texts import InputTexts, TextSurvey
 ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
 BATCH_TOKENS, STEPS = (2**10, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
 PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # of a text, at most; of a pair, about; of the usual rate
+MINED = 3  # wrong answers to a question, which BM25 finds
 WORDS_HELD_OUT = 20_000
 HELD_OUT = 20  # documents: where fewer would be held out, long ones are cut, so that it comes from all over them
 PART = (500, 8_000)  # characters of such a part, at least and at most
@@ -57,11 +58,10 @@ def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -
     length = min(PAIR_LENGTH, learning.rung.model.longest() // 2)
     batch = max(16, min(256, 2 ** int(math.log2(max(scope.unique / PAIR_TOKENS / 16, 1)))))
     dense = {"kind": "pairs", "train": str(out / "pairs/train.jsonl"), "length": length}
-    columns = {"text": "anchor", "second": "passage", "label": "score", "number": True, "scale": [0.0, 1.0]}
-    cross = {"kind": "classify", "train": str(out / "pairs/scored-train.jsonl"), "length": 2 * length, **columns}
+    cross = {"kind": "rerank", "train": str(out / "pairs/cross.jsonl"), "length": 2 * length, "mine": MINED}
     common = {"rate": PAIR_RATE * learning.rate, "warmup": 0.1, "features": str(out / "features")}
     if held_out:
-        dense["dev"], cross["dev"] = str(out / "pairs/dev.jsonl"), str(out / "pairs/scored-dev.jsonl")
+        dense["dev"] = cross["dev"] = str(out / "pairs/dev.jsonl")
     return {  # what knows which texts are alike learns to read pairs
         "dense": {
             "init": str(out / "model"),

@@ -1,6 +1,7 @@
 """A search engine of a corpus: what `make --for search` does once the language model is trained.
 
-corpus -> pairs/train, dev, test.jsonl -> dense/ (vectors)  -> pairs/scored.jsonl -> cross/ (scores of two texts)
+corpus -> pairs/train, dev, test.jsonl -> dense/ (vectors)  -> pairs/cross.jsonl -> cross/ (scores of two texts)
+dev pairs -> the weight of the vectors in a search by both, and whether the cross-encoder is asked
 test/: passages and questions that were held out -> how often what belongs to a question is found
 index/ of all texts; sentence-transformers/, cross-encoder/ for others
 """
@@ -9,24 +10,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ordsmed.api import searching, training
 from ordsmed.base import files, settings
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import duration, many, say
 from ordsmed.base.screen import command, table
 from ordsmed.corpus.folder import parts
 from ordsmed.corpus.pairs import Pairing, write_pairs
 from ordsmed.learn.score.ranking import MEASURES, measures
 from ordsmed.maker.closing import Clock, against_guessing, corpus_of
 from ordsmed.tell.report import report
-from ordsmed.text.bm25 import Bm25
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.use.index.opened import OpenIndex, Rescoring
 from ordsmed.use.index.told import lines as hit_lines
@@ -34,8 +36,7 @@ from ordsmed.weights.export import export
 
 Pair = dict[str, str]
 MINED_FROM = 20_000  # pairs for which wrong answers are looked for
-NEAR, FAR = 5, 25  # ranks by words between which one wrong answer to each question is drawn
-BY_CHANCE = 2  # and so many of all
+WEIGHTS = (0.0, 0.05, *(n / 10 for n in range(1, 11)))  # of vectors beside words, that are tried
 TESTED = 300  # questions of the test
 AMONG = 2_000  # passages in which they are searched
 RERANKED = 20  # passages of each that the cross-encoder orders anew
@@ -65,26 +66,9 @@ def write_training_pairs(folder: Path) -> None:
             against = (str(test),) if name != "test" and test.exists() else ()
             for line in write_pairs([str(corpus)], str(path), Pairing(split=split, against=against)):
                 say(line)
-
-
-def write_scored_pairs(folder: Path, name: str) -> None:
-    """Pairs with 1, and with 0 wrong answers to each question: one that shares words with it, others by chance.
-
-    The first by words are left out: many belong to the question, and the rest would teach that shared words speak
-    against a passage.
-    """
-    path = folder / f"pairs/scored-{name}.jsonl"
-    if path.exists():
-        return
-    pairs = read_pairs(folder / f"pairs/{name}.jsonl", MINED_FROM)
-    passages, draw = [pair["positive"] for pair in pairs], np.random.default_rng(len(pairs))
-    bm25, rows = Bm25.of(passages), list[dict[str, Any]]()
-    for number, pair in enumerate(pairs):
-        wrong = [*bm25.search(pair["anchor"], FAR)[0][NEAR:].tolist(), number][: FAR - NEAR]
-        wrong = [int(draw.choice(wrong)), *draw.integers(len(pairs), size=BY_CHANCE).tolist()]
-        rows.append({"anchor": pair["anchor"], "passage": pair["positive"], "score": 1})
-        rows += [{"anchor": pair["anchor"], "passage": passages[n], "score": 0} for n in wrong if n != number]
-    files.write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    if not (path := folder / "pairs/cross.jsonl").exists():
+        with (folder / "pairs/train.jsonl").open(encoding="utf-8") as file:
+            files.write_text(path, "".join(islice(file, MINED_FROM)))
 
 
 def read_pairs(path: Path, most: int) -> list[Pair]:
@@ -97,33 +81,31 @@ def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
     left = max(seconds - clock.used - max(ENDING, 0.2 * seconds), 0.1 * seconds)
     for name, share in (("dense", DENSE), ("cross", 1 - DENSE)):
         say(f"== {name} (after {duration(clock.used)})")
-        if name == "cross":
-            for split in ("train", "dev"):
-                if (folder / f"pairs/{split}.jsonl").exists():
-                    write_scored_pairs(folder, split)
         if Run(folder / name).status:
             training.finetune(str(folder / name), devices=devices)  # goes on as it was begun
             continue
         recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
-        epochs = SURE * share * left / _epoch_seconds(folder, name, recipe["task"]["length"])
+        epochs = SURE * share * left / _epoch_seconds(folder, name, recipe["task"])
         if epochs < recipe["epochs"]:
             words = [f"epochs={max(epochs, LEAST):.2g}"]
             say(f"{name}: {words[0]}, by the time that is left and the speed of the language model")
         training.finetune(str(folder / f"{name}.toml"), overrides=words, devices=devices)
 
 
-def _epoch_seconds(folder: Path, name: str, length: int) -> float:
+def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
     """How long the network that was trained would take to read all examples."""
+    length = task["length"]
     speeds = [
         line["tokens_per_second"]
         for line in read_metrics(folder / "model/metrics.jsonl")
         if "tokens_per_second" in line
     ]
     per_byte = Run(folder / "data").status["train"]["tokens"] / Run(corpus_of(folder)).status["train"]["bytes"]
-    path = folder / ("pairs/train.jsonl" if name == "dense" else "pairs/scored-train.jsonl")
-    sides = ([row["anchor"], row.get("positive") or row["passage"]] for row in read_pairs(path, MINED_FROM))
-    sizes = [[per_byte * len(text.encode()) for text in both] for both in sides]
-    read = sum(min(length, sum(size)) if name == "cross" else sum(min(length, side) for side in size) for size in sizes)
+    pairs = read_pairs(folder / ("pairs/cross.jsonl" if name == "cross" else "pairs/train.jsonl"), MINED_FROM)
+    sizes = [[per_byte * len(pair[side].encode()) for side in ("anchor", "positive")] for pair in pairs]
+    read = sum(sum(min(length, side) for side in size) for size in sizes)
+    if name == "cross":
+        read = (1 + task["mine"]) * sum(min(length, sum(size)) for size in sizes)
     return read / max(median(speeds[-50:]), 1e-9) if speeds else 1e-9
 
 
@@ -134,20 +116,25 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
     lines = against_guessing(facts)
     index = searching.index(folder / "dense", corpus_of(folder), folder / "index")
     rerank = searching.reranker(folder / "cross")
-    pairs = read_pairs(folder / "pairs/test.jsonl", TESTED) if (folder / "pairs/test.jsonl").exists() else []
+    pairs, dev = (_held_out(folder, name) for name in ("test", "dev"))
+    reranked = False
     if pairs:
-        facts["search"] = _tested(folder, pairs, rerank)
-        lines += _score_lines(facts["search"], len(pairs))
-    kind, reranked = facts["best"] = _best(facts.get("search", {}))
-    again = ["--kind", kind, *(["--rerank", folder / "cross"] if reranked else [])]
+        facts["search"], choice = _tested(folder, pairs, dev, rerank)
+        index, reranked = index.weighted(choice.weight, keep=True), choice.reranked
+        facts |= {"weight": choice.weight, "reranked": reranked}
+        lines += [*_score_lines(facts["search"], len(pairs)), *choice.lines]
+    again = ["--rerank", folder / "cross"] if reranked else []
     for pair in _examples(pairs):
-        hits = index.search(pair["anchor"], HITS, kind=kind, rerank=rerank if reranked else None, top=RERANKED)
+        hits = index.search(pair["anchor"], HITS, rerank=rerank if reranked else None, top=RERANKED)
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
-    lines += [f"hits in all texts, by {BY[kind, reranked]}:", *facts.get("examples", [])]
+    lines += [f"hits in all texts, by {BY['both', reranked]}:", *facts.get("examples", [])]
     titled = folder.resolve().name
-    for run, out, to in (("dense", "sentence-transformers", "sentence_transformers"), ("cross", "cross-encoder", None)):
-        path = export(folder / run, folder / out, anew=True, to=to, title=titled)
-        lines.append(f"{path}: for {'SentenceTransformer' if to else 'CrossEncoder'} of sentence-transformers")
+    for run, out, whose in (
+        ("dense", "sentence-transformers", "SentenceTransformer"),
+        ("cross", "cross-encoder", "CrossEncoder"),
+    ):
+        path = export(folder / run, folder / out, anew=True, to="sentence_transformers", title=titled)
+        lines.append(f"{path}: for {whose} of sentence-transformers")
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [
         f"{index.folder}: {index.size}; {folder / 'report.html'}: the page",
@@ -157,9 +144,41 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
     return {**facts, "lines": lines}
 
 
-def _tested(folder: Path, pairs: Sequence[Pair], rerank: Rescoring) -> dict[str, dict[str, float]]:
-    """Of each way to search its measures, on questions that were held out, among passages of all splits."""
-    passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *_others(folder)]))[:AMONG]
+@dataclass(frozen=True)
+class SearchChoice:
+    """How it is searched by both, as held-out questions tell."""
+
+    weight: float  # of the vectors
+    reranked: bool
+    lines: list[str]  # for a person
+
+    @staticmethod
+    def of(
+        index: OpenIndex, rerank: Rescoring, pairs: Sequence[Pair], numbers: dict[str, str], name: str
+    ) -> SearchChoice:
+        """What finds most; of equal weights the smallest."""
+        vectors = index.encoder.questions([pair["anchor"] for pair in pairs])
+
+        def found(weight: float, by: Rescoring | None = None) -> float:
+            return _measured(index.weighted(weight), "both", by, pairs, numbers, vectors)[CHOSEN_BY]
+
+        scores = [found(weight) for weight in WEIGHTS]
+        best = max(scores)
+        weight = WEIGHTS[scores.index(best)]
+        anew = found(weight, rerank)
+        used = "asked" if anew > best else "left out"
+        lines = [
+            f"chosen by {CHOSEN_BY} on {many(len(pairs), f'{name} question')}: vectors weigh {weight:g} beside words;",
+            f"the reranker is {used}, for with it there is {anew:.1f}, without it {best:.1f}",
+        ]
+        return SearchChoice(weight, anew > best, lines)
+
+
+def _tested(
+    folder: Path, pairs: Sequence[Pair], dev: Sequence[Pair], rerank: Rescoring
+) -> tuple[dict[str, dict[str, float]], SearchChoice]:
+    """Of each way to search its measures, on questions that nothing was chosen by, among passages of all splits."""
+    passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *_others(folder)]))[:AMONG]
     place = folder / "test/passages.jsonl"
     files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
     place.parent.mkdir(exist_ok=True)
@@ -167,16 +186,17 @@ def _tested(folder: Path, pairs: Sequence[Pair], rerank: Rescoring) -> dict[str,
     before = searching.index(folder / "model", place, folder / "test/before", kind="dense", anew=True)
     after = searching.index(folder / "dense", place, folder / "test/index", anew=True)
     numbers = {text: str(number) for number, text in enumerate(passages)}
+    choice = SearchChoice.of(after, rerank, dev or pairs, numbers, "dev" if dev else "test")
+    after = after.weighted(choice.weight)
     scores = {UNTRAINED: _measured(before, "dense", None, pairs, numbers)}
     for (kind, reranked), name in BY.items():
         scores[name] = _measured(after, kind, rerank if reranked else None, pairs, numbers)
-    return scores
+    return scores, choice
 
 
-def _best(scores: dict[str, dict[str, float]]) -> tuple[str, bool]:
-    """The way to search that finds most; where nothing was held out, by both."""
-    known = [way for way, name in BY.items() if name in scores]
-    return max(known, key=lambda way: scores[BY[way]][CHOSEN_BY]) if known else ("both", False)
+def _held_out(folder: Path, name: str) -> list[Pair]:
+    path = folder / f"pairs/{name}.jsonl"
+    return read_pairs(path, TESTED) if path.exists() else []
 
 
 def _others(folder: Path) -> Iterator[Pair]:
@@ -186,11 +206,18 @@ def _others(folder: Path) -> Iterator[Pair]:
 
 
 def _measured(
-    index: OpenIndex, kind: str, rerank: Rescoring | None, pairs: Sequence[Pair], numbers: dict[str, str]
+    index: OpenIndex,
+    kind: str,
+    rerank: Rescoring | None,
+    pairs: Sequence[Pair],
+    numbers: dict[str, str],
+    vectors: Tensor | None = None,
 ) -> dict[str, float]:
-    """Documents in the order of their first passages: in per cent."""
+    """Documents in the order of their first passages: in per cent; `vectors`: of the questions, if known."""
     rows = []
-    every = index.search_all([pair["anchor"] for pair in pairs], 100, kind=kind, rerank=rerank, top=RERANKED)
+    questions = [pair["anchor"] for pair in pairs]
+    vectors = index.encoder.questions(questions) if vectors is None and kind != "words" else vectors
+    every = index.found(questions, vectors, 100, kind=kind, rerank=rerank, top=RERANKED)
     for pair, hits in zip(pairs, every, strict=True):
         documents = list(dict.fromkeys(hit.passage.id for hit in hits))
         rows.append(measures([int(name == numbers[pair["positive"]]) for name in documents], [1]))
