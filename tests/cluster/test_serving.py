@@ -45,7 +45,7 @@ def test_the_script_serves_to_who_knows_the_token(folder: Path, capsys: pytest.C
         line.split("  #")[0].removeprefix("#SBATCH ") for line in script.splitlines()
     }
     assert (token.stat().st_mode & 0o777, len(token.read_text().strip()) > 40) == (0o600, True)
-    assert any(f"{folder}/work/jobs/serve-small-1-%j.log: says by which `ssh -L`" in line for line in lines)
+    assert any(f"{folder / 'work/jobs/serve-small-1-%j.log'}: says by which `ssh -L`" in line for line in lines)
     before = token.read_text()
     assert "--gpus" in prepare("serve", ["small"], Wish("gpus.toml")).path.read_text()
     assert token.read_text() == before

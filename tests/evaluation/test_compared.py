@@ -46,7 +46,7 @@ def asked(models: list[str], probe: Any, out: Path) -> Any:
 def right(result: Any) -> dict[str, list[bool]]:
     told: dict[str, list[bool]] = {}
     for record in result.records:
-        told.setdefault(record[0], []).append(minimal_pairs._right(record) == 1)
+        told.setdefault(record[0], []).append(minimal_pairs._right(record[2:]) == 1)
     return told
 
 
