@@ -2,7 +2,7 @@
 
 Behind `--` stand options of sbatch of your own:
     ordsmed submit pretrain/bert-base --site saga:a100 --account nn1234k -- --exclude=n12 --reservation=x
-A server takes its own flags too, as `ordsmed serve --help` has them:
+A server takes its own flags too:
     ordsmed submit serve work/pretrain/tiny-bert --site saga --checkpoints --precision bf16
 """
 
@@ -69,8 +69,8 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
     before = len(parser._actions)
     flags.serving(parser)
-    for action in parser._actions[before:]:  # `serve --help` tells them
-        action.help = argparse.SUPPRESS
+    for action in parser._actions[before:]:
+        action.help = f"of `serve`: {action.help}"
 
 
 def run(args: argparse.Namespace) -> None:
