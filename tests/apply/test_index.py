@@ -192,6 +192,22 @@ def files_of(folder):
     return {path.name: path.read_bytes() for path in paths}
 
 
+def test_blocks_of_vectors_are_read_by_themselves(place, monkeypatch):
+    """Those behind a kill are read as they would have been: sorted with the same others."""
+    blocks, entries = list[list[str]](), encoder.Embedder.entries
+    monkeypatch.setattr(
+        encoder.Embedder, "entries", lambda self, texts: blocks.append([*texts]) or entries(self, texts)
+    )
+    texts = ["cat " * (1 + number % 7) for number in range(20)]
+    reader = encoder.SentenceEncoder(open_model(place / "bert"))
+    whole = [*reader.vectors(texts, rows=8)]
+    assert [len(block) for block in blocks] == [len(block) for block in whole] == [8, 8, 4]
+    blocks.clear()
+    rest = [*reader.vectors(iter(texts[8:]), rows=8)]
+    assert blocks == [texts[8:16], texts[16:]]
+    assert all(np.array_equal(a, b) for a, b in zip(whole[1:], rest, strict=True))
+
+
 @pytest.mark.parametrize("step", ["cut", "vectors", "words"])
 def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "EVERY", 0.0)

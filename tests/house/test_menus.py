@@ -31,7 +31,7 @@ KNOWN = {  # these may only become fewer
     "measure/bench/recipe.py": {"adamw": USUAL, "electra": STYLE, "classify": METHOD, "tag": METHOD},
     "measure/bench/serving.py": {"classify": METHOD, "tag": METHOD},
     "serve/indexes.py": {"classify": METHOD},
-    "maker/recipes.py": {"classify": PLANNED},
+    "maker/recipes.py": {"rerank": PLANNED},
     "maker/search.py": {"sentence_transformers": PLANNED},
     "data/pair_examples.py": {"electra": STYLE},
     "data/pairs.py": {"electra": STYLE},

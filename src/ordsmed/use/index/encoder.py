@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -75,16 +76,12 @@ class SentenceEncoder:
         return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
 
     def vectors(self, texts: Iterable[str], prompt: str = "passage", rows: int = 256) -> Iterator[Floats]:
-        """In their order, some rows at a time."""
+        """In their order, some rows at a time, which are read by themselves: who resumes behind them reads the same."""
+        rest = iter(texts)
         with torch.inference_mode(), self.trained.within():
-            block: list[NDArray[np.floating]] = []
-            for _, finish in Embedder.of(self.trained, self.form(prompt)).entries(texts):
-                block.append(finish())
-                if len(block) == rows:
-                    yield self.finished(np.stack(block))
-                    block = []
-        if block:
-            yield self.finished(np.stack(block))
+            embedder = Embedder.of(self.trained, self.form(prompt))
+            while block := [*islice(rest, rows)]:
+                yield self.finished(np.stack([finish() for _, finish in embedder.entries(block)]))
 
     def finished(self, vectors: NDArray[np.floating]) -> Floats:
         """Of unit length, unless the model learned otherwise."""
