@@ -26,6 +26,7 @@ from ordsmed.nn.model import own_tensors
 from ordsmed.nn.models import bert
 from ordsmed.text.bm25 import Bm25, fused
 from ordsmed.text.document import Document
+from ordsmed.use import text_encoder
 from ordsmed.use.embed import Form, embedded
 from ordsmed.use.index import build, encoder, opened
 from ordsmed.use.index.appended import GrowingRows
@@ -194,12 +195,12 @@ def files_of(folder):
 
 def test_blocks_of_vectors_are_read_by_themselves(place, monkeypatch):
     """Those behind a kill are read as they would have been: sorted with the same others."""
-    blocks, entries = list[list[str]](), encoder.Embedder.entries
+    blocks, entries = list[list[str]](), text_encoder.Embedder.entries
     monkeypatch.setattr(
-        encoder.Embedder, "entries", lambda self, texts: blocks.append([*texts]) or entries(self, texts)
+        text_encoder.Embedder, "entries", lambda self, texts: blocks.append([*texts]) or entries(self, texts)
     )
     texts = ["cat " * (1 + number % 7) for number in range(20)]
-    reader = encoder.SentenceEncoder(open_model(place / "bert"))
+    reader = encoder.index_encoder(open_model(place / "bert"))
     whole = [*reader.vectors(texts, rows=8)]
     assert [len(block) for block in blocks] == [len(block) for block in whole] == [8, 8, 4]
     blocks.clear()
@@ -212,7 +213,7 @@ def test_blocks_of_vectors_are_read_by_themselves(place, monkeypatch):
 def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "EVERY", 0.0)
     monkeypatch.setattr(build, "BLOCK", 1_000)
-    monkeypatch.setattr(encoder.SentenceEncoder.vectors, "__defaults__", ("passage", 16))
+    monkeypatch.setattr(text_encoder.TextEncoder.vectors, "__defaults__", ("passage", 16))
     words = (place / "bert", place / "texts.jsonl", tmp_path / "index")
     read = list[str]()
     left = [{"cut": 3, "vectors": 4, "words": 1}[step]]
@@ -226,7 +227,7 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
 
         return call
 
-    place_of = {"cut": (PassageCutting, "passages"), "vectors": (encoder, "units"), "words": (Bm25, "save")}
+    place_of = {"cut": (PassageCutting, "passages"), "vectors": (text_encoder, "units"), "words": (Bm25, "save")}
     with monkeypatch.context() as patched:
         owner, name = place_of[step]
         patched.setattr(owner, name, until(getattr(owner, name)))
@@ -237,9 +238,9 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
     for name in {"cut": ("texts.bin", "passages.npy"), "vectors": ("vectors.npy",)}.get(step, ()):
         with (tmp_path / "index" / name).open("ab") as file:  # what was written and not noted
             file.write(b"torn")
-    entries = encoder.Embedder.entries
+    entries = text_encoder.Embedder.entries
     monkeypatch.setattr(
-        encoder.Embedder, "entries", lambda own, texts: entries(own, (read.append(t) or t for t in texts))
+        text_encoder.Embedder, "entries", lambda own, texts: entries(own, (read.append(t) or t for t in texts))
     )
     index = ordsmed.index(*words, length=24, overlap=6)
     assert files_of(tmp_path / "index") == files_of(place / "made")
@@ -374,7 +375,7 @@ def test_a_model_that_learned_vectors_of_texts_makes_them_as_it_learned(place, t
         embedded(trained, some, Form(of="sentences", layers="top", prompt=prompt))
         for some, prompt in ((texts, "passage"), (["the newt"], "query"))
     ]
-    passages, question = (encoder.units(np.stack([row.vectors for row in of_some])) for of_some in rows)
+    passages, question = (text_encoder.units(np.stack([row.vectors for row in of_some])) for of_some in rows)
     assert np.abs(index.vectors - passages).max() < 1e-3
     scores = passages @ question[0]
     assert [hit.score for hit in index.search("the newt", 4)] == pytest.approx(sorted(scores)[:-5:-1], abs=1e-3)
@@ -399,7 +400,7 @@ def test_the_commands(place, tmp_path, capsys, monkeypatch):
     cli.main(["search", str(tmp_path / "index"), "--file", str(tmp_path / "questions.txt"), "--json"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["question"] for row in rows] == ["mat 7", "the newt"]
-    hit = ordsmed.search(tmp_path / "index", "mat 7", 5)[0]
+    hit = ordsmed.search(tmp_path / "index", ["mat 7", "the newt"], 5)[0][0]  # together, as a batch rounds
     assert rows[0]["hits"][0] == {
         "rank": 1,
         "score": hit.score,

@@ -15,8 +15,8 @@ import torch
 
 from ordsmed.base.machine.host import cores
 from ordsmed.use.index.appended import GrowingRows, Noted
-from ordsmed.use.index.encoder import units
 from ordsmed.use.index.nearest import nearest
+from ordsmed.use.text_encoder import units
 
 BLOCK = 256
 

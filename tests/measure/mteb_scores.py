@@ -23,7 +23,7 @@ from mteb.models.model_meta import ModelMeta
 from ordsmed.measure.evaluation.evaluate import Means, evaluate
 from ordsmed.measure.probes.retrieval import Retrieval
 from ordsmed.measure.probes.similarity import Similarity
-from ordsmed.measure.vectors.reading import TextEncoder
+from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import open_model
 
@@ -72,7 +72,7 @@ class Ours:
     def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> np.ndarray:
         group = {None: "", "query": "query", "document": "passage"}[getattr(prompt_type, "value", prompt_type)]
         texts = [text for batch in inputs for text in batch["text"]]
-        return np.stack([*self.encoder.vectors(texts, group)])
+        return np.concatenate([*self.encoder.vectors(texts, group)])
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
         return np.asarray(first) @ np.asarray(second).T

@@ -31,7 +31,7 @@ from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
-from ordsmed.use.index.encoder import SentenceEncoder
+from ordsmed.use.index.encoder import index_encoder
 from ordsmed.use.predict import evaluate, predict
 from ordsmed.weights.export import export
 
@@ -474,7 +474,7 @@ def test_sparse_vectors_are_the_heads_largest_scores(sparse: Path, tmp_path: Pat
         logits = task.head(task.states(alone))[0, :5]  # type: ignore[operator]
     assert np.log1p(np.maximum(logits.numpy(), 0)).max(0) == pytest.approx(vectors[0], abs=1e-6)
     with pytest.raises(RecipeError, match=r"gives sparse vectors.*wanted dense ones, which an index holds"):
-        SentenceEncoder(model.trained)
+        index_encoder(model.trained)
     for setting in ("pool=mean", "similarity=cosine"):
         with pytest.raises(RecipeError, match="for sparse vectors, which are pooled and compared as learned"):
             export(sparse, tmp_path / "out", to="sentence-transformers", overrides=[setting])

@@ -20,10 +20,10 @@ from ordsmed.measure.evaluation.evaluate import Means, evaluate
 from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.evaluation.results import Result
 from ordsmed.measure.probes.retrieval import Retrieval
-from ordsmed.measure.vectors.reading import TextEncoder
 from ordsmed.measure.vectors.sets import read_set
 from ordsmed.text.bm25 import Bm25
 from ordsmed.use.embed import Form, embedded
+from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import Trained, open_model
 
@@ -163,7 +163,7 @@ def test_a_model_that_was_trained_on_pairs(tmp_path: Path) -> None:
     encoder, bare = TextEncoder(trained), TextEncoder(trained, prompts={"query": ""})
 
     def vector(encoder: TextEncoder, text: str, group: str) -> Any:
-        return next(encoder.vectors([text], group))
+        return next(encoder.vectors([text], group))[0]
 
     first = vector(encoder, "cat", "query")
     assert first == pytest.approx(vector(bare, "the old cat", "query"))

@@ -15,7 +15,7 @@ from ordsmed.api.model import OpenModel
 from ordsmed.api.options import OpeningOptions, Texts, texts_of
 from ordsmed.base import files, settings
 from ordsmed.use.index.build import Indexing, Kind
-from ordsmed.use.index.encoder import SentenceEncoder
+from ordsmed.use.index.encoder import index_encoder, longest_of
 from ordsmed.use.index.opened import OpenIndex, Rescoring, SearchHit, check_weight
 from ordsmed.use.index.rerank import check_reranker, pair_scores
 from ordsmed.weights.trained import opened
@@ -53,8 +53,8 @@ def index(
     kind = kind or ("words" if model is None else "both")
     check_weight(weight, kind)
     trained = model.trained if isinstance(model, OpenModel) else opened(os.fspath(model), **opening) if model else None
-    encoder = SentenceEncoder(trained, pool, batch) if trained is not None and kind != "words" else None
-    length = length or min(Indexing.length, encoder.longest if encoder else Indexing.length)
+    encoder = index_encoder(trained, pool, batch) if trained is not None and kind != "words" else None
+    length = length or min(Indexing.length, longest_of(encoder) if encoder else Indexing.length)
     name = "" if model is None else str(model.folder) if isinstance(model, OpenModel) else os.fspath(model)
     table = {
         "corpus": os.fspath(corpus),

@@ -18,9 +18,9 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel, ServedModels
 from ordsmed.serve.refusal import Refusal
-from ordsmed.use.index.encoder import SentenceEncoder
 from ordsmed.use.index.opened import OpenIndex, SearchHit, check_questions, reordered
 from ordsmed.use.index.rerank import check_reranker, pair_score
+from ordsmed.use.text_encoder import TextEncoder
 
 
 class FoundPassage(Struct, omit_defaults=True):
@@ -47,7 +47,7 @@ class ServedIndex:
     index: OpenIndex
     served: ServedModel | None
     model: OpenModel | None  # as it was when it was compared
-    encoder: SentenceEncoder | None
+    encoder: TextEncoder | None
 
     @staticmethod
     def opened(word: str, models: ServedModels) -> ServedIndex:
@@ -65,7 +65,7 @@ class ServedIndex:
         wanted = f"the model that made it ({index.recipe.model}), among those that are served"
         raise RecipeError(word, "is the index of another model", wanted, "serve that as well")
 
-    def encoding(self) -> SentenceEncoder | None:
+    def encoding(self) -> TextEncoder | None:
         """The model, compared again once it was opened again."""
         if self.served is not None and self.served.model is not self.model:
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import write_text
 from ordsmed.base.say import many
+from ordsmed.data.features import Features
 from ordsmed.learn.embedding.records import PairRecords
 from ordsmed.learn.score.labels import pearson, spearman
+from ordsmed.learn.task import Arrays
 from ordsmed.text.read import lines
 
 AT_ONCE = 1 << 24  # similarities held at a time
@@ -121,3 +124,21 @@ def details(records: PairRecords, predicted: PairPredictions) -> list[tuple[str,
     limits = [1, 3, BEST, 100]
     rows: list[list[object]] = [[f"first {limit}", 100 * float((predicted.rank <= limit).mean())] for limit in limits]
     return [("where positives stand", ["among the", "share"], rows)]
+
+
+class PairFiles:
+    """Of a task over pairs: its predictions written, read again and told in detail; nothing is chosen on dev files."""
+
+    def fitted(self, records: PairRecords, features: Features, answers: Arrays) -> Self:
+        return self
+
+    def write(self, folder: Path, records: PairRecords, predictions: PairPredictions) -> list[Path]:
+        return write(folder, records, predictions)
+
+    def read(self, path: Path, records: PairRecords) -> PairPredictions:
+        return read(path, records)
+
+    def details(
+        self, records: PairRecords, predictions: PairPredictions
+    ) -> list[tuple[str, list[str], list[list[object]]]]:
+        return details(records, predictions)

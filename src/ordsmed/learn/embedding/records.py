@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.data.pieces import Ints
-from ordsmed.text.labelled.pairs import PairRow
+from ordsmed.text import read
+from ordsmed.text.labelled.pairs import PairRow, read_pairs
+from ordsmed.text.labelled.tables import Format
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ class PairRecords:
     def place(self, record: int) -> str:
         """File and line of a record, for a complaint."""
         return f"{self.files[int(np.searchsorted(self.sets, record, 'right')) - 1]}:{self.lines[record]}"
+
+
+def read_records(paths: Sequence[str], format: Format | None, errors: read.Errors, *, header: bool) -> PairRecords:
+    """What files hold, in the form that settings of a task say."""
+    files = read.files(paths)
+    return records_of(files, [read_pairs(path, format=format, header=header, errors=errors) for path in files])
 
 
 def records_of(files: Sequence[Path], read: Sequence[Sequence[PairRow]]) -> PairRecords:

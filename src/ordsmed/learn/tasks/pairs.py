@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -29,14 +28,13 @@ from ordsmed.learn.embedding.encoder import TERM, PairEncoder
 from ordsmed.learn.embedding.inputs import BY_SIMILARITY, OF_SCORES, Loss
 from ordsmed.learn.embedding.losses import Comparison, losses
 from ordsmed.learn.embedding.mining import with_negatives
-from ordsmed.learn.embedding.outputs import PairPredictions
-from ordsmed.learn.embedding.records import PairRecords, records_of
+from ordsmed.learn.embedding.outputs import PairFiles, PairPredictions
+from ordsmed.learn.embedding.records import PairRecords, read_records
 from ordsmed.learn.embedding.sparse import SparsePairEncoder
 from ordsmed.learn.task import Arrays, Files, TextVectors
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
-from ordsmed.text.labelled.pairs import read_pairs
 from ordsmed.text.labelled.tables import Format
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -50,7 +48,7 @@ COMPARED = 64  # pairs of the dev files that are each other's negatives in their
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextPairs(Files, Choice):
+class TextPairs(Files, PairFiles, Choice):
     """Vectors of texts, from pairs of texts that belong together."""
 
     head: Literal["dense", "sparse"] = "dense"
@@ -133,9 +131,7 @@ class TextPairs(Files, Choice):
         return "".join(json.dumps(row) + "\n" for row in rows)
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> PairRecords:
-        files = read.files(paths)
-        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
-        records = records_of(files, [read_pairs(path, **how) for path in files])
+        records = read_records(paths, self.format, self.errors, header=self.header)
         return with_negatives(records, self.mine) if learning and self.mine else records
 
     def complete(self, records: PairRecords) -> TextPairs:
@@ -199,22 +195,8 @@ class TextPairs(Files, Choice):
             total += sum(float(lost.sum()) for _, lost in parts)
         return {TERM: total / len(rows)}
 
-    def fitted(self, records: PairRecords, features: Features, answers: Arrays) -> TextPairs:
-        return self
-
     def guesses(self, train: PairRecords, records: PairRecords) -> PairPredictions:
         return outputs.guesses(records)
-
-    def write(self, folder: Path, records: PairRecords, predictions: PairPredictions) -> list[Path]:
-        return outputs.write(folder, records, predictions)
-
-    def read(self, path: Path, records: PairRecords) -> PairPredictions:
-        return outputs.read(path, records)
-
-    def details(
-        self, records: PairRecords, predictions: PairPredictions
-    ) -> list[tuple[str, list[str], list[list[object]]]]:
-        return outputs.details(records, predictions)
 
 
 def _check_head(task: TextPairs) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,19 +22,19 @@ from ordsmed.data.features import Features
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.embedding import outputs
 from ordsmed.learn.embedding.mining import with_negatives
-from ordsmed.learn.embedding.outputs import PairPredictions
-from ordsmed.learn.embedding.records import PairRecords, records_of
+from ordsmed.learn.embedding.outputs import PairFiles, PairPredictions
+from ordsmed.learn.embedding.records import PairRecords, read_records, records_of
 from ordsmed.learn.embedding.scorer import PairScorer, ScoreLoss, pair_features
 from ordsmed.learn.task import Arrays, Files
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
-from ordsmed.text.labelled.pairs import PairRow, read_pairs
+from ordsmed.text.labelled.pairs import PairRow
 from ordsmed.text.labelled.tables import Format
 from ordsmed.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rerank(Files, Choice):
+class Rerank(Files, PairFiles, Choice):
     """One score for a question and a text."""
 
     loss: ScoreLoss | None = None
@@ -66,13 +66,12 @@ class Rerank(Files, Choice):
         return "spearman" if self.loss == "mse" else f"mrr@{outputs.BEST}"
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> PairRecords:
-        files = read.files(paths)
-        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
-        records = records_of(files, [read_pairs(path, **how) for path in files])
+        records = read_records(paths, self.format, self.errors, header=self.header)
         records = with_negatives(records, self.mine) if self.mine else records
         if not records.negatives and np.isnan(records.gold).all():
             wanted = "negatives or scores, to tell what is right from what is not"
-            raise DataError(files[0], "pairs alone", wanted, "task.mine=4 takes texts that BM25 finds as negatives")
+            remedy = "task.mine=4 takes texts that BM25 finds as negatives"
+            raise DataError(records.files[0], "pairs alone", wanted, remedy)
         return records
 
     def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
@@ -100,19 +99,5 @@ class Rerank(Files, Choice):
     def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
         return outputs.score(records, predictions, by_scores=self.record == "spearman" or not records.negatives)
 
-    def fitted(self, records: PairRecords, features: Features, answers: Arrays) -> Rerank:
-        return self
-
     def guesses(self, train: PairRecords, records: PairRecords) -> PairPredictions:
         return outputs.shuffled(records)
-
-    def write(self, folder: Path, records: PairRecords, predictions: PairPredictions) -> list[Path]:
-        return outputs.write(folder, records, predictions)
-
-    def read(self, path: Path, records: PairRecords) -> PairPredictions:
-        return outputs.read(path, records)
-
-    def details(
-        self, records: PairRecords, predictions: PairPredictions
-    ) -> list[tuple[str, list[str], list[list[object]]]]:
-        return outputs.details(records, predictions)

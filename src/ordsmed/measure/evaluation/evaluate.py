@@ -25,10 +25,10 @@ from ordsmed.measure.likelihood import drawn, ways
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
 from ordsmed.measure.vectors.probe import VectorProbe
-from ordsmed.measure.vectors.reading import TextEncoder
 from ordsmed.text import read
 from ordsmed.train.mesh.layout import Layout, parse
 from ordsmed.train.mesh.parallel import split_layers
+from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.seen import seen
 from ordsmed.weights.trained import Trained, can_multiply, known, open_model

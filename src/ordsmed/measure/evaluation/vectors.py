@@ -20,7 +20,8 @@ from ordsmed.data.unknown import MOST, UnknownTokens
 from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.likelihood.probe import Finding, Record
 from ordsmed.measure.vectors.probe import VectorProbe
-from ordsmed.measure.vectors.reading import TextEncoder, VectorFile
+from ordsmed.measure.vectors.reading import VectorFile
+from ordsmed.use.text_encoder import TextEncoder
 
 BLOCK = 1 << 10  # texts
 LOOKED_AT = 1 << 12  # texts whose tokens are counted
@@ -78,7 +79,7 @@ class VectorAsking:
         done = [*self.kept.chunks()]
         if count not in done and not (done and all(file.path.exists() for file in self._files.values())):
             self.kept.clear()
-            width = self.encoder.embedder().reader.width
+            width = self.encoder.width
             for name, file in self._files.items():
                 file.make(len(self.groups[name]), width)
             return []
@@ -114,7 +115,7 @@ class VectorAsking:
         mine = left[self.ranks.data_rank :: self.ranks.data_world]
         with Progress(title, sum(len(block.texts) for block in mine), "texts", every=30) as shown:
             for block in mine:
-                vectors = np.stack([*self.encoder.vectors(block.texts, block.group)])
+                vectors = np.concatenate([*self.encoder.vectors(block.texts, block.group, rows=BLOCK)])
                 if self.ranks.tensor_rank == 0:
                     self._files[block.group].write(block.begin, vectors)
                     self.kept.add(block.number, [])

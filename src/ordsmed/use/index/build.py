@@ -26,10 +26,11 @@ from ordsmed.base.say import Progress, many, say
 from ordsmed.text.bm25 import Bm25
 from ordsmed.text.document import Document
 from ordsmed.use.index.appended import GrowingFile, GrowingRows, Noted
-from ordsmed.use.index.encoder import SentenceEncoder
+from ordsmed.use.index.encoder import longest_of, measure_of
 from ordsmed.use.index.passages import Measure, PassageCutting, in_words, title_of
 from ordsmed.use.index.source import IndexedTexts, name_of
 from ordsmed.use.index.stored import StoredPassages
+from ordsmed.use.text_encoder import TextEncoder
 
 Kind = Literal["both", "dense", "words"]
 BLOCK = 1 << 20  # characters of documents that are cut at once
@@ -43,7 +44,7 @@ class Indexing:
 
     verb: ClassVar[str] = "index"
     HOW: ClassVar[tuple[str, ...]] = ("batch",)
-    encoder: ClassVar[SentenceEncoder | None] = None  # the model, opened by who asks
+    encoder: ClassVar[TextEncoder | None] = None  # the model, opened by who asks
 
     corpus: str
     "folder or recipe of a corpus, or files of text or JSON lines"
@@ -72,11 +73,11 @@ class Indexing:
             wanted = "none, which --kind words needs" if self.model else "a model, or --kind words"
             raise ValueError(f"model: found {self.model or 'none'} with --kind {self.kind}; wanted {wanted}")
 
-    def make(self, encoder: SentenceEncoder | None, *, anew: bool = False) -> Path:
+    def make(self, encoder: TextEncoder | None, *, anew: bool = False) -> Path:
         """The finished folder, made, or gone on with, under its lock."""
         object.__setattr__(self, "encoder", encoder)
-        if encoder and self.length > encoder.longest:
-            problem, wanted = f"found {self.length}", f"at most {encoder.longest}, which {self.model} reads at once"
+        if encoder and self.length > (longest := longest_of(encoder)):
+            problem, wanted = f"found {self.length}", f"at most {longest}, which {self.model} reads at once"
             raise RecipeError("--length", problem, wanted)
         self._check_standing(anew=anew)
         return run.made(self, anew=anew)
@@ -97,7 +98,7 @@ class Indexing:
 
     def perform(self, run: Run) -> dict[str, Any]:
         texts, mark = IndexedTexts.of(self.corpus), run.status["fingerprint"]
-        measure = self.encoder.measure if self.encoder else in_words
+        measure = measure_of(self.encoder) if self.encoder else in_words
         facts = self._cut(run.path, texts, measure, mark)
         stored = StoredPassages(run.path)
         if self.encoder:
@@ -132,10 +133,10 @@ class Indexing:
                 store.finish()
         return {"documents": noted["documents"], "passages": noted["count"]}
 
-    def _read(self, folder: Path, stored: StoredPassages, encoder: SentenceEncoder, mark: str) -> int:
+    def _read(self, folder: Path, stored: StoredPassages, encoder: TextEncoder, mark: str) -> int:
         """The second step: passages to vectors."""
         noted = Noted(folder / READING, mark)
-        width = noted["width"] or encoder.questions(["."]).shape[1]
+        width = noted["width"] or encoder.width
         growing = GrowingRows(folder / "vectors.npy", (width,), "float16", noted["vectors"])
         with growing as rows, Progress("index", len(stored), "passages", done=growing.count) as bar:
             kept = time.monotonic()

@@ -27,10 +27,11 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.text.bm25 import Bm25, blended, fused
 from ordsmed.use.index.build import Indexing
-from ordsmed.use.index.encoder import SentenceEncoder
+from ordsmed.use.index.encoder import index_encoder
 from ordsmed.use.index.nearest import nearest
 from ordsmed.use.index.passages import read_as
 from ordsmed.use.index.stored import REMEDY, IndexedPassage, StoredPassages
+from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.trained import Trained, opened
 
 DEPTH = 100  # of each ranking that is fused, at least
@@ -110,16 +111,16 @@ class OpenIndex:
         return Bm25.load(self.folder / "words") if self.recipe.kind != "dense" else None
 
     @cached_property
-    def encoder(self) -> SentenceEncoder:
+    def encoder(self) -> TextEncoder:
         """The model that made the vectors; another one is refused."""
         if self.model:
             return self.fitting(opened(self.model, **self.opening))
         with run.at_home(self.folder):
             return self.fitting(opened(self.recipe.model, **self.opening))
 
-    def fitting(self, trained: Trained) -> SentenceEncoder:
+    def fitting(self, trained: Trained) -> TextEncoder:
         """A model, if its vectors are those of this index."""
-        encoder = SentenceEncoder(trained, self.recipe.pool)
+        encoder = index_encoder(trained, self.recipe.pool)
         if encoder.key() != self.facts.get("model_key"):
             problem = f"is the index of another model than {trained.folder}"
             remedy = "name that with --model, or make the index again"
