@@ -57,6 +57,7 @@ WAYS = {
     "adapted": Way(SQUAD, words="adapters={rank=2}"),
     "mixed": Way(TAG, f"top = {{ mix = true, {TOP} }}"),
     "pairs": Way(PAIRS, "symmetric = true\nwidths = [32, 8]"),
+    "token pairs": Way(PAIRS, 'head = "multi-vector"\ntoken_width = 8\nexpand = 10\nsymmetric = true'),
     "elmo": Way(TAG, f"top = {{ {TOP} }}", model=ELMO),
 }
 REFUSED = ("adapted", "elmo")  # where layers are split
@@ -64,13 +65,13 @@ ACCUMULATED, RECOMPUTED, COMPILED = "layout.micro=1", "layout.recompute=true", "
 MESHES: dict[str, tuple[int, int, int]] = {"2x1x1": (2, 1, 1), "1x2x1": (1, 2, 1), "1x1x2": (1, 1, 2)}
 OPTIONS = {  # beyond the mesh
     "2x1x1 tags": [ACCUMULATED], "2x1x1 spans": [RECOMPUTED], "2x1x1 adapted": [RECOMPUTED],
-    "1x2x1 joint": [RECOMPUTED], "1x2x1 pairs": [ACCUMULATED],
+    "1x2x1 joint": [RECOMPUTED], "1x2x1 pairs": [ACCUMULATED], "2x1x1 token pairs": ["layout.micro=2"],
     "1x2x1 frozen": [RECOMPUTED], "1x2x1 mixed": [ACCUMULATED],
     "1x2x1 adapted": [COMPILED], "1x1x2 classes": [ACCUMULATED], "1x1x2 joint": [RECOMPUTED],
 }  # fmt: skip
 ALONE = {  # one process, in another way than the plain one
     "accumulated classes": [ACCUMULATED], "accumulated elmo": ["layout.micro=2"],
-    "accumulated pairs": ["layout.micro=2"],
+    "accumulated pairs": ["layout.micro=2"], "accumulated token pairs": ["layout.micro=2"],
     "recomputed mixed": [RECOMPUTED], "compiled tags": [COMPILED, RECOMPUTED],
     "heavier classes": ["task.class_weights={ low = 1.0, mixed = 2.0, high = 5.0 }"],  # a weighted mean all the same
 }  # fmt: skip

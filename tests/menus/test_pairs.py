@@ -194,6 +194,9 @@ WAYS = {
     "cosent": ["task.train={folder}/scored.jsonl", "task.dev={folder}/scored.jsonl"],
     "sparse": ["task.head=sparse", "task.flops=[0.1,0.2]"],
     "teacher": ["task.train={folder}/taught.jsonl", "task.loss=margin_mse"],
+    "multi-vector": ["task.head=multi-vector", "task.token_width=8", "task.widths=[8,4]", "task.expand=8",
+                     "task.query_length=10", "task.symmetric=true", "task.train={folder}/negatives.jsonl"],
+    "multi-vector teacher": ["task.head=multi-vector", "task.train={folder}/taught.jsonl", "task.loss=kl"],
 }  # fmt: skip
 
 
@@ -203,6 +206,7 @@ def test_a_step_is_the_same_however_it_is_cut(data: Path, job: Jobs, way: str, m
     words = [word.replace("{folder}", str(data)) for word in WAYS[way]]
     whole, lost = gradients(job(*words, "layout.micro=12"))
     monkeypatch.setattr("ordsmed.learn.embedding.losses.AT_ONCE", 40)
+    monkeypatch.setattr("ordsmed.learn.embedding.maxsim.AT_ONCE", 300)
     cut, same = gradients(job(*words, "layout.micro=2"))
     assert same == pytest.approx(lost, rel=1e-5)
     assert whole.keys() == cut.keys()
@@ -328,6 +332,14 @@ def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
         (["task.head=sparse", "task.normalize=true"], r"normalize: found with sparse vectors"),
         (["task.head=sparse", "task.flops=[1]"], r"flops: found \[1\.0\]; wanted two numbers of 0 or more"),
         (["task.flops=[1,1]"], r"flops: found with dense vectors"),
+        (["task.expand=8"], r"expand: found with dense vectors; wanted it with task\.head=multi-vector alone"),
+        (["task.head=sparse", "task.token_width=8"], r"token_width: found with sparse vectors"),
+        (["task.head=multi-vector", "task.pool=mean"], r"pool: found with multi-vector vectors"),
+        (["task.head=multi-vector", "task.loss=cosine_mse"], r"loss: found cosine_mse with sums of cosines"),
+        (["task.head=multi-vector", "task.widths=[256]"], r"task\.widths: found 256; wanted at most 128, task"),
+        (["task.head=multi-vector", "task.query_length=25"], r"query_length: found 25; wanted at most 24"),
+        (["task.head=multi-vector", "task.expand=9", "task.query_length=8"], r"expand: found 9; wanted at most 8"),
+        (["task.head=multi-vector", "task.skip_punctuation=true"], r"task\.skip_punctuation: found true; no sign"),
         (["model.kind=gpt2", "task.pool=first"], r"task\.pool: found first"),
     ],
 )  # fmt: skip
@@ -508,7 +520,7 @@ def test_the_folder_of_a_sparse_encoder_gives_the_same_weights(sparse: Path, tmp
     assert "SparseEncoder('out')" in (tmp_path / "out" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("head", ["dense", "sparse"])
+@pytest.mark.parametrize("head", ["dense", "sparse", "multi-vector"])
 def test_a_cut_step_goes_on_to_the_same_bytes(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:

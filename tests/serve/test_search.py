@@ -12,9 +12,16 @@ import pytest
 
 import ordsmed
 from kit.served import Running, running
+from kit.task_models import write_model
 from ordsmed.base.errors import RecipeError
+from ordsmed.learn.objective import fresh
+from ordsmed.learn.tasks.pairs import TextPairs
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
 from ordsmed.serve.indexes import open_indexes
 from ordsmed.serve.models import ServedModels
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights.foreign import Networks
 
 TEXTS = "The newt swam under the mat.\n\nA red cat sat on it.\n\nThe old dog ran and ran.\n\nA newt and a cat ran.\n"
 
@@ -25,12 +32,16 @@ def place(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     (folder / "texts.txt").write_text(TEXTS)
     ordsmed.index(folders["bert"], folder / "texts.txt", folder / "both")
     ordsmed.index(None, folder / "texts.txt", folder / "words")
+    task, cutter = TextPairs(head="multi-vector", token_width=8, length=20, expand=6), Tokenizer.load(folders["bert"])
+    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32)
+    objective = fresh(task, model, cutter, 3)
+    write_model(folder / "tokens", own_tensors(objective), Networks(model=model, task=task), cutter)
     return folder
 
 
 @pytest.fixture(scope="module")
 def searching(folders: dict[str, Path], place: Path) -> Any:
-    models = {name: folders[name] for name in ("gpt2", "bert", "fits", "tag")}
+    models = {name: folders[name] for name in ("gpt2", "bert", "fits", "tag")} | {"tokens": place / "tokens"}
     with running(models, indexes=[f"mats={place / 'both'}", str(place / "words")]) as server:
         yield server
 
@@ -55,7 +66,13 @@ def test_a_search_gives_what_the_index_gives(searching: Running, place: Path) ->
             assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
     with urllib.request.urlopen(searching.url, timeout=60) as answer:
         indexes = {model["name"]: model["indexes"] for model in json.load(answer)["models"]}
-    assert indexes == {"gpt2": ["words"], "bert": ["mats", "words"], "fits": ["words"], "tag": ["words"]}
+    assert indexes == {
+        "gpt2": ["words"],
+        "bert": ["mats", "words"],
+        "fits": ["words"],
+        "tag": ["words"],
+        "tokens": ["words"],
+    }
     assert post(searching, "/bert/search", {"questions": "a newt", "index": "words"})[1][0][0]["words"] > 0
 
 
@@ -64,6 +81,22 @@ def test_a_model_of_pairs_reranks(searching: Running, place: Path, folders: dict
     (hits,) = post(searching, "/search", {"questions": "a newt", "k": 3, "rerank": "fits", "top": 2})[1]
     assert [hit["text"] for hit in hits] == [hit.passage.text for hit in wanted]
     assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+
+
+def test_a_model_of_token_vectors_reranks(searching: Running, place: Path) -> None:
+    """Each text is read by itself: two of 12 tokens fit a model of 20."""
+    wanted = ordsmed.search(place / "both", "a newt", 4, rerank=place / "tokens")
+    (hits,) = post(searching, "/search", {"questions": "a newt", "k": 4, "rerank": "tokens"})[1]
+    assert [hit["text"] for hit in hits] == [hit.passage.text for hit in wanted]
+    assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+    assert len({round(hit["score"], 4) for hit in hits}) > 2
+    texts = ["cat " * 12, "a red newt"]
+    status, ranks = post(searching, "/tokens/rerank", {"query": "cat " * 12, "texts": texts})
+    assert (status, sorted(rank["index"] for rank in ranks)) == (200, [0, 1])
+    numbers = [found.number for found in ordsmed.open(place / "tokens").classify(["cat " * 12] * 2, texts)]
+    assert {rank["index"]: rank["score"] for rank in ranks} == pytest.approx(dict(enumerate(numbers)), abs=1e-4)
+    status, refusal = post(searching, "/tokens/rerank", {"query": "cat", "texts": ["cat " * 19]})
+    assert (status, "found 21 tokens" in str(refusal)) == (422, True)
 
 
 @pytest.mark.parametrize(

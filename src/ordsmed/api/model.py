@@ -90,7 +90,8 @@ class OpenModel:
     def can(self) -> tuple[str, ...]:
         """Which of its methods it can answer."""
         methods = [name for name, check in CHECKS.items() if _passes(check, self.trained)]
-        task = getattr(self.trained.learned, "METHOD", "") if isinstance(self.trained.objective, Task) else ""
+        learned = self.trained.learned if isinstance(self.trained.objective, Task) else None
+        task = getattr(learned, "method", "") or getattr(learned, "METHOD", "")
         return (*methods, *([task] if task and not self.trained.bare else []), "embed")
 
     def __repr__(self) -> str:

@@ -4,12 +4,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing, by_length
 from ordsmed.data.pieces import Ints
+from ordsmed.data.windows import run
 from ordsmed.learn.task import LOST, Arrays, Task
 
 TOKENS = {"cpu": 2_048, "cuda": 65_536}  # of a batch
@@ -56,7 +58,15 @@ def predict_all(
 def _put(
     answers: dict[str, Tensor], name: str, value: Tensor, chosen: Ints, features: Features, task: Task, *, mine: bool
 ) -> None:
-    """Lay what a batch told into its place among all; of tokens, up to the longest example's number."""
+    """Lay what a batch told into its place among all; of tokens, up to the longest example's number, or end to end."""
+    if name in task.end_to_end:
+        sizes = torch.from_numpy(features.sizes[chosen])
+        if name not in answers:
+            answers[name] = torch.zeros((len(features.ids), *value.shape[2:]), dtype=value.dtype)
+        if mine:
+            rows = np.repeat(features.starts[chosen], sizes) + run(features.sizes[chosen])
+            answers[name][rows] = value.cpu()[torch.arange(value.shape[1]) < sizes[:, None]]
+        return
     if name not in answers:
         rest = (int(features.sizes.max()), *value.shape[2:]) if name in task.by_token else tuple(value.shape[1:])
         answers[name] = torch.zeros((len(features), *rest), dtype=value.dtype)

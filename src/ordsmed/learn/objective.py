@@ -31,7 +31,8 @@ from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead, own_
 from ordsmed.text.tokenizer import Tokenizer
 
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
-ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint")  # what a network of an objective is made of
+# what a network of an objective is made of
+ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint", "projection")
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]
 RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # methods that had another name
 

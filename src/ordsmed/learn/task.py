@@ -65,6 +65,30 @@ class Embedding:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class TokenVectors:
+    """How the tokens of a text get vectors by a network that was trained for it, and which of them count."""
+
+    width: int  # numbers of each
+    prompts: Mapping[str, str]  # what is written before a text, by what the text is: query, passage
+    length: int  # tokens of the longest text; longer ones are cut
+    query_length: int  # of the longest question
+    expand: int = 0  # a shorter question is filled up to so many tokens; 0: it is not
+    filler: int = 0  # by this one
+    skipped: tuple[int, ...] = ()  # tokens of a passage that get no vector
+    widths: tuple[int, ...] = ()  # fronts of a vector that are vectors as well
+
+
+class LateInteraction:
+    """What a task offers beside that teaches a vector for each token of a text."""
+
+    tokens: TokenVectors
+
+    def token_vectors(self, batch: Batch) -> Tensor:
+        """Of each text one a token, [E, L, W]; zeros where there is no token, or one that does not count."""
+        raise NotImplementedError
+
+
 class Reranking:
     """What a task offers beside whose models score two texts that are read together."""
 
@@ -79,6 +103,7 @@ class Task(Objective):
     frozen: bool = False  # does the network below stay as it is?
     by_marks: bool = False  # are the right answers in the features' marks, one a token?
     by_token: tuple[str, ...] = ()  # keys of `answers` with an entry a token: [E, L, ...]
+    end_to_end: tuple[str, ...] = ()  # and those of which tokens are kept as features have them, without padding
 
     def __init__(self, top: Top, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
@@ -172,9 +197,14 @@ class Files:
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # settings that may change after training: how files are read and decoded
     VERBS: ClassVar[tuple[str, ...]] = ()  # commands that open its models, in addition to predict and evaluate
-    METHOD: ClassVar[str] = ""  # the method of `ordsmed.open(...)` for its models
+    METHOD: ClassVar[str] = ""  # the usual method of `ordsmed.open(...)` for its models
     FORMAT: ClassVar[str] = ""  # in which its models are handed on, where that is not transformers'
     MADE_UP: ClassVar[str] = ""  # name of the file that `synthetic` makes; empty: it makes none
+
+    @property
+    def method(self) -> str:
+        """The method of `ordsmed.open(...)` for a model with these settings."""
+        return self.METHOD
 
     @classmethod
     def named(cls, name: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ordsmed.learn.task import reader
+from ordsmed.learn.task import LateInteraction, reader
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import Refusal
@@ -71,7 +71,11 @@ def refuse_long(served: ServedModel, items: Sequence[tuple[object, ...]], remedy
     trained = served.model.trained
     text_reader, longest = reader(trained.tokenizer, trained.settings), trained.learned.length
     columns = [text_reader.pieces([str(text) for text in column]) for column in zip(*items, strict=True)]
-    sizes = sum(np.diff(pieces.starts) for pieces in columns) + text_reader.frame.joint(two=len(columns) == 2)
+    joined = [np.diff(pieces.starts) for pieces in columns]
+    if isinstance(trained.objective, LateInteraction):  # each text is read by itself
+        sizes = np.max(joined, 0) + text_reader.frame.joint(two=False)
+    else:
+        sizes = sum(joined) + text_reader.frame.joint(two=len(columns) == 2)
     if items and (most := int(np.max(sizes))) > longest:
         problem = f"found {most:,} tokens, of text {int(np.argmax(sizes)) + 1}"
         raise Refusal("invalid", problem, f"at most {longest:,}, which the model learned", remedy, "inputs")

@@ -22,7 +22,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.screen import command
-from ordsmed.learn.task import Embedding, Reranking
+from ordsmed.learn.task import Embedding, LateInteraction, Reranking
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
 from ordsmed.use import vectors
@@ -75,8 +75,10 @@ class Form:
     def for_model(self, trained: Trained) -> Form:
         """With the pool that is meant where none is named: LEARNED by the network for vectors of texts, or the mean."""
         learned = isinstance(trained.objective, Embedding)
-        if isinstance(trained.objective, Reranking) and self.of == "sentences":
+        if isinstance(trained.objective, Reranking | LateInteraction) and self.of == "sentences":
             problem = "scores two texts that are read together (a cross-encoder), and has no vectors of texts"
+            if isinstance(trained.objective, LateInteraction):
+                problem = "gives each token a vector (late interaction), and texts none"
             remedy = f"`{command('search', '--rerank', trained.folder)}` asks it"
             raise RecipeError(trained.folder, problem, "a model that learned vectors from pairs", remedy)
         if self.prompt and not learned:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.keys import value_key
-from ordsmed.learn.task import Embedding, Task, TextVectors
+from ordsmed.learn.task import Embedding, LateInteraction, Task, TextVectors
 from ordsmed.nn.model import own_tensors
 from ordsmed.use.embed import Embedder, Form
 from ordsmed.weights import weights
@@ -43,6 +43,8 @@ class TextEncoder:
         trained = self.trained
         if isinstance(trained.objective, Task) and getattr(trained.learned, "pairs", False):
             problem = "scores two texts together: one text has no vector"
+            if isinstance(trained.objective, LateInteraction):
+                problem = "gives each token a vector (late interaction), and texts none"
             raise RecipeError(trained.folder, problem, "a model that embeds", "it can be the one of `search --rerank`")
 
     @property

@@ -29,21 +29,17 @@ from ordsmed.text.tokenizer import Tokenizer
 TERM = "pairs"
 
 
-class PairEncoder(Task, Comparing, Embedding):
-    """A network and how its tokens become the vector of a text."""
+class PairComparing(Task, Comparing):
+    """A network whose texts are compared over a whole step, by what `scores` calls vectors: [E, D], or [E, L, W]."""
 
-    def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
+    def __init__(self, model: ModelSettings, vocabulary: int, comparison: Comparison) -> None:
         super().__init__(Top(mix=False, recurrent=0), model, vocabulary)
-        self.vectors, self.comparison, self.weights = vectors, comparison, {TERM: 1.0}
-        self.vector_width = width(model)
+        self.comparison, self.weights = comparison, {TERM: 1.0}
         self.seen: deque[tuple[Tensor, Tensor]] = deque()  # of each micro-batch to come: gradient and loss
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
         return {TERM: (batch.labels[:, 0] == ANCHOR).sum(dtype=torch.float64)}
-
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        return {"vectors": pooled(self.states(batch), batch, self.vectors.pool).float()}
 
     def view(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
@@ -71,16 +67,28 @@ class PairEncoder(Task, Comparing, Embedding):
             views = {**scores, "labels": batch.labels}
             return {TERM: torch.stack([lost.sum() for _, lost in self.step_losses(views)]).sum()}
         gradient, lost = self.seen.popleft()
-        pull = (scores["vectors"] * gradient).sum()
-        return {TERM: lost + pull - pull.detach()}
-
-    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         vectors = scores["vectors"]
-        return {"vector": F.normalize(vectors, dim=-1) if self.vectors.normalize else vectors}
+        pull = (vectors * gradient[:, : vectors.shape[1]]).sum()  # of tokens there are as many as in the longest text
+        return {TERM: lost + pull - pull.detach()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Texts as they come, so no loss: `Files.losses` tells it when all are known."""
         return self.answers(self.scores(batch), batch)
+
+
+class PairEncoder(PairComparing, Embedding):
+    """A network and how its tokens become the vector of a text."""
+
+    def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
+        super().__init__(model, vocabulary, comparison)
+        self.vectors, self.vector_width = vectors, width(model)
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        return {"vectors": pooled(self.states(batch), batch, self.vectors.pool).float()}
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        vectors = scores["vectors"]
+        return {"vector": F.normalize(vectors, dim=-1) if self.vectors.normalize else vectors}
 
     def embed(self, batch: Batch) -> Tensor:
         return self.validate(batch)["vector"]

@@ -2,6 +2,8 @@
 
     vectors [E, D], labels [E, 3] (what it is, which text, its score)  ->  a loss for each anchor [N]
 
+Of texts with a vector a token, [E, L, W], similarities are those of learn/embedding/maxsim.py.
+
 Every loss is that of sentence-transformers of this name, as a sum over anchors: infonce is its
 MultipleNegativesRankingLoss (symmetric: MultipleNegativesSymmetricRankingLoss), cosent its CoSENTLoss, cosine_mse its
 CosineSimilarityLoss, margin_mse its MarginMSELoss, kl its DistillKLDivLoss; with `flops` they are its SpladeLoss.
@@ -18,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ordsmed.learn.embedding.inputs import ANCHOR, NEGATIVE, POSITIVE, Loss
+from ordsmed.learn.embedding.maxsim import maxsim, maxsim_pairs
 
 AT_ONCE = 1 << 24  # similarities held at a time
 
@@ -44,14 +47,15 @@ class StepTexts:
     positives: Tensor  # [N]
     candidates: Tensor  # [M]  positives, then negatives
     owners: Tensor  # [M]  the anchor that each belongs to
+    tokens: int = 1  # of the longest text, where each has a vector
 
     @staticmethod
-    def of(labels: Tensor) -> StepTexts:
+    def of(labels: Tensor, tokens: int) -> StepTexts:
         kind = labels[:, 0]
         anchors, positives, negatives = (torch.nonzero(kind == k).squeeze(1) for k in (ANCHOR, POSITIVE, NEGATIVE))
         candidates = torch.cat([positives, negatives])
         owners = torch.searchsorted(anchors, candidates, right=True) - 1
-        return StepTexts(labels, anchors, positives, candidates, owners)
+        return StepTexts(labels, anchors, positives, candidates, owners, tokens)
 
     def text(self, at: Tensor) -> Tensor:
         """Which text stands there."""
@@ -66,7 +70,7 @@ def losses(how: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[T
 
     With several widths the loss is the sum of what each gives, as sentence-transformers' MatryoshkaLoss sums it.
     """
-    group = StepTexts.of(labels)
+    group = StepTexts.of(labels, vectors.shape[1] if vectors.ndim > 2 else 1)
     for part in chain(LOSSES[how.loss](how, group), _flops(how, group) if how.flops else ()):
         with torch.autocast(vectors.device.type, enabled=False):
             lost = sum_of(part.loss(_at_width(vectors, width, how)) for width in how.widths or (0,))
@@ -81,7 +85,7 @@ def sum_of(parts: Iterator[Tensor]) -> Tensor:
 
 
 def _at_width(vectors: Tensor, width: int, how: Comparison) -> Tensor:
-    front = vectors[:, :width] if width else vectors
+    front = vectors[..., :width] if width else vectors
     return F.normalize(front, dim=-1) if how.normalize else front
 
 
@@ -106,7 +110,7 @@ def _flops(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Of all candidates of the step the anchor's own positive is the right one."""
-    for some in _some(len(group.anchors), len(group.candidates), group.anchors.device):
+    for some in _some(len(group.anchors), len(group.candidates) * group.tokens, group.anchors.device):
 
         def loss(vectors: Tensor, some: Tensor = some) -> Tensor:
             ahead = _ranked(how, group, vectors, some)
@@ -118,7 +122,7 @@ def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 def _ranked(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
     """How likely each positive is among all candidates; what may well be right beside it does not count."""
     anchors, positives = group.anchors[some], group.positives[some]
-    similar = vectors[anchors] @ vectors[group.candidates].T
+    similar = _similar(vectors, anchors, group.candidates)
     right = similar.gather(1, some[:, None])
     same = group.text(positives)[:, None] == group.text(group.candidates)
     of_same = (group.text(anchors)[:, None] == group.text(group.anchors)[group.owners]) & _is_positive(group)
@@ -135,7 +139,7 @@ def _is_positive(group: StepTexts) -> Tensor:
 
 def _found(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
     """The other way round: how likely each anchor is among all, for its positive."""
-    similar = vectors[group.positives[some]] @ vectors[group.anchors].T
+    similar = _similar(vectors, group.anchors, group.positives[some]).T
     same = group.text(group.anchors[some])[:, None] == group.text(group.anchors)
     of_same = group.text(group.positives[some])[:, None] == group.text(group.positives)
     absent = same | of_same
@@ -163,12 +167,23 @@ def _cosine_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _pairwise(group: StepTexts, vectors: Tensor) -> Tensor:
-    return (vectors[group.anchors] * vectors[group.positives]).sum(-1)
+    return _similar_pairs(vectors, group.anchors, group.positives)
 
 
 def _own(group: StepTexts, vectors: Tensor) -> Tensor:
     """How alike each candidate and its own anchor are, [M]."""
-    return (vectors[group.anchors][group.owners] * vectors[group.candidates]).sum(-1)
+    return _similar_pairs(vectors, group.anchors[group.owners], group.candidates)
+
+
+def _similar(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
+    """How alike each of some anchors is to each of some texts."""
+    return maxsim(vectors[anchors], vectors[texts]) if vectors.ndim > 2 else vectors[anchors] @ vectors[texts].T
+
+
+def _similar_pairs(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
+    """How alike each anchor is to the text at its place."""
+    pairs = vectors[anchors], vectors[texts]
+    return maxsim_pairs(*pairs) if vectors.ndim > 2 else (pairs[0] * pairs[1]).sum(-1)
 
 
 def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import write_text
 from ordsmed.base.say import many
 from ordsmed.data.features import Features
+from ordsmed.data.pieces import Ints
+from ordsmed.learn.embedding.maxsim import TokenRows, maxsim_pairs, maxsim_with_all
 from ordsmed.learn.embedding.records import PairRecords
 from ordsmed.learn.score.labels import pearson, spearman
 from ordsmed.learn.task import Arrays
@@ -24,6 +27,8 @@ from ordsmed.text.read import lines
 AT_ONCE = 1 << 24  # similarities held at a time
 COLUMNS = ("line", "similarity", "rank", "score")
 BEST = 10  # mrr and ndcg look at so many
+PAIRS = 64  # of texts with a vector a token that are compared at once
+Vectors = NDArray[np.float32] | TokenRows
 
 
 @dataclass(frozen=True)
@@ -40,22 +45,46 @@ class PairPredictions:
         return [float(score) for score in self.similar]
 
 
-def predictions(records: PairRecords, vectors: NDArray[np.float32]) -> PairPredictions:
-    """From the vector of every text."""
-    anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
-    similar = np.einsum("nd,nd->n", vectors[anchors], vectors[positives], dtype=np.float64)
+def predictions(records: PairRecords, vectors: Vectors) -> PairPredictions:
+    """From the vector of every text, or from those of its tokens."""
+    anchors, positives, passages = records.anchors, records.positives, _behind(vectors, records.queries)
+    similar = _pairwise(vectors, anchors, positives)
     rank = np.empty(len(records), np.int64)
     right = records.right()
     size = max(1, AT_ONCE // max(len(passages), 1))
     for begin in range(0, len(records), size):
         part = slice(begin, begin + size)
-        of_all = vectors[anchors[part]] @ passages.T
+        of_all = _with_all(vectors, anchors[part], passages)
         positive = of_all[np.arange(len(of_all)), positives[part] - records.queries]
         above = of_all > positive[:, None]
         for row, anchor in enumerate(anchors[part].tolist()):
             above[row, right[anchor]] = False
         rank[part] = 1 + above.sum(1)
     return PairPredictions(similar, rank)
+
+
+def _behind(vectors: Vectors, first: int) -> Vectors:
+    """Of the texts from this number on."""
+    return TokenRows(vectors.vectors, vectors.starts[first:]) if isinstance(vectors, TokenRows) else vectors[first:]
+
+
+def _pairwise(vectors: Vectors, anchors: Ints, texts: Ints) -> NDArray[np.float64]:
+    """How alike each anchor and the text at its place are."""
+    if isinstance(vectors, TokenRows):
+        parts = [np.arange(begin, min(begin + PAIRS, len(anchors))) for begin in range(0, len(anchors), PAIRS)]
+        sums = [maxsim_pairs(vectors.padded(anchors[some]), vectors.padded(texts[some])) for some in parts]
+        return np.asarray(torch.cat(sums), np.float64)
+    return np.asarray(np.einsum("nd,nd->n", vectors[anchors], vectors[texts], dtype=np.float64))
+
+
+def _with_all(vectors: Vectors, anchors: Ints, passages: Vectors) -> NDArray[np.float32]:
+    """How alike some anchors are to every passage; those that are asked with twice are compared once."""
+    if isinstance(vectors, TokenRows):
+        assert isinstance(passages, TokenRows)
+        different, inverse = np.unique(anchors, return_inverse=True)
+        return np.asarray(maxsim_with_all(vectors.padded(different), passages))[inverse]
+    assert not isinstance(passages, TokenRows)
+    return vectors[anchors] @ passages.T
 
 
 def reranked(records: PairRecords, scores: NDArray[np.float32]) -> PairPredictions:

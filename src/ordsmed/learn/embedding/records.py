@@ -89,6 +89,12 @@ def read_records(paths: Sequence[str], format: Format | None, errors: read.Error
     return records_of(files, [read_pairs(path, format=format, header=header, errors=errors) for path in files])
 
 
+def records_of_pairs(texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
+    """Of pairs that are asked about."""
+    pairs = [PairRow(n, text, second) for n, (text, second) in enumerate(zip(texts, seconds, strict=True), 1)]
+    return records_of([Path("texts")], [pairs])
+
+
 def records_of(files: Sequence[Path], read: Sequence[Sequence[PairRow]]) -> PairRecords:
     """What files hold, as records."""
     pairs = list(chain.from_iterable(read))

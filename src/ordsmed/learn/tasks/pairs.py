@@ -23,15 +23,17 @@ from ordsmed.base.menu import Choice, kind_of
 from ordsmed.base.say import say
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.pieces import Ints, TextReader
-from ordsmed.learn.embedding import inputs, outputs
-from ordsmed.learn.embedding.encoder import TERM, PairEncoder
+from ordsmed.learn.embedding import inputs, outputs, tokens
+from ordsmed.learn.embedding.encoder import TERM, PairComparing, PairEncoder
 from ordsmed.learn.embedding.inputs import BY_SIMILARITY, OF_SCORES, Loss
 from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.learn.embedding.mining import with_negatives
 from ordsmed.learn.embedding.outputs import PairFiles, PairPredictions
-from ordsmed.learn.embedding.records import PairRecords, read_records
+from ordsmed.learn.embedding.records import PairRecords, read_records, records_of_pairs
 from ordsmed.learn.embedding.sparse import SparsePairEncoder
-from ordsmed.learn.task import Arrays, Files, TextVectors
+from ordsmed.learn.embedding.tokens import TokenPairEncoder
+from ordsmed.learn.task import Arrays, Files, TextVectors, TokenVectors
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
@@ -41,7 +43,9 @@ from ordsmed.text.tokenizer import Tokenizer
 SPECIAL = 2  # tokens around a text
 TEMPERATURE = 0.05  # where a loss is not of shares; sentence-transformers says scale = 20
 SIMILARITY = ("normalize", "temperature", "flops", "symmetric", "margin", "widths")
-COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions")
+COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions", "token_width")
+OF_TOKENS = ("token_width", "query_length", "expand", "skip_punctuation")
+TOKEN_WIDTH = 128  # as ColBERT has it
 FLOPS = (5e-5, 3e-5)  # of sparse vectors; what sentence-transformers' examples take
 COSINES = "task.normalize=true and dense ones: its scores are cosines"
 COMPARED = 64  # pairs of the dev files that are each other's negatives in their loss
@@ -51,9 +55,10 @@ COMPARED = 64  # pairs of the dev files that are each other's negatives in their
 class TextPairs(Files, PairFiles, Choice):
     """Vectors of texts, from pairs of texts that belong together."""
 
-    head: Literal["dense", "sparse"] = "dense"
+    head: Literal["dense", "sparse", "multi-vector"] = "dense"
     """dense: a vector as wide as the network; sparse: a weight for each piece of the vocabulary, most of them 0, by the
-    masked-LM head of the pretrained model (SPLADE)"""
+    masked-LM head of the pretrained model (SPLADE); multi-vector: a vector for each token (late interaction, ColBERT),
+    texts compared by MaxSim"""
     loss: Loss | None = None
     """infonce: the positive among all texts of the step; cosent: pairs in the order of their scores; cosine_mse: the
     score as the cosine; margin_mse, kl: a cross-encoder's scores of positive and negatives; left out: cosent where each
@@ -63,7 +68,8 @@ class TextPairs(Files, PairFiles, Choice):
     normalize: bool | None = None
     """vectors of length 1, compared by their cosine; false: by their product; left out: true, of sparse ones false"""
     temperature: float | None = None
-    """similarities are divided by it; left out: 0.05, of kl and sparse vectors 1; elsewhere its inverse: scale = 20"""
+    """similarities are divided by it; left out: 0.05, of kl, sparse and multi-vector 1; elsewhere its inverse: scale =
+    20"""
     flops: tuple[float, ...] = ()
     """sparse: how much the loss counts the work of a search, by words of anchors and of texts that are found; left out:
     [5e-5, 3e-5]; elsewhere query_regularizer_weight, document_regularizer_weight"""
@@ -83,6 +89,15 @@ class TextPairs(Files, PairFiles, Choice):
     """how often a step is of each of the files of `train`; left out: as often as they are large"""
     length: int = 256
     """tokens of the longest text; longer ones are cut; elsewhere max_seq_length"""
+    token_width: int = TOKEN_WIDTH
+    """multi-vector: numbers of each token's vector"""
+    query_length: int = 0
+    """multi-vector: tokens of the longest anchor; 0: as of other texts"""
+    expand: int = 0
+    """multi-vector: shorter anchors are filled up to so many tokens by masks, which search as well (ColBERT: 32); 0:
+    they are not; elsewhere query_expansion"""
+    skip_punctuation: bool = False
+    """multi-vector: signs of punctuation of positives and negatives get no vector; elsewhere skiplist_words"""
     format: Format | None = None
     """of the files; left out: as their names end"""
     header: bool = True
@@ -95,9 +110,10 @@ class TextPairs(Files, PairFiles, Choice):
     MADE_UP: ClassVar[str] = "pairs.jsonl"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, *COMPARED_BY)
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "format", "header", "errors")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = OF_TOKENS
 
     def __post_init__(self) -> None:
-        or_more(self, length=1, mine=0)
+        or_more(self, length=1, mine=0, token_width=1, query_length=0, expand=0)
         if self.top != Top():
             raise ValueError("top: found layers; wanted none: a text's vector is pooled from the network's own states")
         if self.temperature is not None and not self.temperature > 0:
@@ -119,7 +135,7 @@ class TextPairs(Files, PairFiles, Choice):
     @property
     def unit(self) -> bool:
         """Are vectors of length 1?"""
-        return self.head == "dense" if self.normalize is None else self.normalize
+        return self.head != "sparse" if self.normalize is None else self.normalize
 
     @property
     def record(self) -> str:
@@ -134,6 +150,19 @@ class TextPairs(Files, PairFiles, Choice):
         records = read_records(paths, self.format, self.errors, header=self.header)
         return with_negatives(records, self.mine) if learning and self.mine else records
 
+    @property
+    def pairs(self) -> bool:
+        """Is a model asked about two texts? Of those without a vector the score of both is what can be asked for."""
+        return self.head == "multi-vector"
+
+    @property
+    def method(self) -> str:
+        return "classify" if self.pairs else ""
+
+    def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
+        """Records of pairs that are asked about."""
+        return records_of_pairs(texts, seconds)
+
     def complete(self, records: PairRecords) -> TextPairs:
         loss = self.loss or ("cosent" if records.scored and not records.negatives else "infonce")
         if loss in OF_SCORES:
@@ -143,6 +172,8 @@ class TextPairs(Files, PairFiles, Choice):
         return replace(self, loss=loss)
 
     def features(self, records: PairRecords, reader: TextReader) -> Features:
+        if self.head == "multi-vector":
+            return tokens.pair_features(records, reader, self.token_vectors(reader.tokenizer))
         return inputs.features(records, reader, self.length, self.query, self.passage)
 
     def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
@@ -152,9 +183,27 @@ class TextPairs(Files, PairFiles, Choice):
             raise RecipeError("batch", problem, "2 or more: other texts of the step are the negatives")
         return rows
 
-    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> PairEncoder:
-        if self.widths and self.widths[0] > model.width:
-            raise RecipeError("task.widths", f"found {self.widths[0]}", f"at most {model.width}, the network's width")
+    def token_vectors(self, tokenizer: Tokenizer) -> TokenVectors:
+        """How tokens get vectors, with this tokenizer."""
+        prompts, query_length = {"query": self.query, "passage": self.passage}, self.query_length or self.length
+        skipped = tuple(tokens.punctuation(tokenizer).values()) if self.skip_punctuation else ()
+        if self.skip_punctuation and (tokenizer.whole_words or not skipped):
+            problem, wanted = "found true; no sign of punctuation is a token by itself", "another tokenizer, or false"
+            raise RecipeError("task.skip_punctuation", problem, wanted)
+        if self.expand and tokenizer.mask is None:
+            raise RecipeError("task.expand", f"found {self.expand}; the tokenizer has no mask", "0, or one that has")
+        filler = tokenizer.mask or 0
+        return TokenVectors(
+            self.token_width, prompts, self.length, query_length, self.expand, filler, skipped, self.widths
+        )
+
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> PairComparing:
+        is_tokens = self.head == "multi-vector"
+        widest, named = (self.token_width, "task.token_width") if is_tokens else (model.width, "the network's width")
+        if self.widths and self.widths[0] > widest:
+            raise RecipeError("task.widths", f"found {self.widths[0]}", f"at most {widest}, {named}")
+        if is_tokens:
+            return TokenPairEncoder(model, tokenizer.vocabulary, self.token_vectors(tokenizer), self.comparison)
         if self.pool == "first" and model.capabilities.causal:
             raise RecipeError("task.pool", "found first; the first token of a causal model sees no other", "last")
         pool = self.pool or ("last" if model.capabilities.causal else "mean")
@@ -172,13 +221,13 @@ class TextPairs(Files, PairFiles, Choice):
     def comparison(self) -> Comparison:
         """How vectors are compared in a step."""
         loss = self.loss or "infonce"
-        usual = 1.0 if loss == "kl" or self.head == "sparse" else TEMPERATURE
+        usual = 1.0 if loss == "kl" or self.head != "dense" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
         flops = (self.flops or FLOPS) if self.head == "sparse" else ()
         return Comparison(loss, temperature, self.unit, self.symmetric, self.margin, self.widths, flops)
 
     def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
-        return outputs.predictions(records, answers["vector"])
+        return outputs.predictions(records, _vectors(features, answers))
 
     def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
         return outputs.score(records, predictions, by_scores=self.record == "spearman")
@@ -188,10 +237,11 @@ class TextPairs(Files, PairFiles, Choice):
         rows = inputs.RecordRows(features, Packing(0), batch=COMPARED)
         if self.loss in OF_SCORES and np.isnan(rows.scores[rows.first[:-1] + 1]).any():
             return {}
-        vectors, total = torch.from_numpy(answers["vector"]), 0.0
+        vectors, total = _vectors(features, answers), 0.0
         for numbers in np.split(np.arange(len(rows)), range(COMPARED, len(rows), COMPARED)):
             texts, labels = rows.labels(numbers)
-            parts = losses(self.comparison, vectors[torch.from_numpy(texts)], torch.from_numpy(labels))
+            of_texts = vectors.padded(texts) if isinstance(vectors, TokenRows) else torch.from_numpy(vectors[texts])
+            parts = losses(self.comparison, of_texts, torch.from_numpy(labels))
             total += sum(float(lost.sum()) for _, lost in parts)
         return {TERM: total / len(rows)}
 
@@ -199,13 +249,28 @@ class TextPairs(Files, PairFiles, Choice):
         return outputs.guesses(records)
 
 
+def _vectors(features: Features, answers: Arrays) -> outputs.Vectors:
+    """Of texts, or of their tokens."""
+    return answers["vector"] if "vector" in answers else TokenRows(answers["vectors"], features.starts)
+
+
 def _check_head(task: TextPairs) -> None:
-    """Refuse settings of dense vectors with sparse ones, and the other way round."""
+    """Refuse settings of one kind of vectors with another."""
+    dense_only = {"pool": task.pool is not None, "normalize": task.normalize is not None}
     if task.head == "sparse":
-        dense_only = {"pool": task.pool is not None, "normalize": task.normalize is True, "widths": bool(task.widths)}
-        for name in (name for name, is_set in dense_only.items() if is_set):
-            raise ValueError(f"{name}: found with sparse vectors; wanted it with dense ones alone")
-    elif task.flops:
-        raise ValueError("flops: found with dense vectors; wanted it with task.head=sparse alone")
+        dense_only |= {"normalize": task.normalize is True, "widths": bool(task.widths)}
+    for name in (name for name, is_set in dense_only.items() if is_set and task.head != "dense"):
+        raise ValueError(f"{name}: found with {task.head} vectors; wanted it with dense ones alone")
+    if task.flops and task.head != "sparse":
+        raise ValueError(f"flops: found with {task.head} vectors; wanted it with task.head=sparse alone")
     if len(task.flops) not in (0, 2) or min(task.flops, default=0) < 0:
         raise ValueError(f"flops: found {list(task.flops)}; wanted two numbers of 0 or more, of anchors and candidates")
+    for name in OF_TOKENS:
+        if task.head != "multi-vector" and getattr(task, name) != getattr(TextPairs, name):
+            raise ValueError(f"{name}: found with {task.head} vectors; wanted it with task.head=multi-vector alone")
+    if task.head == "multi-vector" and task.loss == "cosine_mse":
+        raise ValueError("loss: found cosine_mse with sums of cosines; wanted cosent, or task.head=dense")
+    longest = task.query_length or task.length
+    for name, value, most in (("query_length", longest, task.length), ("expand", task.expand, longest)):
+        if value > most:
+            raise ValueError(f"{name}: found {value}; wanted at most {most}, tokens of the longest one")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -23,12 +22,11 @@ from ordsmed.data.pieces import TextReader
 from ordsmed.learn.embedding import outputs
 from ordsmed.learn.embedding.mining import with_negatives
 from ordsmed.learn.embedding.outputs import PairFiles, PairPredictions
-from ordsmed.learn.embedding.records import PairRecords, read_records, records_of
+from ordsmed.learn.embedding.records import PairRecords, read_records, records_of_pairs
 from ordsmed.learn.embedding.scorer import PairScorer, ScoreLoss, pair_features
 from ordsmed.learn.task import Arrays, Files
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
-from ordsmed.text.labelled.pairs import PairRow
 from ordsmed.text.labelled.tables import Format
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -76,8 +74,7 @@ class Rerank(Files, PairFiles, Choice):
 
     def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
         """Records of pairs that are asked about."""
-        pairs = [PairRow(n, text, second) for n, (text, second) in enumerate(zip(texts, seconds, strict=True), 1)]
-        return records_of([Path("texts")], [pairs])
+        return records_of_pairs(texts, seconds)
 
     def complete(self, records: PairRecords) -> Rerank:
         known = records.scores[~np.isnan(records.scores)]

@@ -1,11 +1,11 @@
-"""Rerank: a question and a passage scored together, by a model that learned numbers, or two classes, of pairs."""
+"""Rerank: a question and a passage scored, by a model that learned numbers, or two classes, of pairs, or by MaxSim."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import LateInteraction, Task
 from ordsmed.use.predict import Classified, classified
 from ordsmed.weights.trained import Trained
 
@@ -33,7 +33,9 @@ def pair_scores(trained: Trained, questions: Sequence[str], texts: Sequence[str]
 
 
 def _fitting(trained: Trained, questions: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """As much of each text as is read beside its question: of passages that is their front."""
+    """As much of each text as is read beside its question, or by itself: of passages that is their front."""
+    if isinstance(trained.objective, LateInteraction):
+        return [*texts]
     sizes = [len(ids) for ids in trained.tokenizer.encode_batch(questions)]
     encodings = trained.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
     rooms = [max(trained.learned.length - size - SIGNS, 1) for size in sizes]

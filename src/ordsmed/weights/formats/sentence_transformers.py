@@ -5,14 +5,15 @@
            1_Pooling/config.json    mean, first or last token
            config_sentence_transformers.json    prompts, the similarity that is meant
 
-Sparse vectors keep the masked-LM head: MLMTransformer and SpladePooling, for SparseEncoder.
+Sparse vectors keep the masked-LM head: MLMTransformer and SpladePooling, for SparseEncoder. Vectors of tokens have a
+projection, and what of a text counts: Dense, MultiVectorMask and Normalize, for MultiVectorEncoder.
 
 Its vectors are those of `ordsmed embed --of sentences --pool tokens` (first, last), at length 1 where they are normal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,7 +22,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice
-from ordsmed.learn.task import Embedding, Reranking, TextVectors
+from ordsmed.learn.task import Embedding, LateInteraction, Reranking, TextVectors, TokenVectors
 from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.model import ModelSettings
 from ordsmed.weights import weights
@@ -32,6 +33,12 @@ from ordsmed.weights.trained import Trained
 _THEIRS = "sentence_transformers."
 MODULES = tuple(f"{_THEIRS}models.{name}" for name in ("Transformer", "Pooling", "Normalize"))
 SPARSE_MODULES = tuple(f"{_THEIRS}sparse_encoder.models.{name}" for name in ("MLMTransformer", "SpladePooling"))
+TOKEN_MODULES = (
+    f"{_THEIRS}base.modules.transformer.Transformer",
+    f"{_THEIRS}base.modules.dense.Dense",
+    f"{_THEIRS}multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+    f"{_THEIRS}base.modules.normalize.Normalize",
+)
 POOLS = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}  # ours -> theirs
 
 
@@ -101,6 +108,10 @@ class SentenceTransformers(Choice):
         if learned and learned.sparse and self != replace(SentenceTransformers(), **self._read_by_sparse()):
             problem = "found pool, normalize or similarity for sparse vectors, which are pooled and compared as learned"
             raise RecipeError("--set", problem, "query, passage or length")
+        prompts_alone = replace(SentenceTransformers(), query=self.query, passage=self.passage)
+        if isinstance(trained.objective, LateInteraction) and self != prompts_alone:
+            problem = "found pool, normalize, similarity or length for vectors of tokens, which are as learned"
+            raise RecipeError("--set", problem, "query or passage")
         if isinstance(trained.objective, Reranking) and self != SentenceTransformers():
             problem = "found settings of vectors for a cross-encoder, which has none"
             raise RecipeError("--set", problem, "none of them")
@@ -108,7 +119,7 @@ class SentenceTransformers(Choice):
             problem = "is a hybrid, whose tokens see both sides: no class of transformers does"
         elif not self.takes(trained.settings):
             problem = f"is a {trained.kind}: no class of transformers has it"
-        elif self.vectors_of(trained).pool == "first" and trained.causal:
+        elif not _of_tokens(trained) and self.vectors_of(trained).pool == "first" and trained.causal:
             raise RecipeError("--set pool", f"found first; the first token of a {trained.kind} sees no other", "last")
         elif self.length > (longest := trained.settings.longest()):
             raise RecipeError("--set length", f"found {self.length}", f"at most {longest}, which the network reads")
@@ -119,34 +130,54 @@ class SentenceTransformers(Choice):
     def write(self, trained: Trained, folder: Path) -> None:
         if isinstance(trained.objective, Reranking):
             _write_cross_encoder(trained, trained.objective, folder)
+        elif isinstance(trained.objective, LateInteraction):
+            self._write_token_vectors(trained, trained.objective.tokens, folder)
         else:
             self._write_vectors(trained, folder)
 
     def _write_vectors(self, trained: Trained, folder: Path) -> None:
         how = self.vectors_of(trained)
-        network = trained.objective.networks()[""]
-        if not how.sparse:
-            network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
-        files.write_json(folder / "config.json", config(network, trained.tokenizer))
-        weights.write(folder / WEIGHTS, tensors(network))
         learned = _learned(trained) is not None  # then texts stand between the tokenizer's own signs, as there
-        write_tokenizer(trained.tokenizer, trained.settings, folder, continues=trained.causal and not learned)
-        if trained.tokenizer.pad is None:  # texts are read side by side there
-            described = files.read_table(folder / "tokenizer_config.json")
-            files.write_json(folder / "tokenizer_config.json", described | {"pad_token": described["eos_token"]})
+        _write_network(trained, folder, head=how.sparse, continues=trained.causal and not learned)
         files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, "do_lower_case": False})
-        _write_modules(folder, *_modules_of(how, trained))
-        prompts = {"query": how.prompts["query"], "document": how.prompts["passage"]}
+        modules, pooling = _modules_of(how, trained)
+        _write_modules(folder, modules, pooling)
         opened_by = {"model_type": "SparseEncoder"} if how.sparse else {}
-        compared = {"default_prompt_name": None, "similarity_fn_name": self.similarity or how.similarity, **opened_by}
+        self._write_comparison(folder, how.prompts, self.similarity or how.similarity, opened_by)
+
+    def _write_token_vectors(self, trained: Trained, how: TokenVectors, folder: Path) -> None:
+        _write_network(trained, folder)
+        lengths: dict[str, Any] = {"query_length": how.query_length, "document_length": how.length}
+        if how.expand:
+            filler = trained.tokenizer.pipeline.id_to_token(how.filler)
+            lengths["query_expansion"] = {"strategy": "min", "attend": True, "token": filler, "length": how.expand}
+        files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, **lengths})
+        read = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+        sizes = {"in_features": trained.settings.width, "out_features": how.width, "bias": False}
+        dense = {**sizes, "activation_function": "torch.nn.modules.linear.Identity", **read}
+        skipped = [trained.tokenizer.pipeline.id_to_token(number) for number in how.skipped]
+        mask = {"skiplist_words": skipped, "skiplist_tasks": ["document"], "keep_only_token_ids": None}
+        _write_modules(folder, TOKEN_MODULES, dense, mask, read)
+        weight = trained.objective.get_parameter("projection.out.weight").detach().cpu().float()
+        weights.write(folder / "1_Dense" / WEIGHTS, {"linear.weight": weight})
+        self._write_comparison(folder, how.prompts, "maxsim", {"model_type": "MultiVectorEncoder"})
+
+    def _write_comparison(
+        self, folder: Path, learned: Mapping[str, str], similarity: str, opened_by: dict[str, str]
+    ) -> None:
+        """Prompts, and how vectors are compared."""
+        chosen = {"query": self.query, "document": self.passage}
+        usual = {"query": learned["query"], "document": learned["passage"]}
+        prompts = {name: usual[name] if text is None else text for name, text in chosen.items()}
+        compared = {"default_prompt_name": None, "similarity_fn_name": similarity, **opened_by}
         files.write_json(folder / "config_sentence_transformers.json", {"prompts": prompts, **compared})
 
     def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
         if isinstance(trained.objective, Reranking):
             return _usage_of_cross_encoder(name)
         learned = _learned(trained)
-        sparse = learned is not None and learned.sparse
-        opened_by = "SparseEncoder" if sparse else "SentenceTransformer"
+        sparse, tokens = learned is not None and learned.sparse, _of_tokens(trained)
+        opened_by = "MultiVectorEncoder" if tokens else "SparseEncoder" if sparse else "SentenceTransformer"
         code = (
             f"from sentence_transformers import {opened_by}\n\n"
             f"model = {opened_by}({name!r})\n"
@@ -158,12 +189,33 @@ class SentenceTransformers(Choice):
             "Vectors of a network that was never trained on pairs of texts tell them apart roughly: compare "
             "similarities with one another, not with 1."
         )
-        how = in_python(name, code) if learned else f"{in_python(name, code)}\n\n{limit}"
-        does = (
-            "gives a weight for each piece of the vocabulary, most of them 0" if sparse else "gives a vector for a text"
-        )
-        tags = ("sentence-transformers", "feature-extraction", *(["sparse-encoder"] if sparse else []))
+        how = in_python(name, code) if learned or tokens else f"{in_python(name, code)}\n\n{limit}"
+        does = "gives a vector for a text"
+        more: tuple[str, ...] = ()
+        if sparse:
+            does, more = "gives a weight for each piece of the vocabulary, most of them 0", ("sparse-encoder",)
+        if tokens:
+            does, more = "gives a vector for each token of a text (late interaction)", ("multi-vector", "colbert")
+        tags = ("sentence-transformers", "feature-extraction", *more)
         return Usage("sentence-similarity", does, how, library="sentence-transformers", tags=tags)
+
+
+def _of_tokens(trained: Trained) -> bool:
+    """Did it learn a vector for each token?"""
+    return isinstance(trained.objective, LateInteraction)
+
+
+def _write_network(trained: Trained, folder: Path, *, head: bool = False, continues: bool = False) -> None:
+    """Hugging Face's files of the network, without its heads unless one is meant, and of its tokenizer."""
+    network = trained.objective.networks()[""]
+    if not head:
+        network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
+    files.write_json(folder / "config.json", config(network, trained.tokenizer))
+    weights.write(folder / WEIGHTS, tensors(network))
+    write_tokenizer(trained.tokenizer, trained.settings, folder, continues=continues)
+    if trained.tokenizer.pad is None:  # texts are read side by side there
+        described = files.read_table(folder / "tokenizer_config.json")
+        files.write_json(folder / "tokenizer_config.json", described | {"pad_token": described["eos_token"]})
 
 
 def _learned(trained: Trained) -> TextVectors | None:
@@ -181,12 +233,13 @@ def _modules_of(how: TextVectors, trained: Trained) -> tuple[Sequence[str], dict
     return MODULES if how.normalize else MODULES[:2], {**sizes, **modes}
 
 
-def _write_modules(folder: Path, kinds: Sequence[str], pooling: dict[str, Any]) -> None:
-    """What is done with a text, one after the other; the second of them pools."""
+def _write_modules(folder: Path, kinds: Sequence[str], *settings: dict[str, Any]) -> None:
+    """What is done with a text, one after the other, and the settings of those behind the network."""
     names = [kind.rpartition(".")[2] for kind in kinds]
     for number, name in enumerate(names[1:], 1):
         (folder / f"{number}_{name}").mkdir()
-    files.write_json(folder / f"1_{names[1]}/config.json", pooling)
+    for number, described in enumerate(settings, 1):
+        files.write_json(folder / f"{number}_{names[number]}/config.json", described)
     modules = [
         {"idx": n, "name": str(n), "path": f"{n}_{name}" if n else "", "type": kind}
         for n, (name, kind) in enumerate(zip(names, kinds, strict=True))

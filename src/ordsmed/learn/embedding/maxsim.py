@@ -1,0 +1,100 @@
+"""MaxSim: how much of a question is found in a text: of each of its tokens the nearest of the text's, summed.
+
+    questions [Q, A, W], texts [M, B, W]  ->  scores [Q, M]          a row of zeros stands for no token
+
+It is the score of ColBERT (Khattab and Zaharia 2020). Some texts are compared at a time, so that not all products of
+tokens are held at once; a gradient needs but the place of each best one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ordsmed.data.pieces import Ints
+from ordsmed.data.windows import run
+
+AT_ONCE = 1 << 24  # products of tokens held at a time
+NUMBERS = 1 << 22  # of texts that are read at a time
+QUESTIONS = 64  # that are compared with them at a time
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """The vectors of texts' tokens, end to end."""
+
+    vectors: NDArray[Any]  # [N, W], in 16 or 32 bits
+    starts: Ints  # [texts + 1]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def padded(self, texts: Ints) -> Tensor:
+        """Of some texts [M, B, W] in 32 bits, zeros behind them."""
+        sizes = self.starts[texts + 1] - self.starts[texts]
+        rows = np.zeros((len(texts), max(int(sizes.max(initial=1)), 1), self.vectors.shape[1]), np.float32)
+        inside, place = run(sizes), np.repeat(np.arange(len(texts)), sizes)
+        rows[place, inside] = self.vectors[self.starts[texts][place] + inside]
+        return torch.from_numpy(rows)
+
+    def blocks(self) -> list[Ints]:
+        """Texts one after the other, so many at a time as may be read."""
+        longest = int(np.diff(self.starts).max(initial=1))
+        size = max(1, NUMBERS // (max(longest, 1) * self.vectors.shape[1]))
+        return [np.arange(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
+
+
+def maxsim_with_all(questions: Tensor, texts: TokenRows) -> Tensor:
+    """Of some questions with every text, [Q, texts]."""
+    scores = []
+    for block in texts.blocks():
+        read = texts.padded(block)
+        scores.append(torch.cat([maxsim(some, read) for some in questions.split(QUESTIONS)]))
+    return torch.cat(scores, 1)
+
+
+def maxsim(questions: Tensor, texts: Tensor) -> Tensor:
+    """Of every question with every text."""
+    questions, texts = trimmed(questions), trimmed(texts)
+    size = max(1, AT_ONCE // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
+    return torch.cat([_every(questions, part) for part in texts.split(size)], 1)
+
+
+def maxsim_pairs(questions: Tensor, texts: Tensor) -> Tensor:
+    """Of each question with the text at its place, [N]."""
+    questions, texts = trimmed(questions), trimmed(texts)
+    size = max(1, AT_ONCE // max(questions.shape[1] * texts.shape[1], 1))
+    return torch.cat([_paired(*parts) for parts in zip(questions.split(size), texts.split(size), strict=True)])
+
+
+def trimmed(vectors: Tensor) -> Tensor:
+    """Without what stands behind the last token of all."""
+    counted = is_token(vectors).any(0).nonzero()
+    return vectors[:, : int(counted[-1]) + 1 if len(counted) else 1]
+
+
+def is_token(vectors: Tensor) -> Tensor:
+    """Is it a token's vector?"""
+    return vectors.detach().any(-1)
+
+
+def _every(questions: Tensor, texts: Tensor) -> Tensor:
+    products = questions.flatten(0, 1) @ texts.flatten(0, 1).T
+    best = _best(products.view(*questions.shape[:2], *texts.shape[:2]), is_token(texts))
+    return best.masked_fill(~is_token(questions)[..., None], 0).sum(1)
+
+
+def _paired(questions: Tensor, texts: Tensor) -> Tensor:
+    best = _best(questions @ texts.transpose(1, 2), is_token(texts)[:, None])
+    return best.masked_fill(~is_token(questions), 0).sum(-1)
+
+
+def _best(products: Tensor, counted: Tensor) -> Tensor:
+    """Over the tokens of texts that count."""
+    return products.masked_fill(~counted, -math.inf).max(-1).values

@@ -1,0 +1,132 @@
+"""Vectors of tokens: texts are compared token by token (late interaction, ColBERT), and what of them is compared.
+
+    batch -> states [B, T, D] -> projection -> vectors [E, L, W], zeros behind a text's end -> MaxSim of all texts
+
+Of a question all tokens count, [MASK]s that it is filled up with too; of a text all, or all but punctuation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.base.say import many, say
+from ordsmed.data.batch import Batch
+from ordsmed.data.examples import cut_examples
+from ordsmed.data.features import NOT_ASKED, Features
+from ordsmed.data.pieces import TextReader
+from ordsmed.learn.embedding.encoder import PairComparing
+from ordsmed.learn.embedding.inputs import COLUMNS
+from ordsmed.learn.embedding.losses import Comparison
+from ordsmed.learn.embedding.records import PairRecords
+from ordsmed.learn.task import INITIALIZER_STD, LateInteraction, TokenVectors, by_example
+from ordsmed.learn.upper_layers import width
+from ordsmed.learn.usage import Usage, in_python
+from ordsmed.nn.heads import in_turn
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text.tokenizer import Tokenizer
+
+COUNTS = 1  # the mark of a token that gets a vector, where some get none
+
+
+class TokenPairEncoder(PairComparing, LateInteraction):
+    """A network and a projection of the states of its tokens."""
+
+    end_to_end = ("vectors",)
+
+    number = True
+
+    def __init__(self, model: ModelSettings, vocabulary: int, tokens: TokenVectors, comparison: Comparison) -> None:
+        super().__init__(model, vocabulary, comparison)
+        self.tokens = tokens
+        self.projection = in_turn(INITIALIZER_STD, out=nn.Linear(width(model), tokens.width, bias=False))
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        vectors = by_example(self.projection(self.states(batch)).float(), batch)
+        if self.tokens.skipped:
+            vectors = vectors * by_example(batch.weights, batch)[..., None]
+        return {"vectors": vectors}
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        return {"vectors": F.normalize(scores["vectors"], dim=-1)}
+
+    def token_vectors(self, batch: Batch) -> Tensor:
+        return self.validate(batch)["vectors"]
+
+    def flops(self, rows: int, length: int) -> float:
+        head = 2.0 * width(self.model_settings) * self.tokens.width
+        return super().flops(rows, length) + 3.0 * rows * length * head
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: object) -> Usage:
+        code = (
+            f"import ordsmed\n\nmodel = ordsmed.open({name!r})\n"
+            'print(model.classify("What is old?", "The bridge is old.").number)\n'
+        )
+        note = "`ordsmed export RUN OUT --to sentence-transformers` writes it for MultiVectorEncoder."
+        does = f"gives a vector of {self.tokens.width:,} numbers for each token of a text (late interaction)"
+        tags = ("feature-extraction", "multi-vector", "colbert")
+        return Usage("sentence-similarity", does, f"{in_python(name, code)}\n\n{note}", tags=tags)
+
+
+def punctuation(tokenizer: Tokenizer) -> dict[str, int]:
+    """Signs of ASCII that are one token, and which."""
+    ids = {sign: tokenizer.pipeline.token_to_id(sign) for sign in string.punctuation}
+    return {sign: number for sign, number in ids.items() if number is not None}
+
+
+def pair_features(records: PairRecords, reader: TextReader, how: TokenVectors) -> Features:
+    """Anchors, then all other texts; those that were cut are told."""
+    queries, cut_queries = token_features(records.texts[: records.queries], "query", reader, how)
+    passages, cut_passages = token_features(records.texts[records.queries :], "passage", reader, how)
+    if count := int(cut_queries.sum()) + int(cut_passages.sum()):
+        lengths = f"{how.query_length} or {how.length}" if how.query_length != how.length else f"{how.length}"
+        say(f"{count:,} of {many(len(records.texts), 'text')} are longer than {lengths} tokens, and cut (task.length)")
+    more = {name: getattr(records, name) for name in COLUMNS}
+    return dataclasses.replace(joined(queries, passages), more=more)
+
+
+def token_features(
+    texts: Sequence[str], group: str, reader: TextReader, how: TokenVectors
+) -> tuple[Features, NDArray[np.bool_]]:
+    """Texts of a group behind their prompt, and which of them were cut."""
+    is_query, before = group == "query", how.prompts.get(group, "")
+    length = how.query_length if is_query else how.length
+    features, cut = cut_examples([[before + text for text in texts]], length, reader)
+    if is_query:
+        features = _filled(features, how)
+    if how.skipped:
+        left_out = np.isin(features.ids, [] if is_query else how.skipped)
+        features = dataclasses.replace(features, marks=np.where(left_out, NOT_ASKED, COUNTS).astype(np.int32))
+    return features, cut
+
+
+def _filled(features: Features, how: TokenVectors) -> Features:
+    """Each example with so many tokens, or more."""
+    sizes = features.sizes
+    starts = np.concatenate([[0], np.cumsum(np.maximum(sizes, how.expand))])
+    if starts[-1] == features.starts[-1]:
+        return features
+    ids = np.full(starts[-1], how.filler, np.int32)
+    types = None if features.types is None else np.zeros(starts[-1], np.uint8)
+    known = np.repeat(starts[:-1] - features.starts[:-1], sizes) + np.arange(len(features.ids))
+    ids[known] = features.ids
+    if types is not None:
+        types[known] = features.types
+    return dataclasses.replace(features, starts=starts, ids=ids, types=types)
+
+
+def joined(first: Features, second: Features) -> Features:
+    """Examples behind other examples."""
+    starts = np.concatenate([first.starts, first.starts[-1] + second.starts[1:]])
+    columns: dict[str, Any] = {
+        name: None if getattr(first, name) is None else np.concatenate([getattr(first, name), getattr(second, name)])
+        for name in ("ids", "types", "marks")
+    }
+    return Features(starts, **columns, characters=second.characters, words=second.words)
