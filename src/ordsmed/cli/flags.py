@@ -185,6 +185,8 @@ def serving(parser: Parser) -> None:
     parser.add_argument("--admin", action="store_true", help="POST /admin/reload opens the models again")
     meaning = "POST /score may ask for checkpoints of a run (`steps`), opened one at a time"
     parser.add_argument("--checkpoints", action="store_true", help=meaning)
+    meaning = "processes, each with its own model and a share of the threads (1); --threads: of each"
+    parser.add_argument("--workers", type=whole(1, 256), metavar="N", default=1, help=meaning)
     meaning = "texts that may wait; beyond it requests are answered 429 (default 4096)"
     parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
     meaning = "texts of one request at most (default 2048)"

@@ -99,8 +99,10 @@ class Batcher:
 
     on_batch: Callable[[int, float], None] = staticmethod(lambda items, seconds: None)  # is told of each
 
-    def __init__(self, limits: BatchLimits | None = None) -> None:
+    def __init__(self, limits: BatchLimits | None = None, elsewhere: Callable[[int], int] | None = None) -> None:
+        """`elsewhere`: told how many items wait here, says how many do in other processes with the same limit."""
         self.limits = limits or BatchLimits()
+        self._elsewhere = elsewhere or (lambda waiting: 0)
         self.queue: list[QueuedItem] = []
         self.steppers: list[Stepper] = []
         self.computing = 0  # items of the batch that is computed now
@@ -141,8 +143,13 @@ class Batcher:
     def _check_room(self, count: int) -> None:
         if self.closing:
             raise Refusal("closing", "the server is stopping")
-        if self.waiting + count > self.limits.queue:
-            raise Refusal("busy", f"the queue is full: {self.waiting:,} items wait")
+        waiting = self.waiting
+        every = waiting + self._elsewhere(
+            waiting + count
+        )  # told first: of two that ask at once none overlooks the other
+        if every + count > self.limits.queue:
+            self._elsewhere(waiting)
+            raise Refusal("busy", f"the queue is full: {every:,} items wait")
 
     @property
     def waiting(self) -> int:
@@ -175,6 +182,7 @@ class Batcher:
                 _compute(batch)
                 self.computing = 0
                 self.on_batch(len(batch), time.monotonic() - began)
+            self._elsewhere(self.waiting)
 
     def _next(self) -> list[QueuedItem]:
         """The items of the next batch, the oldest turn among them."""

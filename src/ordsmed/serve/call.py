@@ -21,6 +21,7 @@ from ordsmed.serve.metrics import ServerMetrics
 from ordsmed.serve.models import ModelCall, ServedModel, ServedModels
 from ordsmed.serve.refusal import ErrorForm, Refusal
 from ordsmed.serve.runs import RunReader
+from ordsmed.serve.workers import Worker
 from ordsmed.serve.writing import FillingWriter, PendingTexts, RowInProgress
 from ordsmed.use.generate import rows_of
 from ordsmed.use.generation.continuing import TextRow, rows_of_ids
@@ -65,6 +66,7 @@ class Service:
     pool: str = ""  # what a vector of a text is made of, as `embed` has it
     checkpoints: bool = False  # may requests ask for those of served runs?
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # of which one is open at a time
+    worker: Worker | None = None  # of several processes
 
     def __post_init__(self) -> None:
         self.batcher.on_batch = self.metrics.add_batch
@@ -72,6 +74,8 @@ class Service:
             "queue_items": lambda: self.batcher.waiting,
             "batch_size": lambda: self.batcher.computing,
         }
+        if self.worker:
+            self.metrics.share(self.worker)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ordsmed.base.say import say
+from ordsmed.serve.workers import Worker
 
 GRACE = 0.25  # seconds in which clients hear that the server stops; and again, in which the last connections are taken
 LAST = 2.0  # seconds in which a connection on which nothing is asked may still ask, and is answered
@@ -91,9 +92,13 @@ class GracefulServer(uvicorn.Server):
     """Runs until it is asked to stop."""
 
     closing = False
+    worker: Worker | None = None  # of several processes
+    tick: Callable[[int], None] = staticmethod(lambda connections: None)  # is told, some times a second, how many
 
     @staticmethod
-    def of(make: Callable[[Callable[[], bool]], Starlette], connections: int) -> GracefulServer:
+    def of(
+        make: Callable[[Callable[[], bool]], Starlette], connections: int, worker: Worker | None = None
+    ) -> GracefulServer:
         """`make` is given what says whether the server stops, and gives the application."""
         server: GracefulServer
         app = make(lambda: server.closing)
@@ -108,14 +113,18 @@ class GracefulServer(uvicorn.Server):
                 limit_concurrency=connections,
                 server_header=False,
                 timeout_keep_alive=75,
+                backlog=1 if worker else 2_048,  # so many connections are taken at once
             )
         )
+        server.worker = worker
         return server
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal is no error here; a second one ends at once."""
-        numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        """A signal is no error here; a second one ends at once, but a worker, which its parent ends then."""
+        numbers = [signal.SIGTERM] if self.worker else [signal.SIGTERM, signal.SIGINT]
+        if threading.current_thread() is not threading.main_thread():
+            numbers = []
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
@@ -124,17 +133,29 @@ class GracefulServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit = self.closing
-        self.closing = self.should_exit = True
+        self.force_exit = self.closing and not self.worker
+        self.should_exit = True
+        self.closing = self.worker is None or self.worker.stopping
+
+    async def on_tick(self, counter: int) -> bool:
+        self.tick(len(self.server_state.connections))
+        if self.worker and self.worker.stopping:
+            self.closing = self.should_exit = True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's closes the port and all silent connections: here none of them is about to ask."""
-        self.closing = True
-        await self._wait(GRACE)
-        for port in self.servers:
-            for listener in port.sockets:
-                begin_none(listener)
-        await self._wait(GRACE)
+        if self.worker and not self.worker.stopping:  # it alone ends: others take what comes
+            for port in self.servers:
+                port.close()
+            self.closing = True
+        else:
+            self.closing = True
+            await self._wait(GRACE)
+            for port in self.servers:
+                for listener in port.sockets:
+                    begin_none(listener)
+            await self._wait(GRACE)
         await self._wait(LAST, self._any_silent)
         await super().shutdown(sockets)
 

@@ -1,54 +1,99 @@
-"""Metrics: counts and durations of a server, as the text that Prometheus reads."""
+"""Metrics: counts and durations of a server, as the text that Prometheus reads; of several processes their sums."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ordsmed.serve.workers import Worker
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 
 
-class ServerMetrics:
+class MetricCounts(msgspec.Struct):
     """What happened since the server started."""
 
+    requests: dict[str, int] = {}  # by status and path
+    seconds: list[int] = msgspec.field(
+        default_factory=lambda: [0] * (len(BOUNDS) + 1)
+    )  # requests by the bound that they stay below
+    total_seconds: float = 0.0
+    batches: int = 0
+    items: int = 0
+    batch_seconds: float = 0.0
+
+    def add(self, more: MetricCounts) -> None:
+        for key, count in more.requests.items():
+            self.requests[key] = self.requests.get(key, 0) + count
+        self.seconds = [a + b for a, b in zip(self.seconds, more.seconds, strict=True)]
+        self.total_seconds += more.total_seconds
+        self.batches, self.items = self.batches + more.batches, self.items + more.items
+        self.batch_seconds += more.batch_seconds
+
+
+class ServerMetrics:
+    """Counts of this process, and of those beside it."""
+
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, int]] = Counter()  # by path and status
-        self.seconds: Counter[float] = Counter()  # requests by the bound that they stay below
-        self.total_seconds = 0.0
-        self.batches = self.items = 0
-        self.batch_seconds = 0.0
+        self.counts = MetricCounts()
         self.gauges: dict[str, Callable[[], int]] = {}  # what is looked up when it is asked for
+        self._worker: Worker | None = None
         self._lock = threading.Lock()
+
+    def share(self, worker: Worker) -> None:
+        """From now on the others know its counts; they go on from those of the worker in whose place it is."""
+        self._worker = worker
+        if before := worker.row.read("metrics"):
+            self.counts = msgspec.json.decode(before, type=MetricCounts)
 
     def add_request(self, path: str, status: int, seconds: float) -> None:
         with self._lock:
-            self.requests[path, status] += 1
-            self.seconds[next((bound for bound in BOUNDS if seconds <= bound), float("inf"))] += 1
-            self.total_seconds += seconds
+            counts, key = self.counts, f"{status} {path}"
+            counts.requests[key] = counts.requests.get(key, 0) + 1
+            counts.seconds[next((n for n, bound in enumerate(BOUNDS) if seconds <= bound), -1)] += 1
+            counts.total_seconds += seconds
+            self._tell()
 
     def add_batch(self, items: int, seconds: float) -> None:
         with self._lock:
-            self.batches, self.items = self.batches + 1, self.items + items
-            self.batch_seconds += seconds
+            self.counts.batches, self.counts.items = self.counts.batches + 1, self.counts.items + items
+            self.counts.batch_seconds += seconds
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._worker:
+            self._worker.row.write("metrics", msgspec.json.encode(self.counts))
 
     def text(self) -> str:
+        counts = MetricCounts()
         with self._lock:
-            return "\n".join(self._lines()) + "\n"
+            counts.add(self.counts)
+        gauges = {name: look() for name, look in self.gauges.items()}
+        if worker := self._worker:
+            rows = [row for row in worker.shared.rows if row is not worker.row]  # those that died count on
+            for text in filter(None, (row.read("metrics") for row in rows)):
+                counts.add(msgspec.json.decode(text, type=MetricCounts))
+            gauges["queue_items"] += sum(row["waiting"] for row in worker.others)
+            gauges["batch_size"] += sum(row["computing"] for row in worker.others)
+            gauges["workers"] = 1 + sum(row["ready"] for row in worker.others)
+        return "\n".join(self._lines(counts, gauges)) + "\n"
 
-    def _lines(self) -> Iterator[str]:
+    def _lines(self, counts: MetricCounts, gauges: dict[str, int]) -> Iterator[str]:
         yield "# TYPE ordsmed_requests_total counter"
-        for (path, status), count in sorted(self.requests.items()):
+        for key, count in sorted(counts.requests.items(), key=lambda entry: entry[0].split()[::-1]):
+            status, path = key.split()
             yield f'ordsmed_requests_total{{path="{path}",status="{status}"}} {count}'
         yield "# TYPE ordsmed_request_seconds histogram"
         below = 0
-        for bound in (*BOUNDS, float("inf")):
-            below += self.seconds[bound]
-            yield f'ordsmed_request_seconds_bucket{{le="{"+Inf" if bound == float("inf") else bound}"}} {below}'
-        yield f"ordsmed_request_seconds_sum {self.total_seconds:.6f}"
+        for bound, count in zip((*BOUNDS, "+Inf"), counts.seconds, strict=True):
+            below += count
+            yield f'ordsmed_request_seconds_bucket{{le="{bound}"}} {below}'
+        yield f"ordsmed_request_seconds_sum {counts.total_seconds:.6f}"
         yield f"ordsmed_request_seconds_count {below}"
-        for name, value in (("batches", self.batches), ("batch_items", self.items)):
+        for name, value in (("batches", counts.batches), ("batch_items", counts.items)):
             yield f"# TYPE ordsmed_{name}_total counter\nordsmed_{name}_total {value}"
-        yield f"# TYPE ordsmed_batch_seconds_total counter\nordsmed_batch_seconds_total {self.batch_seconds:.6f}"
-        for name, look in self.gauges.items():
-            yield f"# TYPE ordsmed_{name} gauge\nordsmed_{name} {look()}"
+        yield f"# TYPE ordsmed_batch_seconds_total counter\nordsmed_batch_seconds_total {counts.batch_seconds:.6f}"
+        for name, value in gauges.items():
+            yield f"# TYPE ordsmed_{name} gauge\nordsmed_{name} {value}"

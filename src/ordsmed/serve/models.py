@@ -136,6 +136,14 @@ class ServedModels:
             by_name[served.name] = served
         return ServedModels(by_name)
 
+    def reload(self) -> None:
+        """All of them, one after the other."""
+        for served in self.by_name.values():
+            try:
+                served.reload()
+            except OrdsmedError as error:
+                raise Refusal.of(error, served.hidden, "cannot") from None
+
     def find(self, name: str, method: str = "") -> ServedModel:
         """The one of this name, or the first that can do this; refused with what there is."""
         if name and name not in self.by_name:

@@ -10,10 +10,14 @@ import os
 import pwd
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.say import say
+from ordsmed.serve.shared import SharedMemory
+from ordsmed.serve.workers import Worker, WorkerKeeper
 
 PIP = "pip install 'ordsmed[serve]'"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -28,6 +32,7 @@ class ServerOptions:
     token: str = ""
     origins: tuple[str, ...] = ()
     admin: bool = False
+    workers: int = 1  # processes
     connections: int = 1_000  # at once
     queue: int = 4_096  # items that may wait
     seconds: float = 120.0  # of a request
@@ -80,10 +85,27 @@ def serve(words: Sequence[str], options: ServerOptions) -> None:
     if options.host not in LOOPBACK and not options.token:
         say(f"--host {options.host}: everybody who reaches it may ask; --token-file lets only those who know the token")
     with contextlib.closing(listening(options.host, options.port)) as listener:
-        _serve(words, options, listener)
+        if options.workers == 1:
+            _serve(words, options, listener)
+            say("stopped; every accepted request was answered")
+        else:
+            _serve_in_workers(words, options, listener)
 
 
-def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket) -> None:
+def _serve_in_workers(words: Sequence[str], options: ServerOptions, port: socket.socket) -> None:
+    """In each worker and, until they have all ended, in the parent, which opens no model."""
+    keeper = WorkerKeeper(SharedMemory(options.workers))
+    opening = dict(options.opening)
+    opening["threads"] = opening.get("threads") or threads_of(local_world=options.workers)
+    options = replace(options, opening=opening)
+    if worker := keeper.run(lambda: _tell_place(options, port)):
+        _serve(words, options, port, worker)
+        return
+    keeper.check()
+    say("stopped; every accepted request was answered")
+
+
+def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket, worker: Worker | None = None) -> None:
     from ordsmed.serve.app import Access, Door
     from ordsmed.serve.batcher import Batcher, BatchLimits
     from ordsmed.serve.call import ServerLimits, Service
@@ -92,24 +114,36 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
     from ordsmed.serve.models import ServedModels
 
     models = ServedModels.opened(words, options.opening)  # type: ignore[arg-type]
-    batcher = Batcher(BatchLimits(queue=options.queue))
+    batcher = Batcher(BatchLimits(queue=options.queue), worker.waiting_elsewhere if worker else None)
     limits = ServerLimits(seconds=options.seconds, items=options.items)
     indexes = open_indexes(options.indexes, models)
-    service = Service(models, batcher, limits, indexes=indexes, pool=options.pool, checkpoints=options.checkpoints)
+    service = Service(
+        models, batcher, limits, indexes=indexes, pool=options.pool, checkpoints=options.checkpoints, worker=worker
+    )
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
-    server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), options.connections)
+    connections = max(1, options.connections // options.workers)
+    server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), connections, worker)
     batcher.start()
-    for served in models.by_name.values():
-        say(f"{served.name}: {served.model.family}, can {', '.join(served.can)}")
-    for index in indexes.values():
-        say(f"{index.name}: index of {index.index.size}, searched by {index.index.recipe.kind}")
-    port = listener.getsockname()[1]
-    address = f"[{options.host}]" if ":" in options.host else options.host
-    say(f"http://{address}:{port}: serving; a browser shows a page; Ctrl-C or TERM ends")
-    if options.host not in LOOPBACK and (line := tunnel(port, os.environ)):
-        say(line)
+    if worker is None or worker.first:
+        for served in models.by_name.values():
+            say(f"{served.name}: {served.model.family}, can {', '.join(served.can)}")
+        for index in indexes.values():
+            say(f"{index.name}: index of {index.index.size}, searched by {index.index.recipe.kind}")
+    if worker is None:
+        _tell_place(options, listener)
+    else:
+        server.tick = partial(worker.tick, models=models, batcher=batcher)
+        listener = worker.listener(listener)
     try:
         server.run([listener])
     finally:
         batcher.close()
-    say("stopped; every accepted request was answered")
+
+
+def _tell_place(options: ServerOptions, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    address = f"[{options.host}]" if ":" in options.host else options.host
+    several = f" in {options.workers} processes" if options.workers > 1 else ""
+    say(f"http://{address}:{port}: serving{several}; a browser shows a page; Ctrl-C or TERM ends")
+    if options.host not in LOOPBACK and (line := tunnel(port, os.environ)):
+        say(line)

@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> None:
         token=_token(args.token_file),
         origins=tuple(args.allow_origin),
         admin=args.admin,
+        workers=args.workers,
         queue=args.queue,
         seconds=args.timeout,
         items=args.items,

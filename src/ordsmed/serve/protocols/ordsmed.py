@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
-from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import many
 from ordsmed.learn.score.answers import Answered
 from ordsmed.measure.likelihood.scored import Scored
@@ -317,11 +316,8 @@ def _items(request: TextsRequest) -> list[tuple[object, ...]]:
 
 async def reload(call: ServedCall) -> HealthAnswer:
     """All models opened again; requests are answered by those that are open until then."""
-    try:
-        for served in call.service.models.by_name.values():
-            await asyncio.to_thread(served.reload)
-    except OrdsmedError as error:
-        raise Refusal.of(error, served.hidden, "cannot") from None
+    worker = call.service.worker
+    await (worker.reload() if worker else asyncio.to_thread(call.service.models.reload))
     return HealthAnswer("ok")
 
 
