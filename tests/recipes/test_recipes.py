@@ -21,6 +21,7 @@ from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import listed
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.maker.request import is_recipe
+from ordsmed.maker.speedrun.track import is_track
 from ordsmed.measure.bench.bench import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
 from ordsmed.tell.show.picture import Pictures
@@ -34,7 +35,8 @@ from ordsmed.train.meters import read as read_metrics
 from ordsmed.train.pretrain.pretrain import rehearse as rehearse_pretraining
 from ordsmed.train.pretrain.recipe import Pretraining
 
-NAMES = [name for name in run.recipe_names() if not is_recipe(name)]  # of `make`: tests/maker
+# those of `make` and `speedrun`: tests/maker
+NAMES = [name for name in run.recipe_names() if not is_recipe(name) and not is_track(name)]
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for
 KINDS = {
     "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,

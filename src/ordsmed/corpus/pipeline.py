@@ -61,7 +61,7 @@ class Corpus:
 
     verb: ClassVar[str] = "corpus"
     HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "keep_steps")
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("portion", "longest", "broken")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("portion", "longest", "broken", "most_words")
 
     source: Annotated[Any, Menu("corpora", many=True)]
     "where the documents come from; or a list of such tables"
@@ -93,6 +93,9 @@ class Corpus:
     "validation or test documents of their own"
     portion: float = 1.0
     "share of the sources that is read: of files above 1 MB the beginning, and as large a share of the smaller ones"
+    most_words: int = 0
+    """of training text at most, held-out text in proportion: documents are drawn by a hash of their words, and written
+    in its order, whatever the order of files; the rest is left out and counted; 0: all, in the order of the sources"""
     longest: int = 0
     "characters; a longer document becomes several, cut at line ends, which are held out each by itself; 0: none is cut"
     broken: Literal["refuse", "skip"] = "refuse"
@@ -117,7 +120,7 @@ class Corpus:
     "folder of the result; work/corpus/ and the recipe's name if not said"
 
     def __post_init__(self) -> None:
-        at_least(self, shortest=0, shard=1, processes=1, longest=0)
+        at_least(self, shortest=0, shard=1, processes=1, longest=0, most_words=0)
         if not 0 < self.portion <= 1:
             raise ValueError(f"portion: found {self.portion}; wanted above 0, to 1")
         if not isinstance(self.clean, tuple):  # `clean = "length"` is one step
@@ -176,8 +179,11 @@ class Corpus:
                 problem = "no documents at all" + (f"; left out: {source}" if source else "")
                 raise DataError(self._named(), problem, "at least one text", "look at `source`")
             matched = self.match(reading, chunks, map_in_order)
-        writers = write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
+        writers, sample = write(run.path, chunks, sources, matched.dropped, self.shares, self.shard, self.most_words)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
+        if sample is not None:
+            facts["beyond"] = {"documents": sample.documents, "words": sample.words}
+            facts["left_out"] |= {"beyond most_words": sample.documents} if sample.documents else {}
         facts |= {"set": changes(self.clean, reading.work.clean)}
         if not writers["train"].count.documents:
             problem = f"none of {many(facts['read'], 'document')} is left"

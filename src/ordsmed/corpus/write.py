@@ -17,9 +17,11 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.run import STEPS
 from ordsmed.base.say import Progress
-from ordsmed.corpus.chunks import Chunk
+from ordsmed.corpus.chunks import REMEDY, Chunk
 from ordsmed.corpus.dedup import FIXED
 from ordsmed.corpus.folder import SPLITS, PartWriter
+from ordsmed.corpus.sample import DrawnSample
+from ordsmed.corpus.sample import line as line_of
 from ordsmed.corpus.sources import CorpusSource
 from ordsmed.corpus.splits import Shares
 
@@ -27,9 +29,15 @@ SIDES = ("validation", "test", "train")
 
 
 def write(
-    out: Path, chunks: Sequence[Chunk], sources: Sequence[CorpusSource], dropped: np.ndarray, shares: Shares, shard: int
-) -> dict[str, PartWriter]:
-    """Every document that is not dropped to its split, in the order of the sources.
+    out: Path,
+    chunks: Sequence[Chunk],
+    sources: Sequence[CorpusSource],
+    dropped: np.ndarray,
+    shares: Shares,
+    shard: int,
+    most_words: int = 0,
+) -> tuple[dict[str, PartWriter], DrawnSample | None]:
+    """Every document that is not dropped to its split, in the order of the sources; or a sample, in that of its draws.
 
     Parts that stand whole from a writing of the very same that was killed stay.
     """
@@ -37,7 +45,10 @@ def write(
     split = [pair for pair in zip(chunks, kept, strict=True) if sources[pair[0].source].purpose not in FIXED]
     draws = [chunk.index["draw"][keep] for chunk, keep in split]
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
-    again = _resumes(out, [_named(chunks), borders.tolist(), shard], dropped)
+    sampled = [most_words] if most_words else []
+    again = _resumes(out, [_named(chunks), borders.tolist(), shard, *sampled], dropped)
+    most = [int(shares.validation * most_words), int(shares.test * most_words), most_words]
+    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, most) if most_words else None
     writers = {name: PartWriter(out / name, shard, again=again) for name in SPLITS}
     total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
     with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
@@ -45,9 +56,21 @@ def write(
             stack.enter_context(writer)
         for chunk, keep in zip(chunks, kept, strict=True):
             purpose = sources[chunk.source].purpose
-            if purpose != "against" and chunk.facts.documents:
+            if purpose != "against" and chunk.facts.documents and (purpose or sample is None):
                 shown.add(_write(writers, chunk, keep, borders, purpose) / 1e6)
-    return writers
+        if sample is not None:
+            _write_sample(writers, [chunk for chunk, _ in split], sample)
+    return writers, sample
+
+
+def _write_sample(writers: dict[str, PartWriter], chunks: Sequence[Chunk], sample: DrawnSample) -> None:
+    """Its documents, in its order."""
+    rows = (sample.chunk.tolist(), sample.at.tolist(), sample.side.tolist(), sample.counts.tolist())
+    for number, at, side, counts in zip(*rows, strict=True):
+        line = line_of(chunks[number], at)
+        if not line.endswith(b"\n"):
+            raise DataError(f"{chunks[number].stem}.jsonl", f"no document at byte {at:,}", "a whole chunk", REMEDY)
+        writers[SIDES[side]].write(line, *counts)
 
 
 def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
@@ -95,7 +118,6 @@ def _write(writers: dict[str, PartWriter], chunk: Chunk, keep: np.ndarray, borde
                 file.seek(at)
                 line = file.readline()
                 if at + len(line) != end or not line.endswith(b"\n"):
-                    remedy = "remove the folder `steps`, go on"
-                    raise DataError(path, f"no document at byte {at:,}", "a whole chunk", remedy)
+                    raise DataError(path, f"no document at byte {at:,}", "a whole chunk", REMEDY)
                 writer.write(line, *counts)
     return ends[-1]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
@@ -17,6 +17,7 @@ from ordsmed.base.say import duration
 from ordsmed.base.screen import command
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.learn.score.metrics import below
+from ordsmed.maker.session import Clock
 from ordsmed.tell.report import report
 from ordsmed.use.embed import Embedded
 from ordsmed.weights.export import export
@@ -26,14 +27,6 @@ WORDS = (6, 16)  # of a sentence that is an example
 GUESSES = 3
 SCORED_WORDS = 2_000  # of held-out text, by a probe that reads the network once a word
 SENTENCES = 400  # among which neighbors are looked for
-
-
-class Clock(Protocol):
-    """Seconds that were used."""
-
-    @property
-    def used(self) -> float:
-        """So many."""
 
 
 def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:

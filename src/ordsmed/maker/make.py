@@ -8,9 +8,7 @@ OUT/ corpus.toml tokenizer.toml data.toml model.toml     the plan, as recipes; t
 from __future__ import annotations
 
 import html
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
 from ordsmed.base import files, run
 from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.corpus.pipeline import Corpus
@@ -32,6 +30,7 @@ from ordsmed.maker.closing import close
 from ordsmed.maker.plan import MakePlan
 from ordsmed.maker.recipes import write
 from ordsmed.maker.request import SEARCH, MakeRequest, Purpose
+from ordsmed.maker.session import Clock, NamedFolder, timed
 
 VERB = "make"
 
@@ -83,7 +82,7 @@ def make(
 def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
     """Do it all, or go on where it stopped."""
     folder = Path(request.out)
-    run.place(_Named(request.out), folder.name)
+    run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
         place = Run(folder)
         _check(place, request, anew=anew)
@@ -93,7 +92,7 @@ def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
                 return MadeModel(folder)
         elif anew and folder.is_dir():
             run.clear(folder)
-        with _timed(place) as clock:
+        with timed(place) as clock:
             if not place.status.get("planned"):
                 say(f"looking at {' '.join(request.texts)}")
                 plan = planning.plan(request)
@@ -115,40 +114,6 @@ def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan:
     """The plan alone; nothing is written, and what is refused is refused alike."""
     _check(Run(Path(request.out)), request, anew=anew)
     return planning.plan(request)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A folder's name, as those of recipes are checked."""
-
-    out: str
-    verb: str = VERB
-
-    def stamp(self) -> object:
-        return None
-
-
-class _Clock:
-    """Seconds that were used, over all sessions."""
-
-    def __init__(self, before: float) -> None:
-        self.before, self.began = before, time.monotonic()
-
-    @property
-    def used(self) -> float:
-        return self.before + time.monotonic() - self.began
-
-
-@contextmanager
-def _timed(place: Run) -> Iterator[_Clock]:
-    """Whatever ends it, the time is kept."""
-    clock = _Clock(float(place.status.get("seconds", 0.0)))
-    try:
-        yield clock
-    finally:
-        with suppress(OrdsmedError):  # a full disk, which what failed has told of
-            if place.status:
-                place.set(seconds=round(clock.used, 1))
 
 
 def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
@@ -177,15 +142,15 @@ def _in_words(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
+def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
     """What is missing, stage by stage."""
     folder, seconds = place.path, request.hours * 3600
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
         if (folder / f"{name}.toml").exists():
-            _stage(place, clock, name)
+            clock.stage(name)
             run.obtain(recipe, str(folder / f"{name}.toml"))
-    _stage(place, clock, "model")
+    clock.stage("model")
     deadline = None if Run(folder / "model").status else _left(request, clock)  # a run keeps the one it began with
     try:
         trained = training.pretrain(
@@ -195,10 +160,10 @@ def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
         say(f"{folder}: the same `ordsmed make` goes on with all of it")
         raise
     if request.purpose == SEARCH:
-        _stage(place, clock, "pairs")
+        clock.stage("pairs")
         search.write_training_pairs(folder)
         search.train(folder, clock, seconds, request.devices)
-    _stage(place, clock, "what came of it")
+    clock.stage("what came of it")
     if request.purpose == SEARCH:
         results = search.close(folder, clock)
     else:
@@ -206,7 +171,7 @@ def _perform(request: MakeRequest, place: Run, clock: _Clock) -> None:
     place.set(state="done", **results)
 
 
-def _left(request: MakeRequest, clock: _Clock) -> float:
+def _left(request: MakeRequest, clock: Clock) -> float:
     """Seconds that training may take."""
     seconds = request.hours * 3600
     least = planning.LEAST * seconds
@@ -214,9 +179,3 @@ def _left(request: MakeRequest, clock: _Clock) -> float:
     if left < least:
         say(f"preparing took longer than planned: training gets {duration(least)} all the same")
     return max(left, least)
-
-
-def _stage(place: Run, clock: _Clock, name: str) -> None:
-    """Say what is next, and keep the time that was used: a kill leaves no other."""
-    place.set(seconds=round(clock.used, 1))
-    say(f"== {name} (after {duration(clock.used)})")

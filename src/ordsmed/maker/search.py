@@ -27,7 +27,8 @@ from ordsmed.base.screen import command, table
 from ordsmed.corpus.folder import parts
 from ordsmed.corpus.pairs import Pairing, write_pairs
 from ordsmed.learn.score.ranking import MEASURES, measures
-from ordsmed.maker.closing import Clock, against_guessing, corpus_of
+from ordsmed.maker.closing import against_guessing, corpus_of
+from ordsmed.maker.session import Clock
 from ordsmed.tell.report import report
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.use.index.opened import OpenIndex, Rescoring

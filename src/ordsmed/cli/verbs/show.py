@@ -31,6 +31,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base import settings
     from ordsmed.maker.request import is_recipe, of_recipe
+    from ordsmed.maker.speedrun.track import is_track, track
     from ordsmed.tell.show import show
 
     if args.step is not None:
@@ -43,8 +44,8 @@ def run(args: argparse.Namespace) -> None:
     elif args.layout is not None:
         how = {"layout": args.layout, "site": args.site, "devices": args.devices}
         print_lines(show.layout(args.name, args.other, **how))
-    elif is_recipe(args.name):
-        request = of_recipe(args.name, args.other)
+    elif is_recipe(args.name) or is_track(args.name):
+        request = of_recipe(args.name, args.other) if is_recipe(args.name) else track(args.name, args.other)
         print_lines(
             [f"{args.name}: {request.verb}", *(f"  {line}" for line in settings.lines(settings.plain(request)))]
         )

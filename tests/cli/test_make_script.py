@@ -1,4 +1,4 @@
-"""speedrun.sh, the whole way by one script: its usage, and a small run of it."""
+"""make.sh, the whole way by one script: its usage, and a small run of it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kit.makers import invented_text
 from ordsmed.base import run
 from ordsmed.cli import verb
 
-SCRIPT = Path(__file__).parents[2] / "speedrun.sh"
+SCRIPT = Path(__file__).parents[2] / "make.sh"
 TEXT = SCRIPT.read_text(encoding="utf-8")
 
 
-def speedrun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def script(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.run(["bash", str(SCRIPT), *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_words_that_it_does_not_know_are_answered_by_its_usage(tmp_path: Path) -> None:
-    answered = speedrun(tmp_path, "--help")
+    answered = script(tmp_path, "--help")
     assert answered.returncode == 2
     assert answered.stdout.startswith("The whole way once: a folder of text")
     assert list(tmp_path.iterdir()) == []
@@ -50,7 +50,7 @@ def test_the_whole_way(tmp_path: Path) -> None:
     (tmp_path / "texts/a.txt").write_text(invented_text(300), encoding="utf-8")
     words = ("--hours", "0.02", "--text", "texts", "--out", "out", "--", "validation_rows=8")
     words += ("phase[1].steps=20", "phase[1].warmup=2")
-    first = speedrun(tmp_path, *words)
+    first = script(tmp_path, *words)
     assert first.returncode == 0, first.stdout[-2000:] + first.stderr[-2000:]
     assert (tmp_path / "out/network").read_text().startswith("quickstart ")
     assert (tmp_path / "out/hugging-face/config.json").is_file()
@@ -59,6 +59,6 @@ def test_the_whole_way(tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "out/report.html").read_text(encoding="utf-8")
     weights = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/weights/*.safetensors")}
     assert {path.parent.parent.name for path in weights} == {"model", "tagger"}
-    again = speedrun(tmp_path, *words)
+    again = script(tmp_path, *words)
     assert again.returncode == 0, again.stdout[-2000:] + again.stderr[-2000:]
     assert {path: path.stat().st_mtime_ns for path in weights} == weights

@@ -1,0 +1,88 @@
+"""the best small model of a fixed budget: a sample of your texts, a run a seed, scores, an entry of the board
+
+TRACK is cpu, gpu, babylm-10m or babylm-100m (`ordsmed recipes speedrun/cpu` prints its rules); TEXTS are files, folders
+or patterns, or a corpus; OUT is a new folder. Steps come out of the budget of operations. The same command goes on
+where it was stopped. docs/speedrun.md has the rules and the records.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ordsmed.base.arguments import FILES, Parser, seeds, whole
+from ordsmed.base.ending import GOES_ON
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import flags
+from ordsmed.cli.output import print_or_json
+
+if TYPE_CHECKING:
+    from ordsmed.maker.speedrun.track import SpeedrunRequest
+
+PLACE = ("make", 2)
+RECIPE = "ordsmed.maker.speedrun.track:Track"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    parser.add_argument("track", metavar="TRACK", help="its name, or a recipe of your own", offers=_offers)
+    meaning = "files, folders, patterns, or a corpus; a new folder; key=value that change the track or its recipe"
+    parser.add_argument("texts", nargs="+", metavar="TEXTS OUT", help=meaning, offers=_settings)
+    parser.add_argument("--kind", default="", metavar="KIND", help="of model, as the track calls them (the first)")
+    meaning = "of pretraining, in place of the track's"
+    offers = lambda: flags.recipes_of("pretrain")  # noqa: E731
+    parser.add_argument("--recipe", default="", metavar="RECIPE", help=meaning, offers=offers)
+    meaning = "times that of the track (1); several, as 0.125,0.25,0.5,1: a curve of scores"
+    parser.add_argument("--budget", type=_budgets, metavar="X", help=meaning)
+    parser.add_argument("--seeds", type=seeds, metavar="SEEDS", help="1..3 or 1,2,7 (those of the track)")
+    meaning = "minimal pairs that are scored as BabyLM's evaluation does"
+    parser.add_argument("--blimp", default="", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
+    meaning = "runs at a time; left out: one a GPU, on a CPU one to two cores"
+    parser.add_argument("--workers", type=whole(1, 1024), metavar="N", default=0, help=meaning)
+    parser.add_argument("--dry-run", action="store_true", help="the plan alone; nothing is written")
+    flags.yes(parser)
+    flags.anew(parser)
+    flags.json_line(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ordsmed.maker.speedrun.speedrun import perform, rehearse
+
+    request = _request(args)
+    if args.dry_run:
+        plan = rehearse(request, anew=args.anew)
+        print_or_json(plan.facts(), ["plan:", *plan.lines()], args)
+        return
+    result = perform(request, anew=args.anew)
+    print_or_json({"folder": str(result.folder), "entries": result.entries}, result.lines, args)
+
+
+def _offers() -> list[str]:
+    return ["cpu", "gpu", "babylm-10m", "babylm-100m", FILES]
+
+
+def _settings() -> list[str]:
+    return [*flags.settings_of("speedrun"), FILES]
+
+
+def _budgets(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"found {text}; wanted numbers, as 0.1 or 0.25,0.5,1") from None
+
+
+def _request(args: argparse.Namespace) -> SpeedrunRequest:
+    from pathlib import Path
+
+    from ordsmed.maker.speedrun.track import SpeedrunRequest
+
+    changes = [word for word in args.texts if "=" in word and not Path(word).exists()]
+    names = [word for word in args.texts if word not in changes]
+    if len(names) < 2:
+        raise RecipeError(
+            "speedrun", f"found {' '.join(names) or 'no texts'} alone", "TRACK TEXTS OUT", "name a new folder, too"
+        )
+    how = {key: getattr(args, key) for key in ("kind", "recipe", "blimp", "workers", "yes")}
+    how |= {"seeds": args.seeds or (), "budgets": args.budget or (1.0,)}
+    return SpeedrunRequest(args.track, tuple(names[:-1]), names[-1], changes=tuple(changes), **how)

@@ -1,0 +1,152 @@
+"""The plan of a speedrun: what is drawn from the texts, which network reads it how often, how long that takes here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import duration, many, operations
+from ordsmed.maker import texts
+from ordsmed.maker.plan import PIECES_A_WORD
+from ordsmed.maker.speedrun.budget import Budgeted, budgeted, expected_tokenizer
+from ordsmed.maker.speedrun.track import SpeedrunRequest, Track
+from ordsmed.maker.texts import InputTexts, TextSurvey
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.mesh.precision import UNITS
+
+SURE = 1.5  # times the passes that are allowed: so many by a sample are too many, whatever the whole says
+
+
+@dataclass(frozen=True)
+class SpeedrunPlan:
+    """What is going to be done."""
+
+    request: SpeedrunRequest
+    track: Track
+    texts: InputTexts
+    survey: TextSurvey
+    runs: dict[float, Budgeted]  # by budgets
+
+    @property
+    def words(self) -> float:
+        """Of training, about."""
+        return min(self.survey.words * (1 - self.track.validation), float(self.track.words))
+
+    def lines(self) -> list[str]:
+        """A screen for a person."""
+        rule, rest = self.track, self.survey.words - self.track.words
+        sample = f"about {self.words:,.0f} words to learn from, {rule.validation:.0%} of as many held out"
+        left_out = [f"about {rest:,.0f} words are left out: {rule.words:,} at most"] if rest > 0 else []
+        rows = [
+            ("texts", texts.lines(self.texts, self.survey)),
+            ("sample", [sample, *left_out]),
+            ("tokenizer", [f"{settings.plain(rule.tokenizer)['kind']}, up to {rule.tokenizer.size:,} pieces"]),
+        ]
+        for budget, planned in self.runs.items():
+            rows.append((f"budget {budget:g}", _training(planned, self.words * PIECES_A_WORD, self.request, rule)))
+        return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
+
+    def facts(self) -> dict[str, Any]:
+        """For other programs."""
+        runs = [
+            {
+                "budget": budget,
+                "flops": run.flops,
+                "steps": run.steps,
+                "tokens": run.tokens,
+                "seconds": run.seconds,
+                "passes": run.passes(self.words * PIECES_A_WORD),
+                "recipe": settings.plain(run.recipe),
+            }
+            for budget, run in self.runs.items()
+        ]
+        return {
+            "track": settings.plain(self.track),
+            "texts": settings.plain(self.texts),
+            "words": self.words,
+            "words_of_texts": self.survey.words,
+            "runs": runs,
+        }
+
+
+def _training(run: Budgeted, unique: float, request: SpeedrunRequest, rule: Track) -> list[str]:
+    seeds = request.seeds or rule.seeds
+    return [
+        f"{operations(run.flops)}: {many(run.steps, 'step')}, {run.tokens:,} tokens, "
+        f"about {run.passes(unique):.2g} passes over the sample",
+        f"{many(len(seeds), 'seed')}, each about {duration(run.seconds)} of this machine",
+    ]
+
+
+def plan(request: SpeedrunRequest) -> SpeedrunPlan:
+    """What would be done; texts are looked at, nothing is written."""
+    rule = request.rule
+    table = request.learned
+    inputs = texts.input_texts(request.texts, request.out)
+    survey = texts.survey(inputs)
+    tokenizer = expected_tokenizer(rule.tokenizer)
+    result = SpeedrunPlan(request, rule, inputs, survey, runs_of(request, rule, table, "", tokenizer))
+    for run in result.runs.values():
+        check_precision(run.recipe.layout)
+        check_passes(run, result.words * PIECES_A_WORD, SURE * rule.passes, request, result.words)
+    return result
+
+
+def runs_of(
+    request: SpeedrunRequest, rule: Track, table: settings.Table, data: str, tokenizer: Tokenizer
+) -> dict[float, Budgeted]:
+    """The recipe of each budget, with its steps."""
+    place = request.recipe or request.kind or next(iter(rule.recipes))
+    return {
+        budget: budgeted(table, place, data or "data", tokenizer, budget * rule.flops) for budget in request.budgets
+    }
+
+
+def check_passes(run: Budgeted, unique: float, most: float, request: SpeedrunRequest, words: float) -> None:
+    """Refuse to go over a small text again and again, unless it is asked for."""
+    passes = run.passes(unique)
+    if passes > most and not request.yes:
+        problem = f"{words:,.0f} words to learn from, which the budget reads {passes:.1f} times"
+        wanted = f"at most {request.rule.passes:g} passes"
+        smaller = request.rule.passes / passes * max(request.budgets)
+        remedy = f"more text, --budget {smaller:.2g}, or --yes, which makes no entry"
+        raise RecipeError(", ".join(request.texts), problem, wanted, remedy)
+
+
+def check_precision(layout: Layout) -> None:
+    """Refuse an arithmetic that this machine has no units for: no entry of it would be made anew elsewhere."""
+    cuda = layout.device.startswith("cuda") or (layout.device == "auto" and torch.cuda.is_available())
+    if cuda or layout.precision in ("auto", "fp32"):
+        return  # what a GPU lacks its training refuses
+    if not any(getattr(torch.cpu, name, bool)() for name in UNITS.values()) or layout.precision != "bf16":
+        problem = f"found {layout.precision}, for which this CPU has no units"
+        raise RecipeError("layout.precision", problem, "fp32, or auto", "or a machine that has them")
+
+
+def recipes_of(request: SpeedrunRequest, rule: Track, inputs: InputTexts, survey: TextSurvey) -> dict[str, Any]:
+    """What is made of the texts before training, by the names of their files."""
+    out = Path(request.out)
+    source: list[Mapping[str, Any]] = list(inputs.sources) or [{"kind": "corpus", "name": inputs.corpus}]
+    corpus: dict[str, Any] = {
+        "source": source,
+        "clean": inputs.clean if inputs.sources else [],
+        "validation": rule.validation,
+        "most_words": rule.words,
+        "title": out.resolve().name,
+        "broken": "skip",
+        "out": str(out / "corpus"),
+    }
+    if inputs.sources and not inputs.marked_up:
+        corpus["longest"] = rule.longest
+    if survey.language:
+        corpus["language"] = survey.language
+    tokenizer = {"corpus": str(out / "corpus.toml"), "tokenizer": settings.plain(rule.tokenizer)}
+    data = {"corpus": str(out / "corpus.toml"), "tokenizer": str(out / "tokenizer.toml"), "out": str(out / "data")}
+    return {"corpus": corpus, "tokenizer": {**tokenizer, "out": str(out / "tokenizer")}, "data": data}

@@ -1,0 +1,177 @@
+"""The verb `speedrun`: texts to a sample, a tokenizer, a model for each seed and budget, their scores, an entry.
+
+OUT/ corpus.toml tokenizer.toml data.toml   the sample and its ids, as recipes; the folders of these names are theirs
+     budget-1.toml budget-1/seed-1 ...      the recipe with its steps, and a run for each seed
+     entry.json report.html                 what came of it, for the board; budget-0.1.json of another budget
+     status.json                            what was asked for, seconds used
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run, settings
+from ordsmed.base.ending import Stopped
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.base.say import say
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.maker.recipes import write
+from ordsmed.maker.session import Clock, NamedFolder, timed
+from ordsmed.maker.speedrun import entry, scores
+from ordsmed.maker.speedrun import plan as planning
+from ordsmed.maker.speedrun.budget import Budgeted
+from ordsmed.maker.speedrun.plan import SpeedrunPlan
+from ordsmed.maker.speedrun.track import VERB, SpeedrunRequest, Track
+from ordsmed.tell.report import report
+from ordsmed.tell.stability.stability import StudyOptions, stability
+
+STAGES = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
+HEADS = {"model": "The network and its training, with the steps of the budget"}
+
+
+@dataclass(frozen=True)
+class Speedrun:
+    """What `speedrun` leaves."""
+
+    folder: Path
+    entries: list[dict[str, Any]]
+
+    @property
+    def lines(self) -> list[str]:
+        """For a person."""
+        return [
+            *(line for facts in self.entries for line in entry.lines(facts)),
+            f"{self.folder / 'report.html'}: the page",
+        ]
+
+
+def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
+    """Do it all, or go on where it stopped."""
+    folder = Path(request.out)
+    run.place(NamedFolder(request.out, VERB), folder.name)
+    with run.locked(folder):
+        place = Run(folder)
+        _check(place, request, anew=anew)
+        if anew and folder.is_dir():
+            run.clear(folder)
+        with timed(place) as clock:
+            if not place.status.get("planned"):
+                _begin(request, place)
+            place.set(state="running", request=_plain(request))
+            entries = _perform(request, place, clock)
+            place.set(state="done")
+    return Speedrun(folder, entries)
+
+
+def rehearse(request: SpeedrunRequest, *, anew: bool = False) -> SpeedrunPlan:
+    """The plan alone; nothing is written, and what is refused is refused alike."""
+    _check(Run(Path(request.out)), request, anew=anew)
+    return planning.plan(request)
+
+
+def _plain(request: SpeedrunRequest) -> dict[str, Any]:
+    """As JSON keeps it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(request).items()}
+
+
+def _check(place: Run, request: SpeedrunRequest, *, anew: bool) -> None:
+    """Refuse a folder of something else, and to go on with other texts or another recipe in its own."""
+    place.check_place()
+    status = place.status
+    if not status:
+        return
+    if status.get("verb") != VERB:
+        raise RecipeError(
+            place.path, f"is a folder of `{status.get('verb')}`", "a new or empty folder", "name another OUT"
+        )
+    before, now = status.get("request", {}), _plain(request)
+    changed = [key for key in now if key not in SpeedrunRequest.FREE and before.get(key) != now[key]]
+    if changed and not anew:
+        problem = f"was begun with {changed[0]} {before.get(changed[0])!r}; found {now[changed[0]]!r}"
+        raise RecipeError(place.path, problem, "", "name another OUT, or --anew to make it again")
+
+
+def _begin(request: SpeedrunRequest, place: Run) -> None:
+    """Look at the texts, say the plan, and write it down."""
+    say(f"looking at {' '.join(request.texts)}")
+    plan = planning.plan(request)
+    with files.survive_disk(place.path):
+        place.path.mkdir(parents=True, exist_ok=True)
+    stood = {"stood_in": str(Path.cwd()), "folder": str(place.path)}
+    place.set(verb=VERB, state="running", request=_plain(request), **stood)
+    for line in ["plan:", *plan.lines()]:
+        say(line)
+    write(planning.recipes_of(request, plan.track, plan.texts, plan.survey), place.path)
+    place.set(planned={"lines": plan.lines()})
+
+
+def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> list[dict[str, Any]]:
+    """What is missing, stage by stage."""
+    folder, rule = place.path, request.rule
+    for name, recipe in STAGES:
+        clock.stage(name)
+        run.obtain(recipe, str(folder / f"{name}.toml"))
+    _tell_sample(Run(folder / "corpus").status, rule)
+    data = Encoded(folder / "data")
+    unique, words = data.train.token_count, Run(folder / "corpus").status["train"]["words"]
+    runs = planning.runs_of(request, rule, request.learned, str(folder / "data"), data.tokenizer)
+    for planned in runs.values():
+        planning.check_precision(planned.recipe.layout)
+        planning.check_passes(planned, unique, rule.passes, request, words)
+    entries = []
+    for budget, planned in runs.items():
+        clock.stage(f"budget {budget:g}: {planned.steps:,} steps")
+        _train(request, rule, folder, budget, planned)
+        clock.stage("scores")
+        entries.append(_entry(request, rule, folder, budget, planned, clock, unique))
+    report.write([str(folder / f"budget-{budget:g}") for budget in runs], out=str(folder / "report.html"))
+    return entries
+
+
+def _tell_sample(status: dict[str, Any], rule: Track) -> None:
+    """What was drawn, and what was not."""
+    beyond = status.get("beyond", {})
+    if beyond.get("documents"):
+        most = f"the track takes {rule.words:,} words"
+        say(f"sample: {beyond['documents']:,} documents with {beyond['words']:,} words are left out: {most}")
+
+
+def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted) -> None:
+    """A run for each seed."""
+    path = folder / f"budget-{budget:g}.toml"
+    recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
+    table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
+    files.write_text(path, "\n".join([f"# {HEADS['model']}", *settings.lines(table), ""]))
+    seeds = request.seeds or rule.seeds
+    how = StudyOptions(seeds=seeds, workers=request.workers, yes=request.yes)
+    try:
+        stability(str(path), [f"out={path.with_suffix('')}"], how)
+    except Stopped:
+        say(f"{folder}: the same `ordsmed speedrun` goes on with all of it")
+        raise
+
+
+def _entry(
+    request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted, clock: Clock, unique: int
+) -> dict[str, Any]:
+    """Score the runs, and keep what came of them."""
+    few = folder / "held-out.txt"
+    scores.held_out(folder / "corpus", few, rule.scored)
+    texts, rows = {"all": folder / "corpus/validation", "few": few}, []
+    home = folder / f"budget-{budget:g}"
+    for seed in request.seeds or rule.seeds:
+        place = home / f"seed-{seed}"
+        rows.append(entry.of_run(seed, place, scores.scores(place, texts, request.blimp)))
+        clock.keep()
+    training = sum(row["minutes"] for row in rows) / len(rows)
+    minutes = {"training": round(training, 2), "wall": round(clock.used / 60, 2), "cpu": round(clock.cpu / 60, 2)}
+    passes = planned.passes(unique)
+    result = entry.entry(request, rule, budget, planned, place, folder / "corpus", rows, minutes, passes)
+    files.write_json(folder / (entry.FILE if budget == 1 else f"budget-{budget:g}.json"), result)
+    return result

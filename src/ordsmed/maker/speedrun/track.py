@@ -1,0 +1,145 @@
+"""A track: what every entry of it has in common; and what is asked of a speedrun."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError, meant
+from ordsmed.base.menu import Menu
+
+VERB = "speedrun"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """A budget, a sample of text, and how both are used."""
+
+    verb: ClassVar[str] = VERB
+
+    flops: float
+    """of training: 3 x those forward, heads where they score among them"""
+    tokenizer: Annotated[Any, Menu("tokenizers")]
+    """what is learned from the sample, for every recipe alike"""
+    recipes: dict[str, str]
+    """recipes of pretraining by what their models are; the first where nobody says; steps come out of the budget"""
+    words: int = 10_000_000
+    """of training text at most"""
+    passes: float = 10.0
+    """over the training text, at most"""
+    validation: float = 0.02
+    """share of the documents that are held out"""
+    longest: int = 20_000
+    """characters; longer documents are cut at line ends, and parts are drawn by themselves; of markup 0 is taken"""
+    seeds: tuple[int, ...] = (1, 2, 3)
+    """a run with each: what an entry needs"""
+    scored: int = 4_000
+    """words of held-out text on which a masked model is asked, a pass for each"""
+
+    def __post_init__(self) -> None:
+        for name in ("flops", "words", "passes", "validation"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: found {getattr(self, name):g}; wanted a number above 0")
+        if not self.recipes:
+            raise ValueError("recipes: found none; wanted a recipe of pretraining or more")
+        if not getattr(self.tokenizer, "size", 0):
+            raise ValueError("tokenizer.size: missing; wanted a tokenizer that says how many pieces it learns")
+
+
+@dataclass(frozen=True)
+class SpeedrunRequest:
+    """What is asked for."""
+
+    track: str
+    texts: tuple[str, ...]
+    out: str
+    kind: str = ""
+    """of model, one of the track's; empty: its first"""
+    recipe: str = ""
+    """of pretraining, in place of the track's"""
+    changes: tuple[str, ...] = ()
+    """words that change the track, or the recipe"""
+    budgets: tuple[float, ...] = (1.0,)
+    """times that of the track"""
+    seeds: tuple[int, ...] = ()
+    """empty: those of the track"""
+    blimp: str = ""
+    """folder or file of minimal pairs"""
+    workers: int = 0
+    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    yes: bool = False
+    """although passes over the text, or the time, are more than they should be"""
+    rules: settings.Table = field(default_factory=dict)
+    """the track itself, where an entry is made anew by its own"""
+    table: settings.Table = field(default_factory=dict)
+    """the recipe of pretraining itself, likewise"""
+
+    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may be others when it goes on
+
+    def __post_init__(self) -> None:
+        if not self.texts:
+            raise RecipeError("texts", "found none", "files, folders, patterns, or the folder of a corpus")
+        if wrong := [budget for budget in self.budgets if not 0 < budget < math.inf]:
+            raise RecipeError("--budget", f"found {wrong[0]:g}", "numbers above 0: times the budget of the track")
+        if len(set(self.budgets)) < len(self.budgets):
+            raise RecipeError("--budget", "found the same number twice", "different ones")
+        if self.kind and self.recipe:
+            raise RecipeError("--recipe", f"found beside --kind {self.kind}", "one of them")
+        if self.kind and self.kind not in self.rule.recipes:
+            known = self.rule.recipes
+            raise RecipeError("--kind", f"found {self.kind}", f"one of {', '.join(known)}", meant(self.kind, known))
+        if self.blimp and not Path(self.blimp).exists():
+            raise RecipeError("--blimp", f"{self.blimp} does not exist", "a folder of minimal pairs in JSON lines")
+
+    @property
+    def rule(self) -> Track:
+        """The track."""
+        if self.rules:
+            return settings.decode(Track, self.rules, self.track)
+        return track(self.track, [word for word in self.changes if _first(word) in OF_TRACK])
+
+    @property
+    def learned(self) -> settings.Table:
+        """The table of the recipe of pretraining, as the words change it."""
+        if self.table:
+            return self.table
+        rule = self.rule
+        name = self.recipe or rule.recipes[self.kind or next(iter(rule.recipes))]
+        table = run.read_table(run.find_recipe(name, "pretrain"), "pretrain")
+        words = [word for word in self.changes if _first(word) not in OF_TRACK]
+        if wrong := [key for key in map(_first, words) if key in DECIDED]:
+            raise RecipeError(wrong[0], "found among changes of the recipe", "what the track leaves open")
+        return settings.override(table, words)
+
+
+OF_TRACK = tuple(field.name for field in fields(Track))  # what words behind OUT change of it; others change the recipe
+DECIDED = ("seed", "grid", "data", "out", "jobs")  # of the recipe, which others are not compared by
+
+
+def _first(word: str) -> str:
+    """The setting that a word begins with."""
+    return re.split(r"[.\[=]", word)[0]
+
+
+def track(name: str, changes: Sequence[str] = ()) -> Track:
+    """By its name, or a file."""
+    table = run.read_table(run.find_recipe(name, VERB), VERB)
+    return settings.decode(Track, settings.override(table, changes), name)
+
+
+def is_track(name: str) -> bool:
+    """Is it a recipe of a track?"""
+    if name in run.recipe_names():
+        return name.startswith(f"{VERB}/")
+    path = Path(name)
+    return path.suffix == ".toml" and path.is_file() and "flops" in settings.read(path)
+
+
+def tracks() -> Sequence[str]:
+    """The names of those that are shipped."""
+    return [name.removeprefix(f"{VERB}/") for name in run.recipe_names(VERB)]

@@ -1,0 +1,253 @@
+"""`speedrun`: steps come out of a budget, a sample out of the texts, an entry out of both; bad input is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maker.test_texts import prose
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import main
+from ordsmed.learn import masking
+from ordsmed.maker.speedrun import budget, entry, scores
+from ordsmed.maker.speedrun import plan as planning
+from ordsmed.maker.speedrun.track import SpeedrunRequest, track, tracks
+from ordsmed.train.pretrain.recipe import Pretraining
+
+NETWORK = """
+data = "none"
+save = 0.5
+layout.precision = "fp32"
+layout.threads = 1
+[model]
+kind = "{kind}"
+width = 16
+layers = 1
+heads = 1
+positions = 32
+[objective]
+kind = "{objective}"
+[[phase]]
+steps = 30
+length = 16
+batch = 8
+rate = 1e-2
+warmup = 3
+[[phase]]
+steps = 10
+length = 32
+batch = 4
+rate = 1e-3
+"""
+TRACK = """
+flops = 8e8
+words = 3_000
+passes = 10
+validation = 0.1
+seeds = [1, 2]
+scored = 20
+[tokenizer]
+kind = "bytebpe"
+size = 300
+order = "roberta"
+[recipes]
+masked = "masked.toml"
+causal = "causal.toml"
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("track.toml").write_text(TRACK)
+    Path("masked.toml").write_text(NETWORK.format(kind="modern", objective="mlm"))
+    Path("causal.toml").write_text(NETWORK.format(kind="gpt2", objective="clm"))
+    Path("texts").mkdir()
+    for number in range(12):
+        Path(f"texts/{number}.txt").write_text(prose(10, seed=number))
+
+
+def request(**changes: Any) -> SpeedrunRequest:
+    return SpeedrunRequest(**{"track": "track.toml", "texts": ("texts",), "out": "out", **changes})
+
+
+def budgeted(flops: float, name: str = "masked.toml") -> budget.Budgeted:
+    tokenizer = budget.expected_tokenizer(track("track.toml").tokenizer)
+    return budget.budgeted(settings.read(Path(name)), name, "data", tokenizer, flops)
+
+
+def test_shipped_tracks_and_their_recipes_are_whole() -> None:
+    assert set(tracks()) == {"cpu", "gpu", "babylm-10m", "babylm-100m"}
+    for name in tracks():
+        rule = track(name)
+        for recipe in rule.recipes.values():
+            table = run.read_table(run.find_recipe(recipe, "pretrain"), "pretrain")
+            planned = budget.budgeted(table, recipe, "data", budget.expected_tokenizer(rule.tokenizer), rule.flops)
+            assert 0.999 * rule.flops < planned.flops <= rule.flops
+            assert planned.passes(1.33 * rule.words) <= rule.passes
+
+
+@pytest.mark.parametrize("name", ["masked.toml", "causal.toml"])
+def test_steps_fill_the_budget_in_the_proportions_of_the_recipe(name: str) -> None:
+    planned = budgeted(2e9, name)
+    first, second = planned.recipe.phase
+    assert 0.98 * 2e9 < planned.flops <= 2e9
+    assert 2.5 < first.steps / second.steps < 3.5
+    assert first.warmup == pytest.approx(first.steps / 10, abs=1)
+    assert planned.tokens == first.steps * 16 * 8 + second.steps * 32 * 4
+    doubled = budgeted(4e9, name)
+    assert doubled.tokens == pytest.approx(2 * planned.tokens, rel=0.01)
+
+
+def test_a_recipe_that_fills_its_budget_stays_as_it_is() -> None:
+    """By which an entry is made anew with the very same steps."""
+    for flops in (1e9, 1.37e9, 2e9, 3.1e9):
+        planned = budgeted(flops)
+        tokenizer = budget.expected_tokenizer(track("track.toml").tokenizer)
+        again = budget.budgeted(settings.plain(planned.recipe), "", "data", tokenizer, flops)
+        assert again.recipe.phase == planned.recipe.phase
+
+
+def test_operations_are_three_times_those_forward_with_the_head_where_it_scores() -> None:
+    planned = budgeted(2e9)
+    recipe = settings.decode(Pretraining, {**settings.read(Path("masked.toml")), "data": "data"}, "")
+    body = [phase.length * recipe.model.flops(phase.length) for phase in recipe.phase]
+    scored = [masking.slots(0.15, phase.length) for phase in recipe.phase]
+    steps = [phase.steps for phase in planned.recipe.phase]
+    rows = [8, 4]
+    wanted = sum(
+        3 * count * many * (each + places * recipe.model.head_flops(300))
+        for count, many, each, places in zip(steps, rows, body, scored, strict=True)
+    )
+    assert planned.flops == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"texts": ()}, "texts: found none"),
+        ({"budgets": (0.0,)}, "--budget: found 0; wanted numbers above 0"),
+        ({"budgets": (1.0, 1.0)}, "--budget: found the same number twice"),
+        ({"kind": "mask"}, "--kind: found mask; wanted one of masked, causal; .*masked"),
+        ({"kind": "masked", "recipe": "masked.toml"}, "--recipe: found beside --kind masked"),
+        ({"blimp": "none"}, "--blimp: none does not exist"),
+    ],
+)
+def test_what_cannot_be_is_said(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        request(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"budgets": (1e-5,)}, "--budget: 8 kFLOP are less than a step of each phase"),
+        ({"changes": ("seed=3",)}, "seed: found among changes of the recipe"),
+        ({"changes": ("layout.precision=fp16",)}, "layout.precision: found fp16, for which this CPU has no units"),
+        ({"changes": ("phase=[{length=16,batch=8,rate=1,epochs=2}]",)}, r"phase\[1\].epochs: found; wanted steps"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        planning.plan(request(**changes))
+
+
+def test_bf16_is_refused_of_a_cpu_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(changes=("layout.precision=bf16", "layout.device=cpu"))
+    for name in planning.UNITS.values():
+        monkeypatch.setattr(planning.torch.cpu, name, lambda: True)
+    planning.plan(asked)
+    for name in planning.UNITS.values():
+        monkeypatch.setattr(planning.torch.cpu, name, lambda: False)
+    with pytest.raises(
+        RecipeError, match=r"layout.precision: found bf16, for which this CPU has no units; wanted fp32"
+    ):
+        planning.plan(asked)
+
+
+def test_a_text_too_small_for_the_budget_is_refused_unless_asked() -> None:
+    with pytest.raises(
+        RecipeError, match=r"words to learn from, which the budget reads \d+.\d times; wanted at most 10"
+    ):
+        planning.plan(request(budgets=(20.0,)))
+    plan = planning.plan(request(budgets=(20.0,), yes=True))
+    assert plan.runs[20.0].passes(plan.words) > 15
+
+
+def test_words_change_the_track_or_its_recipe() -> None:
+    changed = request(changes=("tokenizer.size=280", "phase[1].rate=1e-3"))
+    assert changed.rule.tokenizer.size == 280
+    assert changed.learned["phase"][0]["rate"] == 1e-3
+    assert "tokenizer" not in changed.learned
+
+
+def test_a_text_too_large_is_sampled_and_told() -> None:
+    lines = planning.plan(request()).lines()
+    assert any("words are left out: 3,000 at most" in line for line in lines)
+    assert any("about 3,000 words to learn from, 10% of as many held out" in line for line in lines)
+
+
+def facts_of(**changes: Any) -> dict[str, Any]:
+    known = {"budget": 1, "passes": 3.0, "seeds": [1, 2, 3], "ordsmed": "0.2.0+g1234567", "track": "cpu"}
+    return {**known, "rules": settings.plain(track("cpu")), **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({}, []),
+        ({"track": "cpu.toml"}, ["rules of its own"]),
+        ({"rules": settings.plain(track("cpu", ["words=9_000"]))}, ["rules of its own"]),
+        ({"budget": 0.1}, ["0.1 times the budget"]),
+        ({"passes": 11.0}, ["11.0 passes over the text, more than 10"]),
+        ({"seeds": [1]}, ["1 seed, fewer than 3"]),
+        ({"ordsmed": "0.2.0"}, ["the commit of the code is not known"]),
+        ({"ordsmed": "0.2.0+g12345678+changes"}, ["files of the code differ from its commit"]),
+    ],
+)
+def test_what_is_no_entry_says_why(changes: dict[str, Any], reasons: Sequence[str]) -> None:
+    assert entry.why_none(facts_of(**changes)) == reasons
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["masked", "causal"])
+def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pairs.jsonl").write_text(
+        "".join(json.dumps({"sentence_good": f"The {word}.", "sentence_bad": f"The the {word}."}) + "\n"
+                for word in ("river", "bridge", "village"))
+    )  # fmt: skip
+    words = ["speedrun", "track.toml", "texts", "out", "--kind", kind, "--blimp", "pairs.jsonl", "--workers", "2"]
+    main(words)
+    made = entry.read(Path("out"))
+    score = "pseudo_bits_per_byte" if kind == "masked" else "bits_per_byte"
+    assert made["score"] == score
+    assert set(made["over"]) >= {score, "validation", "blimp"}
+    assert made["seeds"] == [1, 2]
+    values = [row["scores"][score] for row in made["runs"]]
+    assert made["over"][score]["mean"] == pytest.approx(sum(values) / 2)
+    assert made["over"][score]["deviation"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert made["flops"] <= 8e8
+    assert made["sample"]["train"]["words"] <= 3_000
+    assert made["sample"]["beyond"]["words"] > 0
+    assert made["words"] == pytest.approx(made["passes"] * made["sample"]["train"]["words"], abs=2)
+    assert made["recipe"]["phase"][0]["steps"] == made["runs"][0]["steps"] - made["recipe"]["phase"][1]["steps"]
+    assert not {"out", "data", "seed"} & made["recipe"].keys()
+    for row in made["runs"]:
+        assert row["weights"] == scores.file_mark(Path(f"out/budget-1/seed-{row['seed']}/weights/model.safetensors"))
+    assert made["runs"][0]["weights"] != made["runs"][1]["weights"]
+    assert str(Path.cwd()) not in Path("out/entry.json").read_text()
+    assert Path("out/report.html").stat().st_size > 10_000
+    said, noted = capsys.readouterr()
+    assert "documents with" in noted
+    assert "minutes in all" in said
+    weights = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.safetensors")}
+    main(words)
+    assert {path: path.stat().st_mtime_ns for path in weights} == weights
+    with pytest.raises(SystemExit):
+        main([*words, "phase.rate=1e-3"])
+    assert "was begun with changes []; found ['phase.rate=1e-3']" in capsys.readouterr()[1]
