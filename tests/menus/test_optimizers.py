@@ -29,6 +29,10 @@ EVERY = [
     lamb.Lamb(adapt="decayed"),
     muon.Muon(),
     muon.Muon(adjust="original", rest_rate=0.02),
+    adamw.AdamW(cautious="updates"),
+    adamw.AdamW(flavour="bert", cautious="decay"),
+    muon.Muon(neurons=0.95, momentum_warmup=2, cautious="decay"),
+    muon.Muon(cautious="updates"),
     stableadamw.StableAdamW(),
     adagrad.Adagrad(),
     adagrad.Adagrad(initial=0.0, epsilon=1e-10, decay=0.1),
@@ -61,7 +65,8 @@ Step = tuple[torch.Tensor, int, float]
 Formula = Callable[[torch.Tensor, Iterator[Step], float, str], torch.Tensor]
 
 
-def agree(how: Any, formula: Formula, *, sizes: tuple[float, ...] = (1, 1, 1, 1, 1), kinds: str = "all") -> None:
+def agree(how: Any, formula: Formula, *, sizes: tuple[float, ...] = (1, 1, 1, 1, 1), kinds: str = "all",
+          rtol: float = 1e-5, atol: float = 2e-6) -> None:  # fmt: skip
     """Train on random slopes; each weight must stand where the formula (weight, steps, decay, kind) brings it."""
     network, chance = Net(), torch.Generator().manual_seed(1)
     starts = {name: p.detach().clone() for name, p in network.named_parameters()}
@@ -80,7 +85,7 @@ def agree(how: Any, formula: Formula, *, sizes: tuple[float, ...] = (1, 1, 1, 1,
             decay = getattr(how, "decay", 0.0) if kind != "vector" else 0.0
             wanted = formula(starts[name].double(), steps, decay, kind)
             assert not torch.allclose(wanted, starts[name].double(), rtol=1e-3)
-            assert torch.allclose(p.double(), wanted, rtol=1e-5, atol=2e-6), (name, p, wanted)
+            assert torch.allclose(p.double(), wanted, rtol=rtol, atol=atol), (name, p, wanted)
 
 
 def moments(steps: Iterator[Step], betas: tuple[float, float]) -> Iterator[tuple[Any, Any, Any, int, float]]:
@@ -128,6 +133,29 @@ def test_bert_and_keras(how: adamw.AdamW) -> None:
 
     agree(replace(how, flavour="bert"), bert)
     agree(replace(how, flavour="keras"), keras)
+
+
+@pytest.mark.parametrize("flavour", ["torch", "bert"])
+@pytest.mark.parametrize("cautious", ["decay", "updates"])
+def test_cautious_adamw(flavour: Any, cautious: Any) -> None:
+    """Decay where the update leads towards 0; updates with the gradient's sign, lengthened by what is left out."""
+    how, left_out = adamw.AdamW((0.9, 0.95), 1e-6, 0.4, flavour, cautious), []
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        for slope, first, second, step, rate in moments(steps, how.betas):
+            if flavour == "torch":
+                first, second = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
+            along = first / (second.sqrt() + how.epsilon)
+            falls = (along * weight > 0) if cautious == "decay" else torch.ones_like(weight)
+            if cautious == "updates":
+                agrees = (along * slope > 0).double()
+                along = along * agrees / max(float(agrees.mean()), 1e-3)
+                left_out.append(float(agrees.mean()))
+            weight = weight - rate * along - rate * decay * weight * falls
+        return weight
+
+    agree(how, formula)
+    assert cautious == "decay" or min(left_out) < 1 == max(left_out)
 
 
 @pytest.mark.parametrize("adapt", ["all", "matrices", "decayed"])
@@ -233,6 +261,56 @@ def test_muon_makes_matrices_orthogonal() -> None:
     for shape in ((40, 12), (12, 40)):
         values = torch.linalg.svdvals(muon.orthogonal(torch.randn(shape).bfloat16(), 5).float())
         assert 0.6 < values.min() < values.max() < 1.3
+
+
+SWITCHED = [
+    muon.Muon(0.9, neurons=0.8),
+    muon.Muon(0.9, cautious="updates"),
+    muon.Muon(0.9, cautious="decay"),
+    muon.Muon(0.95, momentum_warmup=3),
+]
+
+
+@pytest.mark.parametrize("how", SWITCHED, ids=str)
+def test_muons_switches(how: muon.Muon) -> None:
+    """NorMuon's rows, cautious updates and decay, a momentum that rises, each beside its formula."""
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        mean, rows = torch.zeros_like(weight).float(), torch.zeros(len(weight), 1).double()
+        for slope, step, rate in steps:
+            risen = min((step - 1) / how.momentum_warmup, 1) if how.momentum_warmup else 1
+            momentum = 0.85 + (how.momentum - 0.85) * risen if how.momentum_warmup else how.momentum
+            mean.lerp_(slope.float(), 1 - momentum)
+            along = muon.orthogonal(slope.float().lerp(mean, momentum).bfloat16(), how.steps).double()
+            if how.neurons:
+                rows = how.neurons * rows + (1 - how.neurons) * (along**2).mean(1, keepdim=True)
+                even = along / rows.sqrt()
+                along = even * along.norm() / even.norm()
+            if how.cautious == "updates":
+                agrees = along * slope > 0
+                along = along * agrees / float(agrees.double().mean())
+            falls = along * weight > 0 if how.cautious == "decay" else torch.ones_like(weight)
+            along = along * muon.adjustment(weight, how.adjust)
+            weight = weight - rate * along - rate * decay * weight * falls
+        return weight
+
+    tolerance = {"rtol": 2e-2, "atol": 2e-3} if how.cautious == "updates" else {}  # scaled in bf16
+    agree(how, formula, kinds="matrix", **tolerance)
+
+
+def test_rows_of_normuon_are_as_long_as_each_other() -> None:
+    """After its first step; without it they are not, and the whole is as long either way."""
+    torch.manual_seed(0)
+    slope, lengths = torch.randn(6, 40) * torch.logspace(0, 1, 6)[:, None], {}
+    for neurons in (0.0, 0.95):
+        layer = nn.Linear(40, 6, bias=False)
+        nn.init.zeros_(layer.weight)
+        layer.weight.grad = slope.clone()
+        take(muon.Muon(neurons=neurons, steps=1).build(groups(layer)), 1.0)
+        lengths[neurons] = layer.weight.detach().norm(dim=1)
+    assert lengths[0.0].max() > 2 * lengths[0.0].min()
+    torch.testing.assert_close(lengths[0.95], lengths[0.95].mean().expand(6))
+    torch.testing.assert_close(lengths[0.95].norm(), lengths[0.0].norm(), rtol=1e-2, atol=0)
 
 
 def test_muon_takes_filters_as_rows() -> None:
@@ -359,7 +437,11 @@ def test_where_nothing_pulls_only_decay_moves(how: Any) -> None:
     assert all(torch.allclose(p, before[name], rtol=0.0101, atol=0.0101) for name, p in network.named_parameters())
 
 
-@pytest.mark.parametrize("how", [lamb.Lamb(), lamb.Lamb(clamp=(0.5, 1.5)), stableadamw.StableAdamW()], ids=str)
+SPLIT = [lamb.Lamb(), lamb.Lamb(clamp=(0.5, 1.5)), stableadamw.StableAdamW(), adamw.AdamW(cautious="updates"),
+         adamw.AdamW(cautious="decay")]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", SPLIT, ids=str)
 def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms are those of whole tensors; rows of padding, of which slopes are 0, count in no mean."""
     chance = torch.Generator().manual_seed(1)
@@ -424,6 +506,10 @@ WRONG = [
     ("lamb", "clamp", [0.5, 0.5]),
     ("muon", "momentum", -0.1),
     ("muon", "momentum", 1.0),
+    ("muon", "neurons", 1.0),
+    ("muon", "cautious", "yes"),
+    ("muon", "momentum_warmup", -1),
+    ("adamw", "cautious", True),
     ("muon", "steps", 0),
     ("muon", "steps", 100),
     ("muon", "adjust", "other"),
@@ -447,6 +533,11 @@ def test_what_cannot_be_is_refused(kind: str, key: str, value: Any) -> None:
     cls = choice({"adamw": adamw, "lamb": lamb, "muon": muon, "stableadamw": stableadamw, "adagrad": adagrad}[kind])
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}"):
         settings.decode(cls, {key: value}, "r.toml: optimizer")
+
+
+def test_a_momentum_rises_to_its_value() -> None:
+    with pytest.raises(RecipeError, match=r"optimizer\.momentum_warmup: .*momentum of 0.8"):
+        settings.decode(muon.Muon, {"momentum": 0.8, "momentum_warmup": 10}, "r.toml: optimizer")
 
 
 def test_settings_decode() -> None:

@@ -19,7 +19,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
-from ordsmed.learn.schedules import Schedule
+from ordsmed.learn.schedules import Ramp, Schedule
 from ordsmed.train import plan as train_plans
 from ordsmed.train.mesh.layout import Layout, memory
 from ordsmed.train.pretrain import plan as plans
@@ -116,7 +116,8 @@ def test_the_data_go_by_the_recipe_of_their_plan(recipe: Recipe) -> None:
 def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -> tuple[Any, PretrainingPlan]:
     """A plan over networks that are as large as the test says."""
     recipe: Any = SimpleNamespace(layout=Layout(), phase=(phase(3),), average=0.9, objective=None,
-                                  optimizer=SimpleNamespace(moments=2), objective_of=lambda index: None,
+                                  optimizer=SimpleNamespace(moments=2), decay_schedule="constant",
+                                  objective_of=lambda index: SimpleNamespace(hide=0.15),
                                   network_of=lambda network, index: network)  # fmt: skip
     recipe.phases = recipe.phase
     monkeypatch.setattr(plans, "built", lambda *_: SimpleNamespace(**objective))
@@ -135,6 +136,12 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         "network: 1,230 parameters, 1,200 without heads; vocabulary 50",
         "phase 1: 160 FLOP a step", "phase 2: 640 FLOP a step", "in all: 5 steps, 176 tokens, 1.76 kFLOP",
     ]  # fmt: skip
+    recipe.decay_schedule = Ramp(1.0, 0.25)
+    recipe.objective_of = lambda index: SimpleNamespace(hide=Ramp(0.3, 0.15), keep=0.1)
+    assert plan.sizes()[1:3] == [
+        "phase 1: 160 FLOP a step, hide 0.3 to 0.236, weight decay x 1 to 0.679",
+        "phase 2: 640 FLOP a step, hide 0.236 to 0.15, weight decay x 0.679 to 0.25",
+    ]
     recipe.phase = recipe.phases = (phase(3), phase(0, epochs=2.0))
     assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
 

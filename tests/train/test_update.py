@@ -17,7 +17,7 @@ import torch
 
 from kit.makers import change, job_of
 from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import RunError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.nn import dropout
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.train import average, callbacks, loop, trouble
@@ -469,3 +469,31 @@ def test_terms_that_an_objective_forgets_are_one_line(
     monkeypatch.setattr(job.objective, method, lambda batch: given)
     with pytest.raises(RunError, match=message):
         loop.update(job, batches_of(job), 0, 0, 0.1)
+
+
+@pytest.mark.parametrize(("schedule", "wanted"), [('"constant"', [1, 1, 1, 1]), ('"rate"', [0.5, 1, 1, 0.5]),
+                                                  ("{start=1.0,end=0.2}", [1, 0.8, 0.6, 0.4])])  # fmt: skip
+def test_weight_decay_follows_its_schedule(small: Callable[..., Job], schedule: str, wanted: list[float]) -> None:
+    """A step without a gradient shows it alone; of a run that goes on it is the same."""
+    schedules = "phase.warmup=2", "phase.schedule='linear'"
+    found = []
+    for step in range(4):
+        job = small(f"decay_schedule={schedule}", *schedules, "optimizer.decay=0.5")
+        for inner in range(step + 1) if step % 2 else (step,):
+            job.set_decay(0, inner)
+        decays = {group["weight_decay"] for group in job.optimizer.param_groups if group["kind"] == "matrix"}
+        found.append(decays.pop() / 0.5)
+        assert not decays
+        assert {g["weight_decay"] for g in job.optimizer.param_groups if g["kind"] == "vector"} == {0.0}
+    assert found == pytest.approx(wanted)
+    before = weights_of(job)
+    loop.update(job, batches_of(job), 1e-3, 0, 0)
+    assert next(g["weight_decay"] for g in job.optimizer.param_groups if g["decayed"]) == 0.5 * wanted[0]
+    assert any(not torch.equal(one, other) for one, other in zip(before, weights_of(job), strict=True))
+
+
+def test_a_schedule_of_no_decay_is_refused(small: Callable[..., Job]) -> None:
+    with pytest.raises(RecipeError, match=r"decay_schedule: .*adamw"):
+        small('decay_schedule="rate"', "optimizer.decay=0.0")
+    with pytest.raises(RecipeError, match=r"decay_schedule: .*0 or more"):
+        small("decay_schedule={start=1.0,end=-1.0}")

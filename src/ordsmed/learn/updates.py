@@ -1,5 +1,7 @@
 """Updates: what our own optimizers share: whose turn it is, Adam's moments and direction, norms of whole tensors."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from ordsmed.nn.shards import LocalParameter, sums
 MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names, so that checkpoints of both are one kind
 Groups = Sequence[dict[str, Any]]
 Correct = Literal["no", "yes", "outside"]
+Cautious = Literal["no", "decay", "updates"]
+LEAST_KEPT = 1e-3  # share of a tensor that a cautious update counts as kept, at least
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,14 @@ class Turn:
     @property
     def decay(self) -> float:
         return float(self.group["weight_decay"])
+
+    def singles(self) -> Iterator[Turn]:
+        """The same for each weight by itself."""
+        for n, (weight, part, grad, step) in enumerate(
+            zip(self.weights, self.parts, self.grads, self.steps, strict=True)
+        ):
+            kept = {name: tensors[n : n + 1] for name, tensors in self.kept.items()}
+            yield Turn(self.group, [weight], [part], [grad], [step], kept)
 
 
 def with_decay(groups: Iterable[dict[str, Any]], decay: float) -> list[dict[str, Any]]:
@@ -94,11 +106,25 @@ def corrections(turn: Turn, betas: tuple[float, float], epsilon: float) -> tuple
     return [epsilon * r for r in roots], [r / (1 - betas[0] ** step) for r, step in zip(roots, turn.steps, strict=True)]
 
 
-def walk(turn: Turn, along: list[Tensor], rate: float) -> None:
-    """w -= rate (direction + decay w)."""
-    if turn.decay:
+def walk(turn: Turn, along: list[Tensor], rate: float, *, length: float = 1.0, softly: bool = False) -> None:
+    """w -= rate (length direction + decay w); `softly`: w decays only where its direction leads towards 0 as well
+    (Chen et al. 2025, cautious weight decay)."""
+    if turn.decay and softly:
+        towards = [weight * (weight * direction > 0) for weight, direction in zip(turn.weights, along, strict=True)]
+        torch._foreach_sub_(turn.weights, towards, alpha=rate * turn.decay)
+    elif turn.decay:
         torch._foreach_mul_(turn.weights, 1 - rate * turn.decay)
-    torch._foreach_add_(turn.weights, along, alpha=-rate)
+    torch._foreach_add_(turn.weights, along, alpha=-rate * length)
+
+
+def keep_agreeing(turn: Turn, along: list[Tensor]) -> None:
+    """Leave out of each direction what has not the gradient's sign, and lengthen the rest by as much as is left out
+    (Liang et al. 2024, cautious optimizers); the ranks speak one time."""
+    kept = [direction * grad > 0 for direction, grad in zip(along, turn.grads, strict=True)]
+    counts = sums(torch.stack([keep.sum(dtype=torch.float32) for keep in kept]), turn.parts)
+    sizes = torch.tensor([max(1, part.size) for part in turn.parts], dtype=torch.float32)
+    torch._foreach_mul_(along, kept)
+    scale(along, 1 / (counts / sizes.to(counts.device, non_blocking=True)).clamp_min(LEAST_KEPT))
 
 
 def squares(tensors: list[Tensor], parts: list[LocalParameter]) -> Tensor:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from ordsmed.base.errors import RecipeError, Trouble
+from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
@@ -24,7 +26,8 @@ from ordsmed.data.rows import Rows
 from ordsmed.data.words_seen import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import Phase, Stretch
+from ordsmed.learn.schedules import Ramp
 from ordsmed.learn.updates import squares
 from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of
@@ -149,6 +152,19 @@ class Job:
         if new and self.phases[index].rewarm:
             average.forget_moments(self.optimizer)
 
+    def set_decay(self, index: int, inner: int) -> None:
+        """Let weights decay in a step of a phase as the recipe's schedule says."""
+        schedule, phase = self.recipe.decay_schedule, self.phases[index]
+        if schedule == "constant":
+            return
+        if isinstance(schedule, Ramp):
+            progress = Stretch.of(self.phases, index).progress(np.asarray([inner * phase.batch]))
+            factor = float(schedule.at(progress)[0])
+        else:
+            factor = phase.rate_at(inner) / phase.rate
+        for group in self.optimizer.param_groups:
+            group["weight_decay"] = factor * group.setdefault("whole_decay", group["weight_decay"])
+
     def learning(self, index: int) -> list[LocalParameter]:
         """Weights that learn in this phase: all but the frozen ones."""
         frozen = self.phases[index].freeze
@@ -202,6 +218,16 @@ class Job:
         """Processes that make batches ahead."""
         wanted = self.recipe.layout.workers
         return wanted if wanted >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
+
+
+def check_decay(job: Job) -> None:
+    """Refuse a schedule of weight decay for an optimizer that has none."""
+    if job.recipe.decay_schedule == "constant" or any(
+        group.get("weight_decay") for group in job.optimizer.param_groups
+    ):
+        return
+    problem = f"found a schedule beside {kind_of(job.recipe.optimizer)}, by which no weight decays"
+    raise RecipeError("decay_schedule", problem, "`optimizer.decay` above 0, or no schedule")
 
 
 def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
@@ -258,5 +284,6 @@ def assemble(
     optimizer = recipe.optimizer.build(grouped)
     job = Job(recipe, ranks, data, objective, optimizer, spread, Scaler.of(recipe.layout), note,
               RunState(LossHistory(recipe.trouble)), began_with=began_with, kernels=kernels)  # fmt: skip
+    check_decay(job)
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job

@@ -262,6 +262,7 @@ def update(
         clip(job.parts, norm, job.recipe.clip, scaling)
         for group in optimizer.param_groups:
             group["lr"] = rate * group["share"]
+        job.set_decay(index, inner)
         optimizer.step()
         average.follow(optimizer, learning, job.recipe.average)
     for part in job.parts:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
@@ -16,6 +16,7 @@ from ordsmed.base.settings import as_toml
 from ordsmed.data.unknown import MOST, check_share
 from ordsmed.learn.groups import Rule
 from ordsmed.learn.phases import Phase
+from ordsmed.learn.schedules import Ramp, ends
 from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
@@ -83,6 +84,9 @@ class Training:
     """weights that learn at a rate of their own, or decay otherwise than usual"""
     layer_decay: float = 1.0
     """each layer learns at this share of the rate of the one above it; 1: all alike"""
+    decay_schedule: Literal["constant", "rate"] | Ramp = "constant"
+    """weight decay over the run, as a factor of the optimizer's: constant; rate: the rate's share of its peak, by which
+    it falls once more than the rate itself makes it; { start = 1.0, end = 0.1 }: in a line over the run"""
     average: float = 0.0
     """keep a running mean of the weights that forgets at this rate (0.999: over about a thousand steps); 0: none"""
     trouble: Guard = field(default_factory=Guard)
@@ -100,6 +104,7 @@ class Training:
     out: str | None = None
     """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
 
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("decay_schedule",)
     verb: ClassVar[str]
     HOW: ClassVar[tuple[str, ...]] = ("callbacks", "most_unknown")
 
@@ -119,6 +124,8 @@ class Training:
         check_share("most_unknown", self.most_unknown)
         if not 0 <= self.average < 1:
             raise ValueError(f"average: found {self.average}; wanted 0 to below 1")
+        if isinstance(self.decay_schedule, Ramp) and not 0 <= ends(self.decay_schedule)[0] < math.inf:
+            raise ValueError(f"decay_schedule: found {as_toml(self.decay_schedule)}; wanted factors, 0 or more")
         if not 0 <= self.clip < math.inf:
             raise ValueError(f"clip: found {self.clip}; wanted 0 or more")
         for name in ("keep", "log"):

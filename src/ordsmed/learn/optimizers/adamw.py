@@ -23,6 +23,11 @@ class AdamW(Choice):
     flavour: Literal["torch", "bert", "keras"] = "torch"
     """bert: without bias correction (Google's BERT and ELECTRA); keras: corrected after epsilon (NVIDIA's ELECTRA)"""
 
+    cautious: updates.Cautious = "no"
+    """decay: weights decay only where their update leads towards 0 as well; updates: only what has the gradient's sign
+    is updated, by so much more"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("cautious",)
     moments: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -32,13 +37,13 @@ class AdamW(Choice):
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         built = updates.with_decay(groups, self.decay)
-        if self.flavour == "torch":
+        if self.flavour == "torch" and self.cautious == "no":
             return torch.optim.AdamW(built, lr=0.0, betas=self.betas, eps=self.epsilon, fused=True)
         return Flavoured(built, self)
 
 
 class Flavoured(torch.optim.Optimizer):
-    """w -= rate (c m / (√v + ε) + decay w): c is 1 (bert) or √(1 - b2^t) / (1 - b1^t) (keras)."""
+    """w -= rate (c m / (√v + ε) + decay w): c is 1 (bert) or √(1 - b2^t) / (1 - b1^t) (keras); torch's, if cautious."""
 
     def __init__(self, groups: list[dict[str, Any]], how: AdamW) -> None:
         super().__init__(groups, {"lr": 0.0})
@@ -46,6 +51,9 @@ class Flavoured(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        correct: updates.Correct = "outside" if self.how.flavour == "keras" else "no"
+        how, corrections = self.how, dict[str, updates.Correct](torch="yes", bert="no", keras="outside")
         for turn in updates.turns(self, *updates.MOMENTS):
-            updates.walk(turn, updates.directions(turn, self.how.betas, self.how.epsilon, correct), turn.rate)
+            along = updates.directions(turn, how.betas, how.epsilon, corrections[how.flavour])
+            if how.cautious == "updates":
+                updates.keep_agreeing(turn, along)
+            updates.walk(turn, along, turn.rate, softly=how.cautious == "decay")

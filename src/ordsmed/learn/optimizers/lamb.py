@@ -94,7 +94,7 @@ class LambOptimizer(torch.optim.Optimizer):
 
     def _adapts(self, turn: Turn) -> bool:
         if self.how.adapt == "decayed":
-            return turn.decay != 0
+            return self.how.decay != 0 and turn.group["decayed"]  # a schedule's 0 is no such choice
         return self.how.adapt == "all" or turn.group["kind"] != "vector"
 
     def _adapt(self, updated: list[tuple[Turn, list[Tensor]]]) -> None:

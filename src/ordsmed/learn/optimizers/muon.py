@@ -12,6 +12,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 from ordsmed.nn import shards
 
+FIRST = 0.85  # what a momentum that warms up begins at, as modded-nanogpt's
 QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: steepest at 0, so that small singular values grow in few steps
 
 
@@ -21,12 +22,20 @@ class Muon(Choice):
 
     momentum: float = 0.95
     """how slowly the mean of a matrix's gradients forgets (Nesterov's form)"""
+    momentum_warmup: int = 0
+    """steps over which the momentum rises from 0.85; 0: none"""
     decay: float = 0.1
     """weight decay of matrices; elsewhere weight_decay"""
     steps: int = 5
     """Newton-Schulz steps"""
     adjust: Literal["original", "match_rms_adamw"] = "match_rms_adamw"
     """a matrix's rate by its shape: Jordan's, for rates near 0.02, or so that AdamW's rates do (Liu et al. 2025)"""
+    neurons: float = 0.0
+    """each row of an update is divided by the root of a running mean of its squares, the whole keeps its norm: how
+    slowly that mean forgets (NorMuon, Li et al. 2025: 0.95); 0: rows stay as they are"""
+    cautious: updates.Cautious = "no"
+    """decay: weights decay only where their update leads towards 0 as well; updates: only what has the gradient's sign
+    is updated, by so much more"""
     rest_rate: float = 1.0
     """rate of what is no matrix, as a share of the phase's; with Jordan's adjustment about 0.02"""
     rest_betas: tuple[float, float] = (0.9, 0.95)
@@ -36,11 +45,18 @@ class Muon(Choice):
     rest_decay: float = 0.1
     """weight decay of tables"""
 
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("momentum_warmup", "neurons", "cautious")
     moments: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum: found {self.momentum}; wanted a number from 0 to below 1")
+        for name in ("momentum", "neurons"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted a number from 0 to below 1")
+        if self.momentum_warmup < 0:
+            raise ValueError(f"momentum_warmup: found {self.momentum_warmup}; wanted 0 or more steps")
+        if self.momentum_warmup and self.momentum < FIRST:
+            problem = f"found {self.momentum_warmup} steps with a momentum of {self.momentum}"
+            raise ValueError(f"momentum_warmup: {problem}; wanted a momentum above {FIRST}, from which it rises")
         if not 1 <= self.steps < 100:
             raise ValueError(f"steps: found {self.steps}; wanted 1 to 99")
         for name in ("decay", "rest_rate", "rest_decay"):
@@ -64,21 +80,55 @@ class MuonOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        how = self.how
+        how, softly = self.how, self.how.cautious == "decay"
         matrices = [g for g in self.param_groups if g["kind"] == "matrix"]
         rest = [g for g in self.param_groups if g["kind"] != "matrix"]
-        for turn in updates.turns(self, "momentum_buffer", groups=matrices):
-            for weight, part, grad, mean in zip(
-                turn.weights, turn.parts, turn.grads, turn.kept["momentum_buffer"], strict=True
-            ):
-                mean.lerp_(grad, 1 - self.how.momentum)
-                ahead = grad.lerp(mean, self.how.momentum).bfloat16()  # here: half as much to gather, and the same bits
-                whole = shards.gathered(part, ahead)
-                update = orthogonal(whole.flatten(1), self.how.steps).reshape(whole.shape)
-                weight.mul_(1 - turn.rate * turn.decay)
-                weight.add_(shards.cut(part, update), alpha=-turn.rate * adjustment(whole.flatten(1), self.how.adjust))
+        for turn in updates.turns(self, *self._kept, groups=matrices):
+            # one matrix at a time needs less memory; what asks all ranks for norms asks them once for all
+            for lot in [turn] if how.neurons or how.cautious == "updates" else turn.singles():
+                along = [self._along(single) for single in lot.singles()]
+                if how.neurons:
+                    along = self._evened(lot, along)
+                if how.cautious == "updates":
+                    updates.keep_agreeing(lot, along)
+                for single, direction in zip(lot.singles(), along, strict=True):
+                    length = adjustment(single.parts[0].whole, how.adjust)
+                    updates.walk(single, [direction], turn.rate, length=length, softly=softly)
         for turn in updates.turns(self, *updates.MOMENTS, groups=rest):
-            updates.walk(turn, updates.directions(turn, how.rest_betas, how.rest_epsilon), turn.rate * how.rest_rate)
+            along = updates.directions(turn, how.rest_betas, how.rest_epsilon)
+            if how.cautious == "updates":
+                updates.keep_agreeing(turn, along)
+            updates.walk(turn, along, turn.rate * how.rest_rate, softly=softly)
+
+    @property
+    def _kept(self) -> list[str]:
+        return ["momentum_buffer", *(["row_squares"] if self.how.neurons else [])]
+
+    def _along(self, single: updates.Turn) -> Tensor:
+        """What lies here of one matrix's orthogonal update."""
+        how, [part], [grad] = self.how, single.parts, single.grads
+        [mean] = single.kept["momentum_buffer"]
+        momentum = how.momentum
+        if single.steps[0] <= how.momentum_warmup:
+            momentum = FIRST + (how.momentum - FIRST) * (single.steps[0] - 1) / how.momentum_warmup
+        mean.lerp_(grad, 1 - momentum)
+        ahead = grad.lerp(mean, momentum).bfloat16()  # here: half as much to gather, and the same bits
+        whole = shards.gathered(part, ahead)
+        update = orthogonal(whole.flatten(1), how.steps)
+        if how.neurons:  # kept as large as the matrix, so that it is split and saved as that is
+            means = update.float().square().mean(1, keepdim=True).expand_as(update).reshape(whole.shape)
+            single.kept["row_squares"][0].lerp_(shards.cut(part, means), 1 - how.neurons)
+        return shards.cut(part, update.reshape(whole.shape))
+
+    def _evened(self, lot: updates.Turn, along: list[Tensor]) -> list[Tensor]:
+        """Rows of updates divided by the roots of their mean squares, each matrix by what keeps its norm."""
+        along = [direction.float() for direction in along]
+        roots = torch._foreach_sqrt(lot.kept["row_squares"])
+        torch._foreach_add_(roots, 1e-8)
+        even = list(torch._foreach_div(along, roots))
+        before, after = updates.squares(along + even, lot.parts * 2).sqrt().chunk(2)
+        updates.scale(even, before / after.clamp_min(1e-8))
+        return even
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:
@@ -95,5 +145,5 @@ def orthogonal(matrix: Tensor, steps: int) -> Tensor:
 
 def adjustment(matrix: Tensor, how: str) -> float:
     """What a matrix's rate is multiplied by, for its shape."""
-    rows, columns = matrix.shape
+    rows, columns = len(matrix), math.prod(matrix.shape[1:])
     return math.sqrt(max(1, rows / columns)) if how == "original" else 0.2 * math.sqrt(max(rows, columns))

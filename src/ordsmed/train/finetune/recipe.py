@@ -83,7 +83,7 @@ class Finetuning(Training):
 
     verb: ClassVar[str] = "finetune"
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs", "features")
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("fresh_head", "epoch_steps", "course", "records")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = (*Training.LATER_ADDED, "fresh_head", "epoch_steps", "course", "records")
 
     def __post_init__(self) -> None:
         if self.init is None and (self.model is None or self.tokenizer is None):

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self, cast
 
+import numpy as np
 import torch
 
 from ordsmed.base import run
@@ -24,7 +25,8 @@ from ordsmed.data.mix import listed
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.data.tokenizer_training import is_tokenizer, learned_from, read_tokenizer
 from ordsmed.learn.objective import Objective, built, fresh
-from ordsmed.learn.phases import MOST_ROWS, total
+from ordsmed.learn.phases import MOST_ROWS, Stretch, total
+from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint
@@ -158,12 +160,22 @@ class PretrainingPlan(Plan):
         for number, phase in enumerate(self.recipe.phase, 1):
             step = self.flops(number - 1)
             flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
-            lines.append(f"phase {number}: {operations(step)} a step")
+            lines.append(", ".join([f"phase {number}: {operations(step)} a step", *self._ramps(number - 1)]))
         if all(phase.steps for phase in self.recipe.phase):
             whole_run = many(total(self.recipe.phase), "step")
             effort = [self.effort.line] if self.effort else []
             return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}", *effort]
         return [*lines, "in all: how many steps epochs are is known when the data stand"]
+
+    def _ramps(self, index: int) -> list[str]:
+        """Settings that change while a phase goes on, each with what it begins and ends at."""
+        if not all(phase.steps for phase in self.recipe.phase):
+            return []
+        learned, stretch = self.recipe.objective_of(index), Stretch.of(self.recipe.phase, index)
+        values = {**vars(learned), "weight decay x": self.recipe.decay_schedule}
+        reach = np.asarray([stretch.start, stretch.end])
+        ends = {name: value.at(reach) for name, value in values.items() if isinstance(value, Ramp)}
+        return [f"{name} {first:.3g} to {last:.3g}" for name, (first, last) in ends.items()]
 
     @property
     def effort(self) -> Effort | None:

@@ -60,6 +60,7 @@ class Pretraining(Training):
     """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
+        *Training.LATER_ADDED,
         "vocabulary",
         "mix",
         "most_epochs",
