@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ordsmed.base.errors import RecipeError
+import ordsmed
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.cli import main
 from ordsmed.weights import weights
 from ordsmed.weights.export import export, readers
 
@@ -30,6 +33,52 @@ def test_the_folder_holds_the_network_alone_and_says_how_it_is_used(tiny_run: An
         assert line in card.split("---")[1]
     assert "SentenceTransformer('out')" in card
     assert readers(out) == "sentence-transformers loads it"
+
+
+OPENED = {
+    "open": lambda folder, out: ordsmed.open(folder, device="cpu"),
+    "init": lambda folder, out: ordsmed.pretrain("tiny/bert", init=folder, out=out, steps=4),
+    "import": lambda folder, out: main(["import", str(folder), str(out)]),
+    "index": lambda folder, out: ordsmed.index(folder, folder / "README.md", out),
+    "export": lambda folder, out: export(folder, out, to="huggingface"),
+}
+
+
+@pytest.mark.parametrize("way", OPENED)
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("modules", r"modules\.json: names code of its own \(mine\.Mine\), which is not run; wanted modules of"),
+        ("auto_map", r"config\.json: names code of its own \(auto_map, .*mine\.Mine.*\), which is not run"),
+    ],
+)
+def test_a_folder_with_code_is_refused(
+    tiny_run: Any, tmp_path: Path, way: str, damage: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, wherever it is opened; nothing of theirs runs."""
+    folder = export(tiny_run.bert, tmp_path / "theirs", to="sentence-transformers")
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
+    if damage == "modules":
+        modules = json.loads((folder / "modules.json").read_text())
+        (folder / "modules.json").write_text(json.dumps([*modules, {"idx": 9, "path": "", "type": "mine.Mine"}]))
+    else:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "mine.Mine"}}))
+    with pytest.raises((OrdsmedError, SystemExit)) as caught:
+        OPENED[way](folder, tmp_path / "out")
+    told = capsys.readouterr().err if isinstance(caught.value, SystemExit) else str(caught.value)
+    assert re.search(message, told), told
+    assert len(told.strip().splitlines()) == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_of_its_own_modules_opens(tiny_run: Any, tmp_path: Path) -> None:
+    folder = export(tiny_run.bert, tmp_path / "theirs", to="sentence-transformers")
+    (folder / "modules.json").write_text("{}")
+    with pytest.raises(OrdsmedError, match=r"modules\.json: found .*wanted a list of modules"):
+        ordsmed.open(folder, device="cpu")
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
+    assert ordsmed.open(folder, device="cpu").embed("a", of="sentences").vectors.any()
 
 
 def test_a_setting_of_hugging_face_is_heeded(tiny_run: Any, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def settings(folder: Path) -> Any:
     if is_imported(folder):
         return networks(folder).model
     config, place = read_config(folder), folder / "config.json"
+    _check_code(folder, config)
     kind = config.get("model_type", "")
     choices = {name: menu.load("models", name) for name in menu.entries("models")}
     families = {called: name for name, choice in choices.items() for called in (choice.model_type, *choice.other_types)}
@@ -124,6 +125,21 @@ def settings(folder: Path) -> Any:
     settings = meant(families[kind], config, place)
     _affordable(settings, folder, place)
     return settings
+
+
+def _check_code(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse a folder of sentence-transformers whose network, or what follows it, is code of its own."""
+    path = folder / "modules.json"
+    modules = files.read_json(path) if path.is_file() else []
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise DataError(path, f"found {short(modules)}", "a list of modules, as sentence-transformers writes it")
+    names = [str(module.get("type", "")) for module in modules]
+    place, code = path, next((name for name in names if not name.startswith("sentence_transformers.")), "")
+    if not code and config.get("auto_map") and (modules or "sentence_transformers" in config):
+        place, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
+    if code:
+        problem = f"names code of its own ({code}), which is not run"
+        raise DataError(place, problem, "modules of sentence-transformers and a network of a known family")
 
 
 def meant(family: str, config: dict[str, Any], place: Path) -> Any:
