@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from kit.language_models import LEARNED, hub_folder, tokenizer
-from ordsmed.base.errors import DataError
+from kit.task_models import write_model
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
+from ordsmed.learn.embedding.maxsim import TokenRows
+from ordsmed.learn.embedding.tokens import token_features
+from ordsmed.learn.objective import fresh
 from ordsmed.learn.score.ranking import MEASURES
+from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks import pairs
 from ordsmed.measure.evaluation import vectors as asking
 from ordsmed.measure.evaluation.compared import compare
@@ -21,9 +28,13 @@ from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.evaluation.results import Result
 from ordsmed.measure.probes.retrieval import Retrieval
 from ordsmed.measure.vectors.sets import read_set
+from ordsmed.nn.model import own_tensors
 from ordsmed.text.bm25 import Bm25
 from ordsmed.use.embed import Form, embedded
+from ordsmed.use.index.nearest_tokens import nearest_tokens
 from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder
+from ordsmed.weights.foreign import Networks
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import Trained, open_model
 
@@ -172,6 +183,60 @@ def test_a_model_that_was_trained_on_pairs(tmp_path: Path) -> None:
     assert (encoder.way, encoder.unit, TextEncoder(trained, similarity="cosine").unit) == ("as trained", False, True)
     last = TextEncoder(trained, pool="last")
     assert vector(last, "cat", "query") == pytest.approx(vector(last, "the old cat", ""))
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that gives each token a vector."""
+    folder = tmp_path_factory.mktemp("tokens")
+    model, cutter = LEARNED["bert"][0], tokenizer(folder)
+    task = pairs.TextPairs(head="multi-vector", token_width=8, length=20, query="the ", expand=9)
+    objective = fresh(task, model, cutter, 3)
+    write_model(folder / "model", own_tensors(objective), Networks(model=model, task=task), cutter)
+    return folder / "model"
+
+
+def test_vectors_of_tokens_are_searched_by_maxsim(tokens: Path, folder: Path, tmp_path: Path) -> None:
+    """All passages, however few of them fit in the memory, in several blocks of texts that were read."""
+    trained = open_model(Origin.of(str(tokens)), None)
+    texts = {"query": [*QUESTIONS.values()], "passage": [*PASSAGES.values()]}
+    task, encoder, rows = trained.objective, TokenEncoder(trained, batch=5), {}
+    for group, of_group in texts.items():
+        read, starts = np.concatenate([*encoder.vectors(of_group, group, rows=7)]), encoder.starts(of_group, group)
+        rows[group] = [read[a:b] for a, b in pairwise(starts)]
+    features, _ = token_features(["cat"], "query", reader(trained.tokenizer, trained.settings), task.tokens)
+    batch = packing(trained.tokenizer, trained.settings).batch(features, np.arange(1), np.arange(1))
+    with torch.no_grad():
+        [alone] = encoder.vectors(["cat"], "query")
+        assert alone == pytest.approx(task.token_vectors(batch)[0].numpy(), abs=1e-6)
+    assert len(alone) == 9
+    alike = [[float((q @ p.T).max(1).sum()) for p in rows["passage"]] for q in rows["query"]]
+    run = {q: dict(zip(PASSAGES, row, strict=True)) for q, row in zip(QUESTIONS, np.round(alike, 5), strict=True)}
+    result = ask(tokens, folder, tmp_path / "once", memory=64)
+    narrow = ask(tokens, folder, tmp_path / "narrow", memory=1, batch=3)
+    assert result.finding.facts == pytest.approx(narrow.finding.facts, abs=1e-6)
+    first = {row[0]: row[-1] for row in result.records}
+    for question, row in run.items():
+        best = sorted(row.values(), reverse=True)[:10]
+        assert [row[name] for name in first[question]] == pytest.approx(best, abs=1e-4)
+    assert result.finding.facts["questions"] == 9
+    with pytest.raises(RecipeError, match=r"pool: found mean, but .* gives each token a vector, compared by MaxSim"):
+        ask(tokens, folder, tmp_path / "pool", pool="mean")
+
+
+def test_nearest_texts_of_tokens_are_exact_in_any_memory() -> None:
+    draw = np.random.default_rng(1)
+    texts, questions = (
+        TokenRows(draw.normal(size=(sum(sizes), 4)).astype(np.float32), np.cumsum([0, *sizes]))
+        for sizes in (draw.integers(1, 9, 40), draw.integers(1, 5, 6))
+    )
+    best = [
+        np.argsort([-float((questions.vectors[slice(*q)] @ texts.vectors[slice(*t)].T).max(1).sum())
+                    for t in pairwise(texts.starts)], kind="stable")[:7].tolist()
+        for q in pairwise(questions.starts)
+    ]  # fmt: skip
+    for memory in (1, 3_000, 1 << 24):
+        assert [numbers.tolist() for numbers, _ in nearest_tokens(texts, questions, 7, memory)] == best
 
 
 def test_two_models_by_questions(model: Path, folder: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.keys import value_key
+from ordsmed.data.pieces import Ints
 from ordsmed.learn.task import Embedding, LateInteraction, Task, TextVectors
 from ordsmed.nn.model import own_tensors
 from ordsmed.use.embed import Embedder, Form
@@ -83,6 +84,14 @@ class TextEncoder:
     def width(self) -> int:
         """Numbers of a vector."""
         return Embedder.of(self.trained, self.form()).reader.width
+
+    def starts(self, texts: Sequence[str], group: str) -> Ints:
+        """Where the rows of each text begin: it has one."""
+        return np.arange(len(texts) + 1)
+
+    def opened(self, rows: Floats, starts: Ints) -> Floats:
+        """Rows that were read."""
+        return rows
 
     def vectors(self, texts: Iterable[str], group: str = "passage", rows: int = ROWS) -> Iterator[Floats]:
         """In their order, some rows at a time, which are read by themselves: who resumes behind them reads the same."""

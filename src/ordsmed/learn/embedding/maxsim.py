@@ -43,10 +43,14 @@ class TokenRows:
         rows[place, inside] = self.vectors[self.starts[texts][place] + inside]
         return torch.from_numpy(rows)
 
-    def blocks(self) -> list[Ints]:
-        """Texts one after the other, so many at a time as may be read."""
-        longest = int(np.diff(self.starts).max(initial=1))
-        size = max(1, NUMBERS // (max(longest, 1) * self.vectors.shape[1]))
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return int(np.diff(self.starts).max(initial=1))
+
+    def blocks(self, numbers: int = 0) -> list[Ints]:
+        """Texts one after the other, as many at a time as have so many numbers, or the usual number."""
+        size = max(1, (numbers or NUMBERS) // (self.longest * self.vectors.shape[1]))
         return [np.arange(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
 
 
@@ -59,10 +63,10 @@ def maxsim_with_all(questions: Tensor, texts: TokenRows) -> Tensor:
     return torch.cat(scores, 1)
 
 
-def maxsim(questions: Tensor, texts: Tensor) -> Tensor:
-    """Of every question with every text."""
+def maxsim(questions: Tensor, texts: Tensor, products: int = 0) -> Tensor:
+    """Of every question with every text; `products` of tokens are held at a time, or as many as is usual."""
     questions, texts = trimmed(questions), trimmed(texts)
-    size = max(1, AT_ONCE // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
+    size = max(1, (products or AT_ONCE) // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
     return torch.cat([_every(questions, part) for part in texts.split(size)], 1)
 
 

@@ -18,6 +18,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare, wait
 from ordsmed.base.say import Progress, say
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
+from ordsmed.learn.task import LateInteraction
 from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
 from ordsmed.measure.evaluation.vectors import VectorAsking
@@ -29,6 +30,7 @@ from ordsmed.text import read
 from ordsmed.train.mesh.layout import Layout, parse
 from ordsmed.train.mesh.parallel import split_layers
 from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder, token_encoder
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.seen import seen
 from ordsmed.weights.trained import Trained, can_multiply, known, open_model
@@ -210,17 +212,23 @@ def _findings(
 
 
 def _asking(
-    probe: Probe | VectorProbe, reader: Scorer | TextEncoder, trained: Trained, kept: Kept, most_unknown: float
+    probe: Probe | VectorProbe,
+    reader: Scorer | TextEncoder | TokenEncoder,
+    trained: Trained,
+    kept: Kept,
+    most_unknown: float,
 ) -> Asking | VectorAsking:
     if isinstance(probe, VectorProbe):
-        encoder = replace(cast(TextEncoder, reader), trained=trained)
+        encoder = replace(cast(TextEncoder | TokenEncoder, reader), trained=trained)
         return VectorAsking(probe, encoder, trained.ranks, kept, most_unknown)
     return Asking(probe, cast(Scorer, reader), trained.ranks, kept, trained.within, most_unknown)
 
 
-def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncoder:
+def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncoder | TokenEncoder:
     """Who reads texts for a probe: tells their likelihood, or makes their vectors."""
     if isinstance(probe, VectorProbe):
+        if probe.TOKENS and isinstance(trained.objective, LateInteraction):
+            return token_encoder(trained, probe.pool, probe.similarity, probe.prompts(), probe.batch)
         return TextEncoder(trained, probe.pool, probe.similarity, probe.prompts(), probe.batch)
     return ways.scorer(trained, probe.way, probe.prefers)
 

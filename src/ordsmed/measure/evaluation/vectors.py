@@ -16,12 +16,15 @@ import numpy as np
 
 from ordsmed.base.ranks import Ranks, first_alone, wait
 from ordsmed.base.say import Progress, say
+from ordsmed.data.pieces import Ints
 from ordsmed.data.unknown import MOST, UnknownTokens
+from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.likelihood.probe import Finding, Record
 from ordsmed.measure.vectors.probe import VectorProbe
-from ordsmed.measure.vectors.reading import VectorFile
+from ordsmed.measure.vectors.reading import Floats, VectorFile
 from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder
 
 BLOCK = 1 << 10  # texts
 LOOKED_AT = 1 << 12  # texts whose tokens are counted
@@ -42,7 +45,7 @@ class VectorAsking:
     """One probe asked of one model."""
 
     probe: VectorProbe
-    encoder: TextEncoder
+    encoder: TextEncoder | TokenEncoder
     ranks: Ranks
     kept: Kept
     most_unknown: float = MOST
@@ -61,7 +64,7 @@ class VectorAsking:
         if not self.ranks.first:
             return None
         if len(blocks) not in done:
-            self.kept.add(len(blocks), self.probe.records({name: file.read() for name, file in self._files.items()}))
+            self.kept.add(len(blocks), self.probe.records(self._vectors()))
         for file in self._files.values():
             file.path.unlink(missing_ok=True)
         records = self.kept.chunks()[len(blocks)]
@@ -81,7 +84,7 @@ class VectorAsking:
             self.kept.clear()
             width = self.encoder.width
             for name, file in self._files.items():
-                file.make(len(self.groups[name]), width)
+                file.make(int(self._starts[name][-1]), width)
             return []
         return done
 
@@ -104,6 +107,15 @@ class VectorAsking:
         return [TextBlock(number, *part) for number, part in enumerate(parts)]
 
     @cached_property
+    def _starts(self) -> dict[str, Ints]:
+        """Where the rows of each text begin."""
+        return {name: self.encoder.starts(texts, name) for name, texts in self.groups.items()}
+
+    def _vectors(self) -> dict[str, Floats | TokenRows]:
+        """Of all texts, from their files as they are needed."""
+        return {name: self.encoder.opened(file.read(), self._starts[name]) for name, file in self._files.items()}
+
+    @cached_property
     def _files(self) -> dict[str, VectorFile]:
         folder, key = self.kept.folder, self.kept.key
         return {name: VectorFile(folder / f"{key}.{name or 'text'}.npy") for name in self.groups}
@@ -117,6 +129,6 @@ class VectorAsking:
             for block in mine:
                 vectors = np.concatenate([*self.encoder.vectors(block.texts, block.group, rows=BLOCK)])
                 if self.ranks.tensor_rank == 0:
-                    self._files[block.group].write(block.begin, vectors)
+                    self._files[block.group].write(int(self._starts[block.group][block.begin]), vectors)
                     self.kept.add(block.number, [])
                 shown.add(len(block.texts))

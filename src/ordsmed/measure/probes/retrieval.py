@@ -3,6 +3,7 @@
 a set of questions, passages and judgments  ->  exact search by vectors, by BM25, or by both  ->  nDCG@10, MRR@10, ...
 
 Numbers are those of trec_eval (learn/score/ranking.py), in per cent; every judged question counts. BM25 stands beside.
+Where a model gives each token a vector (late interaction), the search is by MaxSim, and as exact.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 
 from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
+from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.learn.score.paired import clustered
 from ordsmed.learn.score.ranking import MEASURES, by_chance, measures
 from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
@@ -26,6 +28,7 @@ from ordsmed.measure.vectors.reading import Floats
 from ordsmed.measure.vectors.sets import RetrievalSet, read_set
 from ordsmed.text.bm25 import Bm25, blended, fused
 from ordsmed.use.index.nearest import NUMBERS, nearest
+from ordsmed.use.index.nearest_tokens import nearest_tokens
 
 TOGETHER = 128  # questions that are searched at once, at most
 SHOWN = 10  # passages of a record
@@ -55,6 +58,7 @@ class Retrieval(VectorProbe, Choice):
     """MB of vectors and similarities that a search holds"""
 
     HOW: ClassVar[tuple[str, ...]] = (*VectorProbe.HOW, "memory")
+    TOKENS: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, depth=100, memory=1, batch=1)
@@ -71,7 +75,7 @@ class Retrieval(VectorProbe, Choice):
     def prompts(self) -> dict[str, str]:
         return {name: text for name in ("query", "passage") if (text := getattr(self, name)) is not None}
 
-    def records(self, vectors: Mapping[str, Floats]) -> list[Record]:
+    def records(self, vectors: Mapping[str, Floats | TokenRows]) -> list[Record]:
         """Of each question its id, what chance gets, the measures of each ranking, and the first passages."""
         names, passages = [*self.set.passages], [*self.set.passages.values()]
         numbers = {} if self.same_id else {name: n for n, name in enumerate(names)}
@@ -103,8 +107,15 @@ class Retrieval(VectorProbe, Choice):
             return fused([dense[0], words[0]])[0]
         return blended(dense, words, self.hybrid)[0]
 
-    def _nearest(self, questions: Floats, passages: Floats) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _nearest(
+        self, questions: Floats | TokenRows, passages: Floats | TokenRows
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The nearest passages of each question, best first, of equal ones the first: numbers, and similarities."""
+        if isinstance(questions, TokenRows):
+            assert isinstance(passages, TokenRows)
+            yield from nearest_tokens(passages, questions, self.depth + 1, self.memory << 20)
+            return
+        assert not isinstance(passages, TokenRows)
         half = self.memory << 19  # bytes: for scores of a part, with their order, and for the best of all parts
         scores = max(half // (24 * torch.get_num_threads()), 1 << 14)
         together = math.isqrt(half * scores // (12 * (self.depth + 1) * len(passages)))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
-from ordsmed.measure.vectors.reading import Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +27,7 @@ class VectorProbe:
     """texts that the network reads at once"""
 
     HOW: ClassVar[tuple[str, ...]] = ("batch",)
+    TOKENS: ClassVar[bool] = False  # can texts have a vector a token, too?
 
     def groups(self) -> dict[str, Sequence[str]]:
         """Texts by what they are: query, passage, or neither (\"\")."""
@@ -37,8 +37,9 @@ class VectorProbe:
         """What is written before texts of a group, where settings say so."""
         return {}
 
-    def records(self, vectors: Mapping[str, Floats]) -> list[Record]:
-        """What is kept, from the vectors of every group, of length 1 where they are compared by their cosine."""
+    def records(self, vectors: Mapping[str, Any]) -> list[Record]:
+        """What is kept, from the vectors of every group, of length 1 where they are compared by their cosine: an array,
+        or the rows of tokens (`TokenRows`)."""
         raise NotImplementedError
 
     def finding(self, records: list[Record]) -> Finding:
