@@ -363,6 +363,32 @@ def test_a_running_mean_of_the_weights(recipe: Recipe) -> None:
     assert filled[0] != filled[1]
 
 
+def test_a_mean_of_the_last_steps_is_left_and_validated(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of steps 2 and 4; what a validation says of it is what one says of the folder; resumed, it is the same."""
+    tail = "average={last=0.75,every=2}"
+    folder = pretrain(str(recipe("tail", steps=4, save=1, keep=9, validate=1)), [tail])
+    weights = [read_weights(folder / "checkpoints" / f"step-{n:09d}" / "model.safetensors") for n in (2, 4)]
+    mean = read_weights(folder / "average" / "model.safetensors")
+    for name, value in mean.items():
+        assert torch.allclose(value, (weights[0][name] + weights[1][name]) / 2, atol=1e-6), name
+    facts = files.read_json(folder / "scores.json")
+    lines = [line for line in read(folder / "metrics.jsonl") if "validation" in line]
+    assert ["validation_average" in line for line in lines] == [False, True, True, True]
+    assert lines[1]["validation_average"] == lines[1]["validation"] != lines[3]["validation"]
+    assert f"; average {facts['validation_average']:.4f}" in capsys.readouterr().err
+    again = pretrain(
+        str(recipe("other", steps=1, init=str(folder / "average"))), ["phase.rate=1e-12", "phase.warmup=0", "save=0"]
+    )
+    beginning = files.read_json(again / "scores.json")["validation_before"]
+    assert beginning == pytest.approx(facts["validation_average"], abs=1e-6)
+    for step in (3, 4):
+        shutil.rmtree(folder / "checkpoints" / f"step-{step:09d}")
+    pretrain(str(folder))
+    resumed = read_weights(folder / "average" / "model.safetensors")
+    assert all(torch.equal(resumed[name], value) for name, value in mean.items())
+    assert files.read_json(folder / "scores.json")["validation_average"] == facts["validation_average"]
+
+
 def test_layers_learn_at_rates_of_their_own(recipe: Recipe) -> None:
     job = job_of(recipe(), "layer_decay=0.5", 'group=[{match = "words", rate = 0.0}]')
     before = job.objective.model.words.weight.detach().clone()

@@ -20,7 +20,9 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
 from ordsmed.learn.objective import Objective
+from ordsmed.train import average
 from ordsmed.train.job import Job
+from ordsmed.train.mesh.parallel import let_go
 from ordsmed.train.meters import Meters
 from ordsmed.train.saving import Saving
 from ordsmed.train.trouble import stop_or_rewind
@@ -234,13 +236,27 @@ def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
     """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
     scores = job.data.validate(job, index)
     if scores:
-        line = {"step": step, "phase": index + 1, **scores}
+        line = {"step": step, "phase": index + 1, **scores, **_of_average(job, index)}
         job.state.validations.append(line)
         meters.note(line)
-        say(f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}")
+        text = f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}"
+        say(f"{text}; average {line['validation_average']:.4f}" if "validation_average" in line else text)
         if not math.isfinite(scores["validation"]):
             return f"validation loss {scores['validation']:g}"
     return ""
+
+
+def _of_average(job: Job, index: int) -> dict[str, float]:
+    """The loss of the mean of the weights, where one is kept by now."""
+    if not (job.recipe.average and job.recipe.judges_average) or not any(
+        average.KEY in state for state in job.optimizer.state.values()
+    ):
+        return {}
+    let_go(job.objective)
+    with average.in_place(job.optimizer, job.parts):
+        scores = job.data.validate(job, index)
+        let_go(job.objective)
+    return {"validation_average": scores["validation"]}
 
 
 def save(state: LoopState) -> None:

@@ -264,7 +264,7 @@ def update(
             group["lr"] = rate * group["share"]
         job.set_decay(index, inner)
         optimizer.step()
-        average.follow(optimizer, learning, job.recipe.average)
+        average.follow(optimizer, learning, average.memory_of(job.recipe.average, step, total(job.phases)))
     for part in job.parts:
         part.whole.grad = part.local.grad = None
     return seen, norm, reason

@@ -80,7 +80,7 @@ def _copies(recipe: Training) -> int:
     """Of every weight: itself, its slope and its moments; where some do not learn, itself."""
     if getattr(recipe, "freeze", None) or getattr(recipe, "adapters", None):
         return 1
-    return 2 + int(recipe.optimizer.moments) + (recipe.average > 0)
+    return 2 + int(recipe.optimizer.moments) + bool(recipe.average)
 
 
 def _there(available: int, *, here: bool) -> str:

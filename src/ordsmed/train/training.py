@@ -17,6 +17,7 @@ from ordsmed.data.unknown import MOST, check_share
 from ordsmed.learn.groups import Rule
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Ramp, ends
+from ordsmed.train.average import Tail
 from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
@@ -87,8 +88,9 @@ class Training:
     decay_schedule: Literal["constant", "rate"] | Ramp = "constant"
     """weight decay over the run, as a factor of the optimizer's: constant; rate: the rate's share of its peak, by which
     it falls once more than the rate itself makes it; { start = 1.0, end = 0.1 }: in a line over the run"""
-    average: float = 0.0
-    """keep a running mean of the weights that forgets at this rate (0.999: over about a thousand steps); 0: none"""
+    average: float | Tail = 0.0
+    """keep a mean of the weights: a running one that forgets at this rate (0.999: over about a thousand steps), or
+    { last = 0.2, every = 50 }: one of the last fifth of the steps, every 50; it is validated too; 0: none"""
     trouble: Guard = field(default_factory=Guard)
     """what is done about a loss that is no number, or jumps"""
     keep: int = 3
@@ -105,6 +107,7 @@ class Training:
     """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("decay_schedule",)
+    judges_average: ClassVar[bool] = False  # is the mean of the weights validated while it learns?
     verb: ClassVar[str]
     HOW: ClassVar[tuple[str, ...]] = ("callbacks", "most_unknown")
 
@@ -122,7 +125,7 @@ class Training:
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay: found {self.layer_decay}; wanted above 0, to 1")
         check_share("most_unknown", self.most_unknown)
-        if not 0 <= self.average < 1:
+        if isinstance(self.average, float | int) and not 0 <= self.average < 1:
             raise ValueError(f"average: found {self.average}; wanted 0 to below 1")
         if isinstance(self.decay_schedule, Ramp) and not 0 <= ends(self.decay_schedule)[0] < math.inf:
             raise ValueError(f"decay_schedule: found {as_toml(self.decay_schedule)}; wanted factors, 0 or more")

@@ -156,7 +156,7 @@ class FinetuningPlan(Plan):
         if self.begun is None or not self.recipe.examples:
             return 0
         count, learned = self._counts()
-        tensors_a_weight = 1 + self.recipe.optimizer.moments + (self.recipe.average > 0)
+        tensors_a_weight = 1 + self.recipe.optimizer.moments + bool(self.recipe.average)
         return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + tensors_a_weight * learned / count))
 
     def flops(self, index: int) -> float:
@@ -169,7 +169,7 @@ class FinetuningPlan(Plan):
         if self.begun is None or not self.recipe.examples:
             return []
         weights_size = 4 * held_by_rank(self.task, self.recipe.layout)
-        moments = self.recipe.optimizer.moments + (self.recipe.average > 0)
+        moments = self.recipe.optimizer.moments + bool(self.recipe.average)
         count, learned = self._counts()
         if learned == count:
             return [memory(weights_size, moments)]

@@ -14,6 +14,7 @@ from ordsmed.learn.task import TaskSettings
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
+from ordsmed.train.average import Tail
 from ordsmed.train.scores import numbers
 from ordsmed.train.training import Training, check_axes
 
@@ -89,6 +90,10 @@ class Finetuning(Training):
         if self.init is None and (self.model is None or self.tokenizer is None):
             raise ValueError(
                 "init: missing; wanted a pretrained model, or a [model] and a tokenizer to start at random"
+            )
+        if isinstance(self.average, Tail):
+            raise ValueError(
+                "average: found one of the last steps; wanted a number, for a fine-tuning leaves its best check"
             )
         if not self.task.paths("train"):
             raise ValueError("task.train: missing; wanted files to learn from")

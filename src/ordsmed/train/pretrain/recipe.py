@@ -17,8 +17,11 @@ from ordsmed.data.words_seen import BABYLM
 from ordsmed.learn.objective import ObjectiveSettings
 from ordsmed.learn.phases import Phase, changed
 from ordsmed.nn.model import ModelSettings
+from ordsmed.train.pretrain.teaching import fingerprint
 from ordsmed.train.training import Training, check_axes
 from ordsmed.weights.transplant import Vocabulary
+
+LOSSES = ("validation", "validation_average")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,7 @@ class Pretraining(Training):
         "jobs",
     )
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
+    judges_average: ClassVar[bool] = True
     verb: ClassVar[str] = "pretrain"
 
     def __post_init__(self) -> None:
@@ -151,7 +155,7 @@ class Pretraining(Training):
 
     def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
         known = {name: value for name, value in facts.items() if isinstance(value, float)}
-        return {name: value for name, value in known.items() if name == "validation" or name.endswith("_right")}
+        return {name: value for name, value in known.items() if name in LOSSES or name.endswith("_right")}
 
     def learned(self) -> dict[str, Any]:
         return {"objective": self.objective_of(-1)}
@@ -177,5 +181,6 @@ class Pretraining(Training):
         return BABYLM if self.revisions_at_words == "babylm" else self.revisions_at_words
 
     def stamp(self) -> list[Any]:
-        """The fingerprints of the data."""
-        return [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]
+        """The fingerprints of the data, and of a teacher."""
+        data: list[Any] = [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]
+        return data + fingerprint(self.objective)
