@@ -24,6 +24,7 @@ from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.teacher import Teacher, taught_loss
 from ordsmed.learn.usage import Usage, filling, generation
 from ordsmed.nn.dropout import Dropout, number_layers
 from ordsmed.nn.loss import token_hits, token_loss
@@ -231,6 +232,9 @@ class CorruptedRows:
 class OneTerm(Objective):
     """A network and its token head, and one term: the loss of predicted tokens."""
 
+    teacher: Teacher | None = None  # whose scores are learned too; a validation has the loss of the tokens alone
+    _teaching: tuple[OneTerm, ...] = ()  # its networks, in a tuple: they neither learn nor are saved
+
     def __init__(self, term: str, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.vocabulary = model, vocabulary
@@ -243,7 +247,30 @@ class OneTerm(Objective):
         return {self.term: predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        return {self.term: token_loss(*self._loss_inputs(batch))}
+        inputs = self._loss_inputs(batch)
+        if self.teacher is None:
+            return {self.term: token_loss(*inputs)}
+        with torch.no_grad():
+            teaching = self._teaching[0]._loss_inputs(batch)
+        return {self.term: taught_loss(self.teacher, inputs, teaching)}
+
+    def learn_from(self, networks: Objective, place: str) -> None:
+        """Let the teacher's networks teach; refused are those of another objective."""
+        if not isinstance(networks, OneTerm) or networks.term != self.term:
+            raise RecipeError(place, f"found a model of {type(networks).__name__}", f"one of {self.term}")
+        self._teaching = (networks.requires_grad_(False).eval(),)
+
+    def scored(self, length: int) -> int:
+        """How many tokens of a row of this length the head is asked about."""
+        return length
+
+    def teaching_flops(self, rows: int, length: int) -> float:
+        """Of the teacher's forward pass in a step, if it is there."""
+        cost = 0.0
+        for network in self._teaching:
+            settings = network.model_settings
+            cost += length * settings.flops(length) + self.scored(length) * settings.head_flops(self.vocabulary)
+        return rows * cost
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         inputs = self._loss_inputs(batch)

@@ -60,17 +60,17 @@ def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], me
 @contextlib.contextmanager
 def in_place(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) -> Iterator[None]:
     """The means where the weights are, for the time being."""
-    held = [(part.local, optimizer.state[part.local][KEY]) for part in parts if KEY in optimizer.state[part.local]]
-    own = [weight.detach().clone() for weight, _ in held]
+    pairs = [(part.local, optimizer.state[part.local][KEY]) for part in parts if KEY in optimizer.state[part.local]]
+    copies = [weight.detach().clone() for weight, _ in pairs]
     with torch.no_grad():
-        for weight, mean in held:
+        for weight, mean in pairs:
             weight.copy_(mean)
     try:
         yield
     finally:
         with torch.no_grad():
-            for (weight, _), kept in zip(held, own, strict=True):
-                weight.copy_(kept)
+            for (weight, _), copy in zip(pairs, copies, strict=True):
+                weight.copy_(copy)
 
 
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:

@@ -20,6 +20,7 @@ from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn.objective import OneTerm
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.teacher import Teacher
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -35,6 +36,10 @@ class Clm(Choice):
 
     separate: bool = True
     """a document does not see the one before it in its row, and positions begin anew; false: one running text"""
+    teacher: Teacher | None = None
+    """a model whose scores of the next tokens are learned too: { run = "work/pretrain/large", share = 0.5 }"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher",)
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
@@ -45,7 +50,7 @@ class Clm(Choice):
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:
         if not model.capabilities.causal:
             raise RecipeError("objective.kind", "clm with a model that sees what it is to guess", "", "use mlm")
-        return NextTokens("clm", model, tokenizer.vocabulary)
+        return NextTokens(self, model, tokenizer.vocabulary)
 
 
 class CausalRows(StreamRows):
@@ -77,9 +82,13 @@ class CausalRows(StreamRows):
 class NextTokens(OneTerm):
     """A network and its token head, asked about every place."""
 
+    def __init__(self, settings: Clm, model: ModelSettings, vocabulary: int) -> None:
+        super().__init__("clm", model, vocabulary)
+        self.teacher = settings.teacher
+
     def flops(self, rows: int, length: int) -> float:
         per_token = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
-        return 3.0 * rows * length * per_token
+        return 3.0 * rows * length * per_token + self.teaching_flops(rows, length)
 
     def _loss_inputs(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)

@@ -24,6 +24,7 @@ from ordsmed.learn import masking
 from ordsmed.learn.objective import CorruptedRows, OneTerm, masked, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
+from ordsmed.learn.teacher import Teacher
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -65,6 +66,11 @@ class Mlm(Choice):
     """start and stop signs may be hidden too (RoBERTa)"""
     cut: Literal["anywhere", "sentence", "full_sentences", "doc_sentences", "one_sentence"] = "anywhere"
     """rows end anywhere and are full, or with a sentence; RoBERTa's three have a sign after each and need no `pack`"""
+
+    teacher: Teacher | None = None
+    """a model whose scores of the hidden tokens are learned too: { run = "work/pretrain/large", share = 0.5 }"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher",)
 
     def __post_init__(self) -> None:
         low, high = ends(self.hide)
@@ -145,12 +151,15 @@ class MaskedTokens(OneTerm):
 
     def __init__(self, settings: Mlm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("mlm", model, vocabulary)
-        self.settings = settings
+        self.settings, self.teacher = settings, settings.teacher
+
+    def scored(self, length: int) -> int:
+        return masking.slots(ends(self.settings.hide)[1], length)
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
-        head = masking.slots(ends(self.settings.hide)[1], length) * self.model_settings.head_flops(self.vocabulary)
-        return 3.0 * rows * (body + head)
+        head = self.scored(length) * self.model_settings.head_flops(self.vocabulary)
+        return 3.0 * rows * (body + head) + self.teaching_flops(rows, length)
 
     def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)

@@ -41,10 +41,12 @@ from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
 from ordsmed.train.pretrain.mixture import mixed, portion_lines
 from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.teaching import learn_from, teacher_of, teaching
 from ordsmed.train.pretrain.texts import TextData
 from ordsmed.train.start import check_same
 from ordsmed.train.training import Training
 from ordsmed.weights.origin import Origin, standing
+from ordsmed.weights.trained import Trained
 from ordsmed.weights.transplant import Beginning, begin
 
 WORDS = "wordlevel"
@@ -142,8 +144,15 @@ class PretrainingPlan(Plan):
             if same is None:
                 with torch.device("meta"):
                     same = built(learned, network, self.tokenizer)
+                if self.teacher:
+                    learn_from(same, self.teacher)
             phases.append((learned, network, same))
         return tuple(networks for *_, networks in phases)
+
+    @functools.cached_property
+    def teacher(self) -> Trained | None:
+        """The model whose scores are learned too; None: none is asked for, or that of a run that began is gone."""
+        return teacher_of(self.recipe, self.tokenizer, gone=self.folder is not None)
 
     def subject(self) -> str:
         assert self.data is not None
@@ -161,6 +170,8 @@ class PretrainingPlan(Plan):
             step = self.flops(number - 1)
             flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
             lines.append(", ".join([f"phase {number}: {operations(step)} a step", *self._ramps(number - 1)]))
+        if self.teacher:
+            lines.append(teaching(self.teacher, self.by_phase, self.recipe.phase))
         if all(phase.steps for phase in self.recipe.phase):
             whole_run = many(total(self.recipe.phase), "step")
             effort = [self.effort.line] if self.effort else []
@@ -207,7 +218,7 @@ class PretrainingPlan(Plan):
 
     def held(self) -> int:
         weights = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return int(weights * (2 + self.recipe.optimizer.moments + (self.recipe.average > 0)))
+        return int(weights * (2 + self.recipe.optimizer.moments + bool(self.recipe.average)))
 
     def flops(self, index: int) -> float:
         return self.by_phase[index].flops(self.recipe.phase[index].batch, self.row_length(index))
@@ -217,7 +228,7 @@ class PretrainingPlan(Plan):
 
     def memory(self) -> list[str]:
         weights_size = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return [memory(weights_size, self.recipe.optimizer.moments + (self.recipe.average > 0))]
+        return [memory(weights_size, self.recipe.optimizer.moments + bool(self.recipe.average))]
 
     def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
         """What `init` names is not needed any more where a checkpoint will be put in."""
@@ -230,6 +241,9 @@ class PretrainingPlan(Plan):
             objective = fresh(recipe.objective, self.network, data.tokenizer, recipe.seed)
             if recipe.init and gone_on is None:
                 start = _start_from(recipe, self.network, objective, data.tokenizer)
+            if teacher := teacher_of(recipe, data.tokenizer):
+                teacher.objective.to(self.ranks.device)
+                learn_from(objective, teacher)
             return objective
 
         job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
@@ -306,6 +320,9 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
             raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
         recipe.network_of(network, index)
+    if recipe.layout.tensor > 1 and getattr(recipe.objective, "teacher", None):
+        problem = f"found {recipe.layout.tensor} beside a teacher, whose scores are of all words at once"
+        raise RecipeError("layout.tensor", problem, "1", "`layout.shard` splits weights, too")
     more = getattr(recipe.objective, "others", None)
     networks = {"model": network, **(more(network) if more else {})}
     for name, settings in networks.items():

@@ -1,0 +1,87 @@
+"""Teacher: what another model says of the words that are predicted, learned beside the words themselves.
+
+    loss = (1 - share) * -log p(word) + share * T² * KL(q || p),  q: softmax of the teacher's scores / T
+
+Hinton et al. 2015. Its scores are computed as the rows come, for masks are drawn anew every time a row is seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from ordsmed.nn.loss import CHUNK_SCORES
+
+Layer = tuple[Tensor, Tensor | None]  # a table of words, and a bias
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model whose scores are learned: `{ run = "work/pretrain/large" }`."""
+
+    run: str
+    """a run, an import or a Hugging Face folder; of the same objective and vocabulary"""
+    share: float = 0.5
+    """of the loss that is the distance to its scores; the rest is that of the words"""
+    temperature: float = 1.0
+    """what scores of both are divided by before they are compared"""
+    top: int = 0
+    """its best words that are compared; 0: all"""
+
+    def __post_init__(self) -> None:
+        if not self.run:
+            raise ValueError("run: found nothing; wanted a folder")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share: found {self.share}; wanted above 0, to 1")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature: found {self.temperature}; wanted a number above 0")
+        if self.top < 0 or self.top == 1:
+            raise ValueError(f"top: found {self.top}; wanted 2 or more words, or 0 for all")
+
+
+def taught_loss(how: Teacher, student: tuple[Any, ...], teaching: tuple[Any, ...]) -> Tensor:
+    """The summed loss, from the arguments of `nn.loss.token_loss` of both; scores are made again going back where
+    there are many of them."""
+    states, table, bias, targets, weights, vocabulary = student
+    at = torch.nonzero(weights.flatten() > 0).squeeze(1)
+    rows = [
+        states.flatten(0, -2).index_select(0, at),
+        teaching[0].flatten(0, -2).index_select(0, at),
+        targets.flatten()[at],
+        weights.flatten()[at],
+    ]
+    sums = torch.zeros((), device=at.device)
+    chunks = max(1, -(-len(at) * vocabulary // CHUNK_SCORES))
+    for piece in zip(*(tensor.tensor_split(chunks) for tensor in rows), strict=True):
+        inputs = (how, vocabulary, (table, bias), teaching[1:3], *piece)
+        sums = sums + (_summed(*inputs) if chunks == 1 else checkpoint(_summed, *inputs, use_reentrant=False))
+    return sums
+
+
+def _summed(
+    how: Teacher,
+    vocabulary: int,
+    layer: Layer,
+    teaching_layer: Layer,
+    states: Tensor,
+    teaching_states: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+) -> Tensor:
+    scores = F.linear(states, *layer)[:, :vocabulary].float()
+    with torch.no_grad():
+        best = F.linear(teaching_states, *teaching_layer)[:, :vocabulary].float() / how.temperature
+        words = None
+        if 0 < how.top < vocabulary:
+            best, words = best.topk(how.top)
+        wanted = best.log_softmax(1)
+    logs = (scores / how.temperature).log_softmax(1)
+    logs = logs if words is None else logs.gather(1, words)
+    distance = (wanted.exp() * (wanted - logs)).sum(1) * how.temperature**2
+    losses = F.cross_entropy(scores, targets, reduction="none")
+    return (weights * ((1 - how.share) * losses + how.share * distance)).sum()
