@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from kit.babylm_folder import made as folder_made
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.store import Store
+from ordsmed.measure.evaluation.evaluate import Means, evaluate
 from ordsmed.measure.likelihood import ways
+from ordsmed.measure.probes.babylm import BabyLmSuite
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.weights.export import export
@@ -75,6 +78,27 @@ def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path
     assert "--model_path_or_name mine-causal --revision_name main --backend causal" in card
     moved = out.rename(tmp_path / "moved")
     assert theirs(moved, "mine", "main", "masked") == sums[-2]
+
+
+def test_a_run_is_asked_at_its_revisions(run: Path, tmp_path: Path) -> None:
+    """The whole folder, both ways: AoA over the weights by words; the same again is what is kept."""
+    pytest.importorskip("scipy", reason="fits are scipy's")
+    folder = folder_made(tmp_path / "full_eval", words=80)
+    found = {}
+    for way in ("masked", "causal"):
+        probe = [BabyLmSuite((str(folder),), way=way)]
+        [result] = found[way] = evaluate([str(run)], probe, means=Means(most_unknown=1.0))
+        assert result.finding.facts["aoa"] == 0.0
+        assert "AoA over 2 revisions: 0 words of which both ages are known" in result.finding.how
+        revisions = [json.loads(path.read_text()) for path in (run / "scores").glob("babylm-*.json")]
+        own = [row for row in revisions if row["settings"]["part"] == "aoa" and row["way"] == way]
+        assert sorted(row["seen"]["words"] >= 500 for row in own) == [True, True]
+        assert all(isinstance(row["aoa_surprisal"], float) for row in own)
+        [again] = evaluate([str(run)], probe, means=Means(most_unknown=1.0))
+        assert again.plain() == result.plain()
+    assert found["masked"][0].records != found["causal"][0].records
+    [early] = evaluate([str(run)], [BabyLmSuite((str(folder),))], step=0, means=Means(most_unknown=1.0))
+    assert "aoa" not in early.finding.facts
 
 
 def test_what_has_no_revisions_is_refused_or_told(

@@ -28,7 +28,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "weights": ("weights", "formats"),
     "train": ("mesh", "train", "pretrain finetune"),
     "use": ("use generation index",),
-    "measure": ("likelihood", "vectors", "probes judges", "bench evaluation"),
+    "measure": ("likelihood", "babylm vectors", "probes judges", "bench evaluation"),
     "tell": ("show report", "stability trackers"),
     "machines": ("doctor", "cluster install suite"),
     "others": ("translate", "dialects"),

@@ -76,6 +76,12 @@ def label(words: int) -> str:
     return f"chck_{words // MILLION}M" if words % MILLION == 0 else f"chck_{words}"
 
 
+def counted(label: str) -> int:
+    """The number of words that such a label tells."""
+    number = label.removeprefix("chck_")
+    return int(number[:-1]) * MILLION if number.endswith("M") else int(number)
+
+
 def passed(targets: Iterable[int], before: int | None, after: int | None) -> list[str]:
     """By their labels the numbers of words that a step went past, or came to."""
     return [] if before is None or after is None else [label(n) for n in targets if before < n <= after]

@@ -17,7 +17,9 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare, wait
 from ordsmed.base.say import Progress, say
+from ordsmed.base.snapshots import reached
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
+from ordsmed.data.words_seen import counted
 from ordsmed.learn.task import LateInteraction
 from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
@@ -37,6 +39,7 @@ from ordsmed.weights.trained import Trained, can_multiply, known, open_model
 
 COST = 1 << 16  # tokens of a chunk
 PATIENCE = 600.0  # seconds that processes wait for each other
+Revisions = dict[int, dict[float, list[Record]]]  # by a probe's number, and words of training
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def evaluate(
         result = []
         for origin in [Origin.of(model) for model in models]:  # who is none is refused before anything is computed
             for at in _steps(origin, step):
-                for finding in _asked(origin, at, probes, ranks, layout, means, out):
+                revisions = _revisions(origin, at, probes, ranks, layout, means, out) if step != "all" else {}
+                for finding in _asked(origin, at, probes, ranks, layout, means, out, revisions):
                     finding.write()
                     result.append(finding)
         well = True
@@ -133,6 +137,27 @@ def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
     return [*origin.steps()]
 
 
+def _revisions(
+    origin: Origin,
+    step: int | None,
+    probes: Sequence[Probe | VectorProbe],
+    ranks: Ranks,
+    layout: Layout,
+    means: Means,
+    out: str | None,
+) -> Revisions:
+    """What probes record of a run's weights after so many words, where they ask for it; by the probe's number."""
+    kept = [(counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step]
+    result: Revisions = {}
+    for number, probe in enumerate(probes):
+        inner = probe.at_revisions() if kept and hasattr(probe, "at_revisions") else None
+        for words, at in kept if inner is not None else ():
+            for finding in _asked(origin, at, [cast(Probe, inner)], ranks, layout, means, out):
+                finding.write()
+                result.setdefault(number, {})[words] = finding.records
+    return result
+
+
 def _asked(
     origin: Origin,
     step: int | None,
@@ -141,6 +166,7 @@ def _asked(
     layout: Layout,
     means: Means,
     out: str | None,
+    revisions: Revisions | None = None,
 ) -> Iterator[Result]:
     """Every probe, of one model."""
     try:
@@ -150,7 +176,7 @@ def _asked(
             raise
         say(f"step 0 is left out: {error}")
         return
-    yield from _findings(trained, origin.name, probes, ranks, layout, means, out)
+    yield from _findings(trained, origin.name, probes, ranks, layout, means, out, revisions)
 
 
 def ask(
@@ -179,6 +205,7 @@ def _findings(
     layout: Layout,
     means: Means,
     out: str | None,
+    revisions: Revisions | None = None,
 ) -> Iterator[Result]:
     scorers = [(probe, _reader(trained, probe)) for probe in probes]  # refused before anything is computed
     how = [
@@ -197,7 +224,7 @@ def _findings(
     if layout.tensor > 1:
         split_layers(trained.objective, layout, ranks)
     trained = replace(trained, ranks=ranks, precision=means.precision)
-    for (probe, scorer), line in zip(scorers, how, strict=True):
+    for number, ((probe, scorer), line) in enumerate(zip(scorers, how, strict=True)):
         paths, files = _files(probe)
         title = f"{kind_of(probe)}-{Path(files[0]).name.split('.')[0]}"
         kept = Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank)
@@ -205,6 +232,8 @@ def _findings(
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
+            if inner := (revisions or {}).get(number):
+                finding = cast(Any, probe).with_revisions(records, inner)
             line = "; ".join(filter(None, (line, finding.how)))
             yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
                          replace(finding, how=line), records, means.precision, learned_from,
@@ -237,6 +266,8 @@ def _files(probe: Probe | VectorProbe) -> tuple[list[Path], list[str]]:
     """What a result depends on, and what it is said to be of."""
     if drawn.is_store(probe.files):
         return drawn.parts(probe.files), [*probe.files]
+    if hasattr(probe, "paths"):  # it reads some files of its folders
+        return probe.paths(), [*probe.files]
     paths = paths_of(probe.files)
     whole = isinstance(probe, VectorProbe) and Path(probe.files[0]).is_dir()
     return paths, [*probe.files] if whole else [str(path) for path in paths]
@@ -299,7 +330,7 @@ class Asking:
                 unknown.count(item.pieces, tokenizer)
         if unknown.share > TOLD and not drawn.is_store(self.probe.files):
             with suppress(DataError):  # a table in Parquet is no text
-                unknown.look(chain.from_iterable(map(read.texts, paths_of(self.probe.files))), tokenizer)
+                unknown.look(chain.from_iterable(map(read.texts, _files(self.probe)[0])), tokenizer)
         unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
         return costs
 

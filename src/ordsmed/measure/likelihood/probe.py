@@ -190,7 +190,7 @@ def room_of(scorer: Scorer, *, sign: bool) -> int:
     return scorer.room + (len(scorer.lead) if scorer.lead is not None and not sign else 0)
 
 
-def share(right: int, count: int) -> tuple[float, float]:
+def share(right: float, count: int) -> tuple[float, float]:
     """Per cent, and its standard error, of examples that stand by themselves."""
     p = right / count
     return 100 * p, 100 * math.sqrt(p * (1 - p) / count)

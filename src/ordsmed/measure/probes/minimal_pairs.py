@@ -4,7 +4,7 @@
 {"good": "...", "bad": ["...", "..."]}
 
 BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and any such file. Equal scores count as wrong,
-also those of equal sentences, of which BLiMP has some; BabyLM's evaluation counts them as right.
+also those of equal sentences, of which BLiMP has some; BabyLM's evaluation of 2025 counts them as right.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class MinimalPairs(ChoiceProbe, Choice):
     space: bool = False
     """a space stands before each sentence, as lm-evaluation-harness has it"""
     scoring: Literal["own", "babylm"] = "own"
-    """babylm: as BabyLM's evaluation counts, sums whatever the length, ties right; means a token are shown beside"""
+    """babylm: as BabyLM's evaluation of 2025 counts, sums whatever the length, ties right; means a token are shown
+    beside"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("space", "scoring")
 

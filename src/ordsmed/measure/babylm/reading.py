@@ -1,0 +1,128 @@
+"""Reading: how much better surprisal tells how long people look at a word than length, frequency and place alone do.
+
+reading_data.csv (de Varda et al. 2023)  ->  -log p of each word and of the one before  ->  two regressions, R^2 of each
+
+As BabyLM's program: least squares with all products of two of what is known without a model; `gain` is what the
+surprisal adds, per cent of what they leave (`(R^2 with - R^2 without) / (1 - R^2 without)`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base.errors import DataError
+from ordsmed.measure.likelihood.items import Item, Scorer
+from ordsmed.measure.likelihood.probe import records
+
+EYE = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
+SELF_PACED = "self_paced_reading_time"
+PLAIN = ("Subtlex_log10", "length", "context_length")
+SPILLED = (*PLAIN, "prev_length", "prev_pred")  # what the word before may still cost
+NUMBERS = (*EYE, SELF_PACED, *PLAIN, "prev_length")
+TEXTS = ("item", "word", "prev_item", "prev_word")
+MASKS = 3  # behind a text whose next word a masked model is asked for
+NONE = {"", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}  # pandas
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word in its text, the one before it, and what was measured."""
+
+    place: str
+    context: str
+    word: str
+    before: tuple[str, str] | None
+    numbers: list[float | None]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What surprisal adds to a regression."""
+
+    rows: int
+    without: float  # R^2
+    with_it: float
+
+    @property
+    def percent(self) -> float:
+        """Of what is left without it."""
+        return 100 * (self.with_it - self.without) / (1 - self.without)
+
+    @property
+    def log_likelihood(self) -> float:
+        """How much likelier all times are with it, in nats."""
+        return self.rows / 2 * math.log((1 - self.without) / (1 - self.with_it))
+
+
+def words(path: Path) -> Iterator[Word]:
+    """The rows of the table. A first word stands behind `None`: so the program writes the text that is not there."""
+    for place, row in records(path):
+        if missing := [name for name in (*TEXTS, *NUMBERS) if name not in row]:
+            raise DataError(place, f"has no column {missing[0]}", "the columns of reading_data.csv")
+        item, word, *before = (row[name] for name in TEXTS)
+        last = None if before[0] in NONE else (before[0], before[1])
+        yield Word(place, "None" if item in NONE else item, word, last, [_number(row, name, place) for name in NUMBERS])
+
+
+def items(scorer: Scorer, context: str, word: str) -> list[Item]:
+    """Each piece of a word behind what stands before it, as text: the program writes each piece and cuts anew."""
+    pipeline = scorer.tokenizer.pipeline
+    if not (pieces := pipeline.encode(word, add_special_tokens=False).ids):
+        raise DataError("word", f"{word!r} has no token", "a word")
+    result = []
+    for n, piece in enumerate(pieces):
+        text = pipeline.decode([piece], skip_special_tokens=False)
+        target = piece if n == 0 else (pipeline.encode(text, add_special_tokens=False).ids or [piece])[0]
+        result.append(_item(scorer, context, target))
+        context += text
+    return result
+
+
+def _item(scorer: Scorer, context: str, target: int) -> Item:
+    """Causal: the piece behind a text; of masks: the first of three, all hidden at once (Samuel 2024)."""
+    tokenizer = scorer.tokenizer
+    if scorer.way == "causal":
+        before = tokenizer.pipeline.encode(context, add_special_tokens=False).ids
+        return Item(np.asarray([*before, target], np.int64), first=len(before))
+    masks = tokenizer.piece(tokenizer.mask or 0) * MASKS
+    pieces = np.asarray(tokenizer.pipeline.encode(context + masks, add_special_tokens=False).ids, np.int64)
+    at = len(pieces) - MASKS
+    pieces[at] = target
+    return Item(pieces, first=at, hidden=np.arange(at, len(pieces)))
+
+
+def gain(rows: Sequence[Sequence[float | None]], names: Sequence[str], outcome: str, known: Sequence[str]) -> Gain:
+    """Least squares of an outcome: by what is known and its products, and with the surprisal; whole rows alone."""
+    columns = [names.index(name) for name in (outcome, *known, "pred")]
+    whole = [[row[n] for n in columns] for row in rows]
+    table = np.asarray([row for row in whole if None not in row], np.float64)
+    if len(table) <= len(columns) + math.comb(len(known), 2):
+        raise DataError(outcome, f"{len(table)} whole rows", "more than the regression has coefficients")
+    times, predictors, pred = table[:, 0], table[:, 1:-1], table[:, -1:]
+    products = [predictors[:, a] * predictors[:, b] for a, b in combinations(range(len(known)), 2)]
+    base = np.column_stack([np.ones(len(table)), predictors, *products])
+    return Gain(len(table), _explained(base, times), _explained(np.hstack([base, pred]), times))
+
+
+def _explained(columns: NDArray[np.float64], times: NDArray[np.float64]) -> float:
+    """R^2."""
+    columns = columns / np.maximum(np.abs(columns).max(axis=0), 1e-300)
+    left = times - columns @ np.linalg.lstsq(columns, times, rcond=None)[0]
+    return float(1 - (left @ left) / ((times - times.mean()) ** 2).sum())
+
+
+def _number(row: dict[str, Any], name: str, place: str) -> float | None:
+    if row[name] in NONE:
+        return None
+    try:
+        return float(row[name])
+    except (TypeError, ValueError):
+        raise DataError(place, f"`{name}` is {str(row[name])[:40]!r}", "a number") from None
