@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from ordsmed.nn.model import own_tensors
 from ordsmed.nn.models import bert
 from ordsmed.text.bm25 import Bm25, fused
 from ordsmed.text.document import Document
-from ordsmed.use import text_encoder
+from ordsmed.use import text_encoder, token_encoder
 from ordsmed.use.embed import Form, embedded
 from ordsmed.use.index import build, encoder, opened
 from ordsmed.use.index.appended import GrowingRows
@@ -383,6 +384,80 @@ def test_a_model_that_learned_vectors_of_texts_makes_them_as_it_learned(place, t
         ordsmed.index(tmp_path / "model", place / "texts.jsonl", tmp_path / "long", length=20)
     with pytest.raises(RecipeError, match="is the index of another model"):
         OpenIndex(index.folder, replace(index.recipe, pool="first"), index.facts, str(tmp_path / "model")).encoder  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def tokens(place, tmp_path_factory):
+    """A model that gives each token a vector, and an index by it."""
+    folder = tmp_path_factory.mktemp("tokens")
+    cutter = open_model(place / "bert").tokenizer
+    task = pairs.TextPairs(head="multi-vector", token_width=8, query="the ", expand=9, length=20)
+    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32)
+    objective = fresh(task, model, cutter, 3)
+    write_model(folder / "model", own_tensors(objective), Networks(model=model, task=task), cutter)
+    ordsmed.index(folder / "model", place / "texts.jsonl", folder / "index", length=18, batch=5)
+    return folder
+
+
+def test_an_index_of_token_vectors_is_searched_by_maxsim(tokens, monkeypatch):
+    index, model = ordsmed.open_index(tokens / "index"), ordsmed.open(tokens / "model", device="cpu")
+    texts = [read_as(p.title, p.text) for p in map(index.passages.__getitem__, range(len(index)))]
+    rows = [found.vectors for found in model.embed(texts, of="tokens", prompt="passage")]
+    assert index.vectors.dtype == np.float16
+    assert np.abs(index.vectors - np.concatenate(rows)).max() < 1e-3
+    assert [*np.diff(index.tokens.starts)] == [len(of_text) for of_text in rows]
+    question = model.embed("the newt", of="tokens", prompt="query")
+    assert (len(question.vectors), question.words[0], question.words[-1]) == (9, "[CLS]", "[MASK]")
+    scores = np.array([(question.vectors @ of_text.T).max(1).sum() for of_text in rows])
+    hits = index.search("the newt", 5, kind="dense")
+    assert [hit.score for hit in hits] == pytest.approx(sorted(scores)[:-6:-1], abs=0.02)
+    assert [scores[hit.number] for hit in hits] == pytest.approx([hit.score for hit in hits], abs=0.02)
+    every = [[hit.number for hit in index.search("the newt", 5, kind=kind)] for kind in ("both", "words", "dense")]
+    assert every[0] not in every[1:]
+    monkeypatch.setattr(opened, "MEMORY", 1_000)
+    again = index.search("the newt", 5, kind="dense")
+    assert [hit.number for hit in again] == [hit.number for hit in hits]
+    assert [hit.score for hit in again] == pytest.approx([hit.score for hit in hits], abs=1e-4)
+
+
+def test_an_index_of_token_vectors_goes_on_after_a_kill(tokens, place, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "EVERY", 0.0)
+    monkeypatch.setattr(token_encoder.TokenEncoder.token_rows, "__defaults__", ("passage", 16))
+    words, read, left = (tokens / "model", place / "texts.jsonl"), token_encoder.TokenEncoder._read, [3]
+
+    def until(self, features):
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        return read(self, features)
+
+    whole = ordsmed.index(*words, tmp_path / "whole", length=18)
+    monkeypatch.setattr(token_encoder.TokenEncoder, "_read", until)
+    with pytest.raises(Killed):
+        ordsmed.index(*words, tmp_path / "index", length=18)
+    for name in ("vectors.npy", "tokens.npy"):
+        with (tmp_path / "index" / name).open("ab") as file:  # what was written and not noted
+            file.write(b"torn")
+    left[0] = 0
+    ordsmed.index(*words, tmp_path / "index", length=18)
+    assert -left[0] == -(-len(whole) // 16) - 2
+    assert files_of(tmp_path / "index") == files_of(tmp_path / "whole")
+
+
+def test_what_an_index_of_token_vectors_cannot_be(tokens, place, tmp_path):
+    with pytest.raises(RecipeError, match=r"pool: found mean, but .* gives each token a vector, compared by MaxSim"):
+        ordsmed.index(tokens / "model", place / "texts.jsonl", tmp_path / "index", pool="mean")
+    with pytest.raises(RecipeError, match="is the index of another model"):
+        ordsmed.open_index(tokens / "index", place / "bert").search("the newt")
+    with pytest.raises(RecipeError, match=r"--of: found tokens, but .*bert learned no vectors of them"):
+        ordsmed.open(place / "bert", device="cpu").embed("a", of="tokens")
+    with pytest.raises(RecipeError, match=r"--of tokens: found beside layers, .* wanted --prompt"):
+        ordsmed.open(tokens / "model", device="cpu").embed("a", of="tokens", layers="all")
+    shutil.copytree(tokens / "index", tmp_path / "cut")
+    with (tmp_path / "cut/tokens.npy").open("r+b") as file:
+        np.lib.format.write_array(file, np.load(tokens / "index/tokens.npy") + 1)
+    with pytest.raises(DataError, match=r"cut/vectors: \S+ passages"):
+        ordsmed.open_index(tmp_path / "cut")
 
 
 def test_the_commands(place, tmp_path, capsys, monkeypatch):

@@ -36,13 +36,14 @@ def place(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32)
     objective = fresh(task, model, cutter, 3)
     write_model(folder / "tokens", own_tensors(objective), Networks(model=model, task=task), cutter)
+    ordsmed.index(folder / "tokens", folder / "texts.txt", folder / "late", length=18)
     return folder
 
 
 @pytest.fixture(scope="module")
 def searching(folders: dict[str, Path], place: Path) -> Any:
     models = {name: folders[name] for name in ("gpt2", "bert", "fits", "tag")} | {"tokens": place / "tokens"}
-    with running(models, indexes=[f"mats={place / 'both'}", str(place / "words")]) as server:
+    with running(models, indexes=[f"mats={place / 'both'}", str(place / "words"), str(place / "late")]) as server:
         yield server
 
 
@@ -66,13 +67,8 @@ def test_a_search_gives_what_the_index_gives(searching: Running, place: Path) ->
             assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
     with urllib.request.urlopen(searching.url, timeout=60) as answer:
         indexes = {model["name"]: model["indexes"] for model in json.load(answer)["models"]}
-    assert indexes == {
-        "gpt2": ["words"],
-        "bert": ["mats", "words"],
-        "fits": ["words"],
-        "tag": ["words"],
-        "tokens": ["words"],
-    }
+    alone = {name: ["words"] for name in ("gpt2", "fits", "tag")}
+    assert indexes == {**alone, "bert": ["mats", "words"], "tokens": ["words", "late"]}
     assert post(searching, "/bert/search", {"questions": "a newt", "index": "words"})[1][0][0]["words"] > 0
 
 
@@ -81,6 +77,18 @@ def test_a_model_of_pairs_reranks(searching: Running, place: Path, folders: dict
     (hits,) = post(searching, "/search", {"questions": "a newt", "k": 3, "rerank": "fits", "top": 2})[1]
     assert [hit["text"] for hit in hits] == [hit.passage.text for hit in wanted]
     assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+
+
+def test_an_index_of_token_vectors_is_asked_through_its_model(searching: Running, place: Path) -> None:
+    questions, index = ["a newt", "old dogs ran and ran and ran"], ordsmed.open_index(place / "late")
+    for kind in ("both", "dense"):
+        body = {"questions": questions, "k": 3, "kind": kind, "index": "late"}
+        status, answers = post(searching, "/search", body)
+        assert status == 200, answers
+        for question, hits in zip(questions, answers, strict=True):
+            wanted = index.search(question, 3, kind=kind)
+            assert [hit["text"] for hit in hits] == [hit.passage.text for hit in wanted]
+            assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
 
 
 def test_a_model_of_token_vectors_reranks(searching: Running, place: Path) -> None:

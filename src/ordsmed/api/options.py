@@ -27,7 +27,7 @@ class OpeningOptions(TypedDict, total=False):
 class EmbedOptions(TypedDict, total=False):
     """What may be asked of vectors."""
 
-    of: Literal["words", "sentences"]
+    of: Literal["words", "sentences", "tokens"]
     layers: str | int | Sequence[int]  # top, all, mean, or numbers: 0 the embeddings, -1 the last
     mix: str | Path  # a JSON file with the weights of all layers
     pieces: Literal["mean", "first", "last"]  # of a word

@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from ordsmed.api import searching, training
 from ordsmed.base import files, settings
@@ -31,7 +30,7 @@ from ordsmed.maker.closing import against_guessing, corpus_of
 from ordsmed.maker.session import Clock
 from ordsmed.tell.report import report
 from ordsmed.train.meters import read as read_metrics
-from ordsmed.use.index.opened import OpenIndex, Rescoring
+from ordsmed.use.index.opened import OpenIndex, Questions, Rescoring
 from ordsmed.use.index.told import lines as hit_lines
 from ordsmed.weights.export import export
 
@@ -212,7 +211,7 @@ def _measured(
     rerank: Rescoring | None,
     pairs: Sequence[Pair],
     numbers: dict[str, str],
-    vectors: Tensor | None = None,
+    vectors: Questions | None = None,
 ) -> dict[str, float]:
     """Documents in the order of their first passages: in per cent; `vectors`: of the questions, if known."""
     rows = []

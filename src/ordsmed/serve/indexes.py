@@ -15,12 +15,14 @@ from msgspec import Struct
 
 from ordsmed.api.model import OpenModel
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
+from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel, ServedModels
 from ordsmed.serve.refusal import Refusal
-from ordsmed.use.index.opened import OpenIndex, SearchHit, check_questions, reordered
+from ordsmed.use.index.opened import OpenIndex, Questions, SearchHit, check_questions, reordered
 from ordsmed.use.index.rerank import check_reranker, pair_score
 from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder
 
 
 class FoundPassage(Struct, omit_defaults=True):
@@ -47,7 +49,7 @@ class ServedIndex:
     index: OpenIndex
     served: ServedModel | None
     model: OpenModel | None  # as it was when it was compared
-    encoder: TextEncoder | None
+    encoder: TextEncoder | TokenEncoder | None
 
     @staticmethod
     def opened(word: str, models: ServedModels) -> ServedIndex:
@@ -65,7 +67,7 @@ class ServedIndex:
         wanted = f"the model that made it ({index.recipe.model}), among those that are served"
         raise RecipeError(word, "is the index of another model", wanted, "serve that as well")
 
-    def encoding(self) -> TextEncoder | None:
+    def encoding(self) -> TextEncoder | TokenEncoder | None:
         """The model, compared again once it was opened again."""
         if self.served is not None and self.served.model is not self.model:
             try:
@@ -123,13 +125,18 @@ async def search(
     return [[_passage(hit) for hit in hits[:k]] for hits in every]
 
 
-async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str]) -> torch.Tensor:
+async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str]) -> Questions:
     encoder = index.encoding()
     assert encoder is not None
     assert index.served is not None
+    texts = [(question,) for question in questions]
+    if isinstance(encoder, TokenEncoder):
+        embedded = await call.compute(index.served, "embed", texts, of="tokens", prompt="query")
+        rows = [result.vectors for result in embedded]
+        return TokenRows(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
     form = encoder.form("query")
     how = {"of": form.of, "layers": form.layers, "pool": form.pool, "prompt": form.prompt}
-    embedded = await call.compute(index.served, "embed", [(question,) for question in questions], **how)
+    embedded = await call.compute(index.served, "embed", texts, **how)
     return torch.from_numpy(encoder.finished(np.stack([result.vectors for result in embedded])))
 
 

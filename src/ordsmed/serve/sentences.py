@@ -60,6 +60,8 @@ async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[st
     layers = trained.settings.layers + 1 if options.get("layers") in ("all", "") or recurrent else 1
     words = len(texts) if options.get("of") == "sentences" else sum(len(text.split()) for text in texts)
     numbers = words * trained.settings.width * layers * (2 if recurrent else 1)
+    if options.get("of") == "tokens" and isinstance(trained.objective, LateInteraction):
+        numbers = len(texts) * trained.objective.tokens.length * trained.objective.tokens.width
     if numbers > call.service.limits.numbers:
         most = call.service.limits.numbers
         raise Refusal("large", f"found {numbers:,} numbers of vectors", f"at most {most:,}", "send fewer texts")

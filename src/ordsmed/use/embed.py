@@ -28,14 +28,14 @@ from ordsmed.text import read as texts
 from ordsmed.use import vectors
 from ordsmed.use.fill import lines
 from ordsmed.use.readers import EmbeddingReader, Floats, Read, TransformerReader, layers_of
-from ordsmed.use.vector_reader import LEARNED, VectorReader
+from ordsmed.use.vector_reader import LEARNED, TokenReader, VectorReader
 from ordsmed.weights.trained import Trained, opened
 
 Source = str | Path | IO[bytes]
 HELD_LINES = 1_000
 HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
-    "of": ("words", "sentences"),
+    "of": ("words", "sentences", "tokens"),
     "pieces": ("mean", "first", "last"),
     "pool": ("", "mean", "first", "last", "tokens"),
     "prompt": ("", "query", "passage"),
@@ -47,7 +47,7 @@ CHOICES = {
 class Form:
     """What is made of a line."""
 
-    of: str = "words"  # words [T, D] | sentences [D]
+    of: str = "words"  # words [T, D] | sentences [D] | tokens [T, W], of a network that learned vectors of these
     layers: str = ""  # top | all | mean | numbers; several: an axis more, in front; "": top, of an ELMo all
     mix: str = ""  # a JSON file with the weights of all layers
     pieces: str = "mean"  # of a word: mean | first | last
@@ -68,12 +68,14 @@ class Form:
             raise RecipeError("--batch", f"found {self.batch}", "1 or more")
         if self.mix and self.layers:
             raise RecipeError("--mix", "mixes all layers, but --layers chooses some", "one of the two")
-        for name, value in (("pool", self.pool), ("prompt", self.prompt)):
-            if value not in ("", "mean") and self.of != "sentences":
+        for name, value, of in (("pool", self.pool, "words tokens"), ("prompt", self.prompt, "words")):
+            if value not in ("", "mean") and self.of in of.split():
                 raise RecipeError(f"--{name}", f"found {value} with --of {self.of}", "--of sentences")
 
     def for_model(self, trained: Trained) -> Form:
         """With the pool that is meant where none is named: LEARNED by the network for vectors of texts, or the mean."""
+        if self.of == "tokens":
+            return self._of_tokens(trained)
         learned = isinstance(trained.objective, Embedding)
         if isinstance(trained.objective, Reranking | LateInteraction) and self.of == "sentences":
             problem = "scores two texts that are read together (a cross-encoder), and has no vectors of texts"
@@ -90,6 +92,16 @@ class Form:
             problem = f"found {self.prompt} beside a pool, a mix or layers, which read no prompt"
             raise RecipeError("--prompt", problem, "the vectors as they were learned", "leave these out")
         return self if self.pool or as_learned else replace(self, pool="mean")
+
+    def _of_tokens(self, trained: Trained) -> Form:
+        """Refused of a network that did not learn them, and in another form than it did."""
+        if not isinstance(trained.objective, LateInteraction):
+            problem = f"found tokens, but {trained.folder} learned no vectors of them (late interaction)"
+            raise RecipeError("--of", problem, "words or sentences")
+        if replace(self, prompt="", dtype=Form.dtype, batch=Form.batch) != Form(of="tokens"):
+            problem = "found beside layers, pieces, a pool or a mix; vectors of tokens are as they were learned"
+            raise RecipeError("--of tokens", problem, "--prompt, --dtype or --batch")
+        return self
 
     @property
     def mixed(self) -> bool:
@@ -125,7 +137,7 @@ class Embedder:
     def shape(self) -> vectors.Shape:
         """Of what becomes of a line; None: as many as it has words."""
         layers = [self.reader.layers] if _many(self.form, self.reader) else []
-        return (*layers, *([None] if self.form.of == "words" else []), self.reader.width)
+        return (*layers, *([] if self.form.of == "sentences" else [None]), self.reader.width)
 
     def entries(self, lines: Iterable[str]) -> Iterator[tuple[Read, Callable[[], Floats]]]:
         """What is read of each line, in their order, and what makes its vectors of that."""
@@ -194,6 +206,8 @@ def _of_long(trained: Trained, form: Form) -> str:
 
 def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
     """Who reads for this family: just the layers that are asked for."""
+    if form.of == "tokens":
+        return TokenReader(trained, form.prompt)
     if form.pool == LEARNED and not (form.carry or form.cut):
         return VectorReader(trained, form.prompt)
     wanted_layers = "all" if form.mixed else form.layers

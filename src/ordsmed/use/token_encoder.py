@@ -13,14 +13,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.keys import value_key
 from ordsmed.data.features import Features
 from ordsmed.data.pieces import Ints
 from ordsmed.data.windows import run
 from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.learn.embedding.tokens import token_features
-from ordsmed.learn.task import LateInteraction, packing, reader
+from ordsmed.learn.task import LateInteraction, TokenVectors, packing, reader
 from ordsmed.use.text_encoder import ROWS, Floats
+from ordsmed.weights import weights
 from ordsmed.weights.trained import Trained
 
 
@@ -58,6 +61,31 @@ class TokenEncoder:
         while block := [*islice(rest, rows)]:
             yield self._read(self._features(block, group))
 
+    @property
+    def as_learned(self) -> TokenVectors:
+        """How it was trained to make vectors of tokens."""
+        return self.task.tokens
+
+    def token_rows(self, texts: Iterable[str], group: str = "passage", rows: int = ROWS) -> Iterator[TokenRows]:
+        """The same without those that do not count."""
+        rest = iter(texts)
+        while block := [*islice(rest, rows)]:
+            features = self._features(block, group)
+            vectors = self._read(features)
+            counted = vectors.any(-1)
+            yield TokenRows(vectors[counted], np.concatenate([[0], np.cumsum(counted)])[features.starts])
+
+    def questions(self, texts: Sequence[str]) -> TokenRows:
+        """Of questions that are searched with."""
+        [rows] = self.token_rows(texts, "query", max(len(texts), 1))
+        return rows
+
+    def key(self) -> str:
+        """16 hexadecimal digits of all that the model has a part in: equal where it gives the same vectors."""
+        network = weights.digest(self.trained.objective.networks()[""].tensors())
+        how = settings.plain(self.as_learned)
+        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
+
     def _features(self, texts: Sequence[str], group: str) -> Features:
         learned, trained = self.task.tokens, self.trained
         how = replace(learned, prompts={**learned.prompts, **self.prompts})
@@ -77,10 +105,12 @@ class TokenEncoder:
         return rows
 
 
-def token_encoder(trained: Trained, pool: str, similarity: str, prompts: Mapping[str, str], batch: int) -> TokenEncoder:
-    """For a probe, which may not ask for vectors of texts."""
+def token_encoder(
+    trained: Trained, pool: str, similarity: str = "", prompts: Mapping[str, str] | None = None, batch: int = 64
+) -> TokenEncoder:
+    """For who may not ask for vectors of texts."""
     for name, value in (("pool", pool), ("similarity", similarity)):
         if value:
             problem = f"found {value}, but {trained.folder} gives each token a vector, compared by MaxSim"
             raise RecipeError(name, problem, "neither pool nor similarity", "leave it out")
-    return TokenEncoder(trained, prompts, batch)
+    return TokenEncoder(trained, prompts or {}, batch)

@@ -1,12 +1,14 @@
-"""A reader for networks that learned vectors of texts: lines to vectors, read and pooled as they were in training."""
+"""Readers for networks that learned vectors of texts, or of their tokens: lines to vectors, as in training."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ordsmed.data.examples import cut_examples
-from ordsmed.learn.task import Embedding, packing, reader
+from ordsmed.learn.embedding.tokens import token_features
+from ordsmed.learn.task import Embedding, LateInteraction, packing, reader
 from ordsmed.use.readers import Read
 from ordsmed.weights.trained import Trained
 
@@ -37,3 +39,32 @@ class VectorReader:
         none = np.zeros((1, 0, self.width), np.float32)
         read = zip(lines, vectors, cut.tolist(), strict=True)
         return [Read(line.split(), none, vector[None], windows=1 + is_cut) for line, vector, is_cut in read]
+
+
+class TokenReader:
+    """A vector for each token of a line that counts, its special tokens too."""
+
+    layers = 1
+    pools: tuple[str, ...] = (LEARNED,)
+
+    def __init__(self, trained: Trained, prompt: str = "") -> None:
+        task = trained.objective
+        assert isinstance(task, LateInteraction)
+        self.task, self.device, self.prompt, self.width = task, trained.device, prompt, task.tokens.width
+        self.packing = packing(trained.tokenizer, trained.settings)
+        self.reader = reader(trained.tokenizer, trained.settings)
+
+    @torch.inference_mode()
+    def read(self, lines: list[str]) -> list[Read]:
+        features, cut = token_features([line.strip() for line in lines], self.prompt, self.reader, self.task.tokens)
+        numbers = np.arange(len(lines))
+        batch = self.packing.batch(features, numbers, numbers).to(self.device)
+        vectors = self.task.token_vectors(batch).float().cpu().numpy()
+        ids = np.split(features.ids, features.starts[1:-1])
+        return [self._read(*line) for line in zip(ids, vectors, cut.tolist(), strict=True)]
+
+    def _read(self, ids: NDArray[np.int32], vectors: NDArray[np.float32], is_cut: bool) -> Read:
+        counted = vectors[: len(ids)].any(-1)
+        pipeline = self.reader.tokenizer.pipeline
+        tokens = [str(pipeline.id_to_token(number)) for number in ids[counted].tolist()]
+        return Read(tokens, vectors[: len(ids)][counted][None], windows=1 + is_cut)

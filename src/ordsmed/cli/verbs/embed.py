@@ -36,7 +36,8 @@ def arguments(parser: Parser) -> None:
 
 def _vectors(parser: Parser) -> None:
     """Of what, from which layers, and in which form."""
-    parser.add_argument("--of", default="words", metavar="words|sentences", help="a vector a word, or a line")
+    meaning = "a vector a word, or a line; tokens: of each token, as a model with task.head=multi-vector learned it"
+    parser.add_argument("--of", default="words", metavar="words|sentences|tokens", help=meaning)
     meaning = "0: embeddings, -1: the last; several: an axis more, in front (default top, of an ELMo all)"
     parser.add_argument("--layers", default="", metavar="top|all|mean|0,-1", help=meaning)
     meaning = '{"weights": [...], "gamma": 1.0}: of all layers, by a softmax'

@@ -244,7 +244,7 @@ async def generate(call: ServedCall) -> object:
 
 
 class VectorsRequest(TextsRequest, forbid_unknown_fields=True):
-    of: Literal["words", "sentences"] = "words"
+    of: Literal["words", "sentences", "tokens"] = "words"
     layers: Annotated[str, Meta(max_length=100)] = ""
     pieces: Literal["mean", "first", "last"] = "mean"
     pool: Literal["", "mean", "first", "last", "tokens"] = ""

@@ -2,6 +2,7 @@
 
 texts.bin, passages.npy, documents.jsonl, documents.npy    the texts, and where passages and documents stand in them
 vectors.npy                                                a vector a passage, of length 1, in 16 bits
+tokens.npy                                                 or one a token (late interaction), and where passages end
 words/                                                     of each word its passages (text/bm25.py)
 
 Each step goes on where it was killed. Until the last one is done the folder is none that opens.
@@ -31,6 +32,7 @@ from ordsmed.use.index.passages import Measure, PassageCutting, in_words, title_
 from ordsmed.use.index.source import IndexedTexts, name_of
 from ordsmed.use.index.stored import StoredPassages
 from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder
 
 Kind = Literal["both", "dense", "words"]
 BLOCK = 1 << 20  # characters of documents that are cut at once
@@ -44,7 +46,7 @@ class Indexing:
 
     verb: ClassVar[str] = "index"
     HOW: ClassVar[tuple[str, ...]] = ("batch",)
-    encoder: ClassVar[TextEncoder | None] = None  # the model, opened by who asks
+    encoder: ClassVar[TextEncoder | TokenEncoder | None] = None  # the model, opened by who asks
 
     corpus: str
     "folder or recipe of a corpus, or files of text or JSON lines"
@@ -73,7 +75,7 @@ class Indexing:
             wanted = "none, which --kind words needs" if self.model else "a model, or --kind words"
             raise ValueError(f"model: found {self.model or 'none'} with --kind {self.kind}; wanted {wanted}")
 
-    def make(self, encoder: TextEncoder | None, *, anew: bool = False) -> Path:
+    def make(self, encoder: TextEncoder | TokenEncoder | None, *, anew: bool = False) -> Path:
         """The finished folder, made, or gone on with, under its lock."""
         object.__setattr__(self, "encoder", encoder)
         if encoder and self.length > (longest := longest_of(encoder)):
@@ -102,7 +104,10 @@ class Indexing:
         facts = self._cut(run.path, texts, measure, mark)
         stored = StoredPassages(run.path)
         if self.encoder:
-            width = self._read(run.path, stored, self.encoder, mark)
+            if isinstance(self.encoder, TokenEncoder):
+                width = self._read_tokens(run.path, stored, self.encoder, mark)
+            else:
+                width = self._read(run.path, stored, self.encoder, mark)
             facts |= {"width": width, "model_key": self.encoder.key()}
         if self.kind != "dense":
             say(f"{many(len(stored), 'passage')}: counting their words")
@@ -132,6 +137,25 @@ class Indexing:
                     raise DataError(texts.name, "holds no text to index", "documents with words")
                 store.finish()
         return {"documents": noted["documents"], "passages": noted["count"]}
+
+    def _read_tokens(self, folder: Path, stored: StoredPassages, encoder: TokenEncoder, mark: str) -> int:
+        """The second step: passages to vectors of their tokens; both files grow together."""
+        noted, width = Noted(folder / READING, mark), encoder.width
+        growing = GrowingRows(folder / "vectors.npy", (width,), "float16", noted["vectors"])
+        growing_ends = GrowingRows(folder / "tokens.npy", (), "int64", noted["ends"])
+        with growing as rows, growing_ends as ends, Progress("index", len(stored), "passages", done=ends.count) as bar:
+            kept = time.monotonic()
+            for read in encoder.token_rows(stored.read_as(self.title, ends.count)):
+                ends.put(rows.count + read.starts[1:])
+                rows.put(read.vectors)
+                bar.add(len(read))
+                if time.monotonic() - kept > EVERY:
+                    noted.keep({"vectors": rows, "ends": ends})
+                    kept = time.monotonic()
+            rows.finish()
+            ends.finish()
+        noted.keep({}, vectors=rows.size, ends=ends.size)
+        return width
 
     def _read(self, folder: Path, stored: StoredPassages, encoder: TextEncoder, mark: str) -> int:
         """The second step: passages to vectors."""

@@ -25,17 +25,22 @@ from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
+from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.text.bm25 import Bm25, blended, fused
 from ordsmed.use.index.build import Indexing
 from ordsmed.use.index.encoder import index_encoder
 from ordsmed.use.index.nearest import nearest
+from ordsmed.use.index.nearest_tokens import nearest_tokens
 from ordsmed.use.index.passages import read_as
 from ordsmed.use.index.stored import REMEDY, IndexedPassage, StoredPassages
 from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder
 from ordsmed.weights.trained import Trained, opened
 
 DEPTH = 100  # of each ranking that is fused, at least
+MEMORY = 256 << 20  # bytes that a search among vectors of tokens holds
 Ranking = tuple[NDArray[Any], NDArray[Any]]  # numbers of passages, best first, and scores
+Questions = torch.Tensor | TokenRows  # vectors of questions, or of their tokens
 Rescoring = Callable[[list[str], list[str]], list[float]]  # questions and texts, pair by pair
 
 
@@ -47,7 +52,7 @@ class SearchHit:
     score: float  # what it is ranked by: a cosine, BM25's, what both give, or a reranker's
     number: int
     passage: IndexedPassage
-    dense: float | None = None  # its cosine, where vectors found it
+    dense: float | None = None  # its cosine, or the sum over a question's tokens, where vectors found it
     words: float | None = None  # its BM25, where words did
 
 
@@ -79,7 +84,7 @@ class OpenIndex:
         """Refuse files that are cut off, or of another index."""
         counts = {"passages": len(self.passages)}
         if self.recipe.model:
-            counts["vectors"] = len(self.vectors)
+            counts["vectors"] = len(self.vectors) if self.tokens is None else self._whole_tokens(self.tokens)
         if self.bm25:
             counts["words"] = self.bm25.count
         wanted = self.facts.get("passages")
@@ -107,18 +112,30 @@ class OpenIndex:
         return files.mapped(self.folder / "vectors.npy", "the vectors of an index", REMEDY, mode="c")
 
     @cached_property
+    def tokens(self) -> TokenRows | None:
+        """The vectors of passages' tokens, where the model gives each one."""
+        if not (self.folder / "tokens.npy").exists():
+            return None
+        ends = files.mapped(self.folder / "tokens.npy", "where the tokens of passages end", REMEDY)
+        return TokenRows(self.vectors, np.concatenate([[0], ends]))
+
+    def _whole_tokens(self, tokens: TokenRows) -> int:
+        """How many passages have all their vectors."""
+        return int((tokens.starts[1:] <= len(tokens.vectors)).sum())
+
+    @cached_property
     def bm25(self) -> Bm25 | None:
         return Bm25.load(self.folder / "words") if self.recipe.kind != "dense" else None
 
     @cached_property
-    def encoder(self) -> TextEncoder:
+    def encoder(self) -> TextEncoder | TokenEncoder:
         """The model that made the vectors; another one is refused."""
         if self.model:
             return self.fitting(opened(self.model, **self.opening))
         with run.at_home(self.folder):
             return self.fitting(opened(self.recipe.model, **self.opening))
 
-    def fitting(self, trained: Trained) -> TextEncoder:
+    def fitting(self, trained: Trained) -> TextEncoder | TokenEncoder:
         """A model, if its vectors are those of this index."""
         encoder = index_encoder(trained, self.recipe.pool)
         if encoder.key() != self.facts.get("model_key"):
@@ -166,7 +183,7 @@ class OpenIndex:
     def found(
         self,
         questions: Sequence[str],
-        vectors: torch.Tensor | None,
+        vectors: Questions | None,
         k: int,
         *,
         kind: str,
@@ -183,7 +200,10 @@ class OpenIndex:
             hits = [self._reranked(q, of_one, top, rerank) for q, of_one in zip(questions, hits, strict=True)]
         return [of_one[:k] for of_one in hits]
 
-    def _by_vectors(self, vectors: torch.Tensor, depth: int) -> list[Ranking | None]:
+    def _by_vectors(self, vectors: Questions, depth: int) -> list[Ranking | None]:
+        if isinstance(vectors, TokenRows):
+            assert self.tokens is not None
+            return [*nearest_tokens(self.tokens, vectors, depth, MEMORY)]
         scores, numbers = nearest(self.vectors, vectors, depth)
         return [*zip(numbers.numpy(), scores.numpy(), strict=True)]
 
