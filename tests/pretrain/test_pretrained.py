@@ -26,6 +26,8 @@ from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
 from ordsmed.weights import weights
+from ordsmed.weights.boxes import Boxes
+from ordsmed.weights.export import export
 
 Recipe = Callable[..., Path]
 
@@ -154,3 +156,29 @@ def test_where_a_run_stands(recipe: Recipe, tmp_path: Path) -> None:
             (made / "state.json").write_text("{}")
         assert where(folder).startswith(told)
     assert where(folder).endswith("phase 2")
+
+
+@pytest.mark.parametrize("kind", ["modern", "gpt2"])
+def test_first_causal_then_masked_on_one_body(recipe: Callable[..., Path], tmp_path: Path, kind: str) -> None:
+    """Two runs, the second from the first one's weights and moments; exported as what it is now, or refused."""
+    first = pretrain(str(recipe("first", kind, "clm", steps=4)), ["model.causal=true"])
+    second = str(recipe("second", kind, "mlm", steps=4, init=str(first)))
+    run = pretrain(second, ["model.causal=false", "phase.rate=1e-12"])
+    before, after = (weights.read(folder / "weights" / "model.safetensors") for folder in (first, run))
+    assert before.keys() == after.keys()
+    assert all(torch.allclose(before[name], value, atol=1e-6) for name, value in after.items())
+    moments = [Boxes(folder / "checkpoints" / "step-000000004", "optimizer") for folder in (first, run)]
+    counts = [stored.read("step/model.words.weight").item() for stored in moments]
+    assert counts == [4, 8], "moments went on"
+    assert export_of(first, tmp_path / "causal") in ("ModernBertDecoderForCausalLM", "GPT2LMHeadModel")
+    if kind == "modern":
+        assert export_of(run, tmp_path / "masked") == "ModernBertForMaskedLM"
+    else:
+        with pytest.raises(RecipeError, match="no class or format of others has it"):
+            export_of(run, tmp_path / "masked")
+
+
+def export_of(run: Path, out: Path) -> str:
+    """The class of others that opens a run's folder."""
+    export(run, out)
+    return str(files.read_json(out / "config.json")["architectures"][0])

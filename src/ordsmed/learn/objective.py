@@ -34,6 +34,7 @@ from ordsmed.text.tokenizer import Tokenizer
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
 # what a network of an objective is made of
 ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint", "projection")
+WHILE_LEARNING = ("ahead.",)  # weights that nothing needs but their own training: others begin without them
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]
 RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # methods that had another name
 
@@ -247,12 +248,15 @@ class OneTerm(Objective):
         return {self.term: predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        inputs = self._loss_inputs(batch)
+        return {self.term: self._loss(self._loss_inputs(batch), batch)}
+
+    def _loss(self, inputs: tuple[Any, ...], batch: Batch) -> Tensor:
+        """That of the tokens, and of the distance to a teacher's scores, if there is one."""
         if self.teacher is None:
-            return {self.term: token_loss(*inputs)}
+            return token_loss(*inputs)
         with torch.no_grad():
             teaching = self._teaching[0]._loss_inputs(batch)
-        return {self.term: taught_loss(self.teacher, inputs, teaching)}
+        return taught_loss(self.teacher, inputs, teaching)
 
     def learn_from(self, networks: Objective, place: str) -> None:
         """Let the teacher's networks teach; refused are those of another objective."""

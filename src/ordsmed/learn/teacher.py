@@ -8,7 +8,7 @@ Hinton et al. 2015. Its scores are computed as the rows come, for masks are draw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ class Teacher:
     """what scores of both are divided by before they are compared"""
     top: int = 0
     """its best words that are compared; 0: all"""
+
+    UNDIVIDED: ClassVar[str] = "a teacher, whose scores are of all words at once"  # why no layer may be split
 
     def __post_init__(self) -> None:
         if not self.run:

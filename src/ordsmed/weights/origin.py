@@ -23,8 +23,9 @@ from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind,
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import listed
-from ordsmed.learn.objective import Objective
+from ordsmed.learn.objective import WHILE_LEARNING, Objective
 from ordsmed.learn.phases import changed, steps_of_epochs
+from ordsmed.nn.model import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import boxes, foreign, taken_over, weights
 from ordsmed.weights.foreign import Networks, decoded
@@ -237,7 +238,10 @@ class Origin:
         if fingerprint != tokenizer.fingerprint:
             raise RecipeError("init", f"{self.name} was trained with tokenizer {fingerprint}", tokenizer.fingerprint,
                               f"use data encoded with its tokenizer, or {MOVE}")  # fmt: skip
-        weights.load_into(objective, boxes.read_weights(newest[0]), newest[0])
+        tensors, kept = boxes.read_weights(newest[0]), own_tensors(objective)
+        for name in [name for name in tensors if name.startswith(WHILE_LEARNING) and name not in kept]:
+            del tensors[name]
+        weights.load_into(objective, tensors, newest[0])
         return newest
 
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
@@ -18,9 +20,10 @@ from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import StreamRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
-from ordsmed.learn.objective import OneTerm
+from ordsmed.learn.objective import LossInputs, OneTerm
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.teacher import Teacher
+from ordsmed.nn.loss import token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -32,14 +35,31 @@ class Clm(Choice):
     """Causal language modeling: documents one after the other, an end sign between them."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate",)
-    CHANGES: ClassVar[tuple[str, ...]] = ("separate",)
+    CHANGES: ClassVar[tuple[str, ...]] = ("separate", "ahead_weight")
 
     separate: bool = True
     """a document does not see the one before it in its row, and positions begin anew; false: one running text"""
     teacher: Teacher | None = None
     """a model whose scores of the next tokens are learned too: { run = "work/pretrain/large", share = 0.5 }"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher",)
+    ahead: int = 1
+    """tokens that are guessed from each place: with 2 or 3 further heads, which exports leave out, guess those behind
+    the next one (Gloeckle et al. 2024)"""
+    ahead_weight: float = 0.3
+    """what the loss of each further token counts; 0, as in a last phase: they are left alone"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher", "ahead", "ahead_weight")
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ahead <= 8:
+            raise ValueError(f"ahead: found {self.ahead}; wanted 1 to 8 tokens")
+        if not 0 <= self.ahead_weight < math.inf:
+            raise ValueError(f"ahead_weight: found {self.ahead_weight}; wanted 0 or more")
+
+    @property
+    def undivided(self) -> str:
+        """Why tensor parallelism cannot be had; empty: it can."""
+        return Teacher.UNDIVIDED if self.teacher else "heads of further tokens (`ahead`)" if self.ahead > 1 else ""
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
@@ -84,13 +104,65 @@ class NextTokens(OneTerm):
 
     def __init__(self, settings: Clm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("clm", model, vocabulary)
-        self.teacher = settings.teacher
+        self.settings, self.teacher = settings, settings.teacher
+        if settings.ahead > 1:
+            self.ahead = nn.ModuleList(Further(self.head_width) for _ in range(settings.ahead - 1))
+
+    @property
+    def head_width(self) -> int:
+        """Numbers of a hidden state."""
+        return int(self.model_settings.width)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """With heads of further tokens their weighted losses too; a validation has that of the next token alone."""
+        if self.settings.ahead == 1:
+            return super().forward(batch)
+        hidden = self._hidden(batch)
+        total = self._loss(self._inputs_of(hidden, batch), batch)
+        for by, further in enumerate(self.ahead, 1):
+            if self.settings.ahead_weight:
+                total = total + self.settings.ahead_weight * self._loss_ahead(further(hidden), batch, by)
+            else:  # gradients of 0: on every rank all weights have one
+                total = total + sum((0.0 * weight.sum() for weight in further.parameters()), torch.zeros(()))
+        return {self.term: total}
+
+    def _loss_ahead(self, hidden: Tensor, batch: Batch, by: int) -> Tensor:
+        """Of the tokens that come so many behind the next one, in the same document."""
+        states, table, bias, targets, weights, vocabulary = self._inputs_of(hidden, batch)
+        within = weights[:, by:]
+        if batch.documents is not None:
+            within = within * (batch.documents[:, by:] == batch.documents[:, :-by])
+        return token_loss(states[:, :-by], table, bias, targets[:, by:], within, vocabulary)
 
     def flops(self, rows: int, length: int) -> float:
         per_token = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
+        if self.settings.ahead > 1 and self.settings.ahead_weight:
+            further = 4 * self.head_width**2 + self.model_settings.head_flops(self.vocabulary)
+            per_token += (self.settings.ahead - 1) * further
         return 3.0 * rows * length * per_token + self.teaching_flops(rows, length)
 
-    def _loss_inputs(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
-        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
+    def _loss_inputs(self, batch: Batch) -> LossInputs:
+        return self._inputs_of(self._hidden(batch), batch)
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        hidden: Tensor = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
+        return hidden
+
+    def _inputs_of(self, hidden: Tensor, batch: Batch) -> LossInputs:
         words, bias = self.head.words.weight, self.head.bias
         return self.head.transform(hidden), words, bias, batch.targets, batch.weights, self.vocabulary
+
+
+class Further(nn.Module):
+    """The state from which a further token is guessed by the head of the next one; at first that of the next one."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.normal_(self.up.weight, std=width**-0.5)
+        for start in (self.up.bias, self.down.weight, self.down.bias):
+            nn.init.zeros_(start)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        change: Tensor = self.down(nn.functional.gelu(self.up(hidden)))
+        return hidden + change

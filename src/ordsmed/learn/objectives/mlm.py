@@ -80,6 +80,11 @@ class Mlm(Choice):
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
+    @property
+    def undivided(self) -> str:
+        """Why tensor parallelism cannot be had; empty: it can."""
+        return Teacher.UNDIVIDED if self.teacher else ""
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,

@@ -320,8 +320,8 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
             raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
         recipe.network_of(network, index)
-    if recipe.layout.tensor > 1 and getattr(recipe.objective, "teacher", None):
-        problem = f"found {recipe.layout.tensor} beside a teacher, whose scores are of all words at once"
+    if recipe.layout.tensor > 1 and (reason := getattr(recipe.objective, "undivided", "")):
+        problem = f"found {recipe.layout.tensor} beside {reason}"
         raise RecipeError("layout.tensor", problem, "1", "`layout.shard` splits weights, too")
     more = getattr(recipe.objective, "others", None)
     networks = {"model": network, **(more(network) if more else {})}
