@@ -12,7 +12,7 @@ import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.measure.bench.plain import PlainBiLm
-from ordsmed.use import readers, vectors
+from ordsmed.use import vectors
 from ordsmed.use.embed import Form, _buffers, _split, numbers
 from ordsmed.use.readers import Row, TransformerReader
 
@@ -66,13 +66,17 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_read_at_once() -> None:
-    """The longest first, so many at most, and no more tokens than a batch may have; a longer row comes alone."""
-    lengths = [5, 3000, 20_000, 5000, 7, 6, 4, 3]
-    rows = [Row(n, 0, 0, length, [0] * length) for n, length in enumerate(lengths)]
-    own: Any = SimpleNamespace(batch=3)
-    groups = [[len(row.ids) for row in group] for group in TransformerReader._groups(own, rows)]
-    assert groups == [[20_000], [7, 3000, 5000], [4, 5, 6], [3]]
-    assert readers.TOKENS == 16_384
+    """The longest first, so many at most, no more tokens than a batch may have; short ones share rows."""
+    lengths = [5, 300, 3_000, 900, 900, 7, 6, 4, 3]
+    rows = [Row(n, 0, 0, length, [n] * length) for n, length in enumerate(lengths)]
+    own: Any = SimpleNamespace(batch=3, model=torch.nn.Linear(1, 1), tokenizer=SimpleNamespace(pad=0))
+    groups = [*TransformerReader._batches(own, rows)]
+    assert [[len(row.ids) for row in group] for group, _ in groups] == [[3_000], [900, 900], [300, 7, 6], [5, 4, 3]]
+    assert [tuple(batch.tokens.shape) for _, batch in groups] == [(1, 3_000), (2, 900), (1, 320), (2, 8)]
+    for group, batch in groups:
+        assert batch.spans is not None
+        texts = [batch.tokens.flatten()[begin : begin + size].tolist() for begin, size in batch.spans.tolist()]
+        assert texts == [row.ids for row in group]
 
 
 def test_lines_that_wait_are_bounded_by_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ordsmed
 from kit.language_models import hub_folder
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.cli import main
@@ -56,7 +57,24 @@ def test_the_script_serves_to_who_knows_the_token(folder: Path, capsys: pytest.C
 
 
 def test_flags_of_the_server_are_handed_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = ["--index", "a=b", "--index", "c", "--queue", "7", "--timeout", "9.5", "--checkpoints", "--step", "0"]
+    (folder / "texts.txt").write_text("A newt swam.\n\nA cat sat.\n")
+    for name in ("b", "c"):
+        ordsmed.index(None, folder / "texts.txt", folder / name)
+    own = [
+        "--index",
+        "a=b",
+        "--index",
+        "c",
+        "--workers",
+        "2",
+        "--queue",
+        "7",
+        "--timeout",
+        "9.5",
+        "--checkpoints",
+        "--step",
+        "0",
+    ]
     own += ["--precision", "bf16", "--threads", "2"]
     main(["submit", "serve", "small", "--site", "here.toml", *own])
     script = (folder / "work/jobs/serve-small-1.sh").read_text()
@@ -69,9 +87,28 @@ def test_flags_of_the_server_are_handed_on(folder: Path, capsys: pytest.CaptureF
         with pytest.raises(SystemExit):
             main(["submit", "tiny/bert", "--site", "here.toml", *words])
         assert f"{words[0]}: found with tiny/bert; wanted `submit serve`" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["submit", "serve", "small", "--site", "here.toml", "--timeout", "0"])
-    assert "--timeout: found 0; wanted more than 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_wrong_flags_are_refused_before_a_job_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], *, submitted: bool
+) -> None:
+    """In the same words as `serve` refuses them."""
+    (folder / "short").write_text("abc\n")
+    for words, message in (
+        (["--timeout", "0"], "--timeout: found 0; wanted more than 0"),
+        (["--workers", "0"], "--workers: found 0; wanted a whole number, 1 to 256"),
+        (["--precision", "bf17"], "--precision: found bf17; wanted fp32 or bf16 or fp16 or int8; did you mean `bf16`?"),
+        (["--device", "gpu"], "--device: found gpu; wanted auto, cpu or cuda"),
+        (["--index", "x=small"], "--index x=small: is no index, but "),
+        (["--token-file", "short"], "short: holds no token; wanted 8 or more"),
+    ):
+        with pytest.raises(SystemExit):
+            main(
+                ["submit", "serve", "small", "--site", "here.toml", *words] if submitted else ["serve", "small", *words]
+            )
+        assert message in capsys.readouterr().err
+    assert not (folder / "work").exists()
 
 
 def test_what_cannot_be_served_is_refused(folder: Path) -> None:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from kit.families import shaken
 from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.base.errors import RecipeError
 from ordsmed.measure.likelihood import rows, ways
 from ordsmed.measure.likelihood.items import Item, Scores
 from ordsmed.measure.likelihood.transformers import WordAware
+from ordsmed.nn.models import bert, megatron_bert
 from ordsmed.text.tokenizers import bytebpe
 
 WAYS = [
@@ -98,6 +100,23 @@ def test_packing_changes_no_score(family: str, way: str, tmp_path: Path, monkeyp
         for one, own in zip(found[0], other, strict=True):
             assert own.logs == pytest.approx(one.logs, abs=1e-5)
             assert (own.best == one.best).all()
+
+
+@pytest.mark.parametrize("kind", [bert.Bert, megatron_bert.MegatronBert])
+def test_the_last_block_gives_the_states_that_are_wanted(kind: Any) -> None:
+    """Of some places of rows end to end: those that all have there."""
+    torch.manual_seed(0)
+    network = shaken(kind(width=16, layers=2, heads=2, positions=12).build(20)).eval()
+    tokens, positions = torch.randint(20, (3, 8)), torch.arange(8).expand(3, -1)
+    documents = torch.tensor([[1] * 8, [1] * 5 + [0] * 3, [1] * 3 + [2] * 5])
+    at, made = torch.tensor([17, 3, 12, 0]), list[torch.Size]()
+    network.blocks[-1].up.register_forward_hook(lambda layer, inputs, out: made.append(out.shape))
+    for seen in (None, documents):
+        every = network(tokens, positions, seen)
+        some = network(tokens, positions, seen, at=at)
+        assert some.shape == (1, 4, 16)
+        torch.testing.assert_close(some[0], every.flatten(0, 1)[at], atol=1e-6, rtol=0)
+    assert made == [(3, 8, 64), (1, 4, 64)] * 2
 
 
 def test_every_row_is_in_one_batch() -> None:

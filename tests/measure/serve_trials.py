@@ -4,6 +4,7 @@ PYTHONPATH=src python tests/measure/serve_trials.py overload FOLDER [--seconds 6
 PYTHONPATH=src python tests/measure/serve_trials.py hostile FOLDER [--requests 1000] # bodies that are no requests
 PYTHONPATH=src python tests/measure/serve_trials.py ending FOLDER                    # TERM under load
 PYTHONPATH=src python tests/measure/serve_trials.py minicons FOLDER --texts FILE     # /score masked, in turn with it
+PYTHONPATH=src python tests/measure/serve_trials.py streams FOLDER                   # of openai's client, 16 and one
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,15 +185,41 @@ def minicons(args: argparse.Namespace) -> dict[str, Any]:
             "ratio": round(spent["minicons"] / spent["ordsmed"], 2)}  # fmt: skip
 
 
+def streams(args: argparse.Namespace) -> dict[str, Any]:
+    """Texts that openai's client reads as server-sent events, an event a token: one stream, 16 at once, one again."""
+    import openai
+
+    prompts = [*sentences(16, 16)]
+
+    def read(client: openai.OpenAI, prompt: str) -> int:
+        pieces = client.completions.create(
+            model="model", prompt=prompt, max_tokens=args.tokens, stream=True, seed=1, logprobs=0
+        )
+        return sum(len(piece.choices[0].logprobs.tokens) for piece in pieces if piece.choices[0].logprobs)
+
+    server = started(command(args.folder, "--timeout", "900"))
+    with server as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=900) as client:
+        read(client, prompts[0])
+        rates = []
+        for count in (1, 16, 1):
+            began = time.perf_counter()
+            with ThreadPoolExecutor(count) as pool:
+                read_tokens = sum(pool.map(lambda prompt: read(client, prompt), prompts[:count]))
+            rates.append(read_tokens / (time.perf_counter() - began))
+    alone = (rates[0] + rates[2]) / 2
+    return {"tokens_per_second": [round(rate, 1) for rate in rates], "ratio": round(rates[1] / alone, 2)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trial", choices=["overload", "hostile", "ending", "minicons"])
+    parser.add_argument("trial", choices=["overload", "hostile", "ending", "minicons", "streams"])
     parser.add_argument("folder")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--tokens", type=int, default=48, help="of a stream")
     parser.add_argument("--texts")
     args = parser.parse_args()
-    trials = {"overload": overload, "hostile": hostile, "ending": ending, "minicons": minicons}
+    trials = {"overload": overload, "hostile": hostile, "ending": ending, "minicons": minicons, "streams": streams}
     print(json.dumps(trials[args.trial](args)))
 
 

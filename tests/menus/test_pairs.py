@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -564,3 +565,18 @@ def test_ten_steps_lose_what_those_of_sentence_transformers_lose(data: Path, tmp
     assert len(facts["losses"]) == 10
     assert facts["losses"][0] != facts["losses"][9]
     assert facts["difference_of_ten"] < 1e-4
+
+
+def test_a_server_gives_sparse_vectors_whole(sparse: Path) -> None:
+    """A part of a weight for each piece of the vocabulary means nothing."""
+    pytest.importorskip("uvicorn")
+    from kit.served import running
+
+    with running({"sparse": sparse}) as server:
+        whole = httpx.post(f"{server.url}/v1/embeddings", json={"input": "w1"}, timeout=60)
+        part = httpx.post(f"{server.url}/v1/embeddings", json={"input": "w1", "dimensions": 4}, timeout=60)
+    assert (whole.status_code, part.status_code) == (200, 400)
+    message = (
+        "dimensions: found 4 of a model whose vectors are sparse, a number for each piece of its vocabulary; wanted"
+    )
+    assert message in part.json()["error"]["message"]

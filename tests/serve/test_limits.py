@@ -217,6 +217,21 @@ def test_a_deadline_ends_what_waits_and_what_writes(folders: dict[str, Path]) ->
         assert "longer than the deadline" in streamed.splitlines()[-2]
 
 
+def test_too_little_memory_for_a_thread_is_told(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ordsmed.serve.call import ServedCall
+
+    for problem, status in (("can't start new thread", 503), ("something else", 500)):
+        with monkeypatch.context() as patch:
+
+            async def fail(*args: object, problem: str = problem, **options: object) -> None:
+                raise RuntimeError(problem)
+
+            patch.setattr(ServedCall, "compute", fail)
+            answer = httpx.post(f"{served.url}/fill-mask", json={"inputs": "the [MASK]"})
+        assert (answer.status_code, answer.headers.get("retry-after")) == (status, "5" if status == 503 else None)
+    assert is_well(served)
+
+
 def test_slow_clients_are_let_go_of(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from ordsmed.serve import graceful
 
@@ -285,6 +300,34 @@ def test_models_are_reloaded_where_that_is_allowed(folders: dict[str, Path], tmp
         assert after != before
         near = ordsmed.open(folder, device="cpu").fill("the [MASK] cat").masks[0]
         assert [each["score"] for each in after] == [guess.probability for guess in near]
+
+
+def test_a_folder_that_changes_or_goes_away_ends_nothing(tmp_path: Path) -> None:
+    """Weights in memory answer on; what is read of the folder later is refused in a line without its path."""
+    from ordsmed.serve.app import Access
+
+    folder = hub_folder("bert", tmp_path / "bert", seed=3)
+    with running({"bert": folder}, access=Access(admin=True)) as served:
+
+        def refused(path: str, body: dict[str, Any], problem: str) -> None:
+            answer = httpx.post(f"{served.url}{path}", json=body)
+            assert (answer.status_code, problem in answer.json()["error"]) == (400, True), answer.text
+            assert str(tmp_path) not in answer.text
+            assert httpx.post(f"{served.url}/score", json={"texts": "the cat"}).json() == before
+            assert is_well(served)
+
+        before = httpx.post(f"{served.url}/score", json={"texts": "the cat"}).json()
+        weights = folder / "model.safetensors"
+        whole = weights.read_bytes()
+        os.truncate(weights, len(whole) // 2)  # as while another one is copied there
+        refused("/admin/reload", {}, "cannot be read")
+        weights.write_bytes(whole[:-8] + bytes(8))
+        assert httpx.post(f"{served.url}/admin/reload", json={}).json() == {"status": "ok"}
+        before = httpx.post(f"{served.url}/score", json={"texts": "the cat"}).json()
+        (folder / "config.json").write_text("{")
+        refused("/admin/reload", {}, "config.json")
+        shutil.rmtree(folder)
+        refused("/admin/reload", {}, "bert")
 
 
 def test_without_being_asked_nothing_is_reloaded(served: Running) -> None:

@@ -72,6 +72,19 @@ def test_a_search_gives_what_the_index_gives(searching: Running, place: Path) ->
     assert post(searching, "/bert/search", {"questions": "a newt", "index": "words"})[1][0][0]["words"] > 0
 
 
+def test_a_request_weighs_vectors(searching: Running, place: Path) -> None:
+    index = ordsmed.open_index(place / "both")
+    scores = []
+    for weight in (0.0, 0.3, 1.0):
+        hits = post(searching, "/search", {"questions": "a newt", "k": 4, "weight": weight})[1][0]
+        wanted = index.weighted(weight).search("a newt", 4)
+        assert [hit["text"] for hit in hits] == [hit.passage.text for hit in wanted]
+        scores.append([hit["score"] for hit in hits])
+        assert scores[-1] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+    again = post(searching, "/search", {"questions": "a newt", "k": 4})[1][0]
+    assert [hit["score"] for hit in again] not in scores  # the index itself stays as it is
+
+
 def test_a_model_of_pairs_reranks(searching: Running, place: Path, folders: dict[str, Path]) -> None:
     wanted = ordsmed.search(place / "both", "a newt", 3, rerank=folders["fits"], top=2)
     (hits,) = post(searching, "/search", {"questions": "a newt", "k": 3, "rerank": "fits", "top": 2})[1]
@@ -117,6 +130,19 @@ def test_a_model_of_token_vectors_reranks(searching: Running, place: Path) -> No
         ("/search", {"questions": "cat", "rerank": "tag"}, 400, "cannot classify"),
         ("/gpt2/search", {"questions": "cat", "index": "mats"}, 404, "no index `mats`"),
         ("/search", {"questions": "cat", "k": 0}, 400, "k"),
+        ("/search", {"questions": "cat", "weight": 1.5}, 400, "<= 1.0"),
+        (
+            "/search",
+            {"questions": "cat", "index": "words", "weight": 0.5},
+            400,
+            "--weight: found 0.5 with --kind words",
+        ),
+        (
+            "/search",
+            {"questions": "cat", "index": "mats", "kind": "dense", "weight": 0.5},
+            400,
+            "found 0.5 with --kind",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

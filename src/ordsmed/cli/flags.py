@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from ordsmed.base import menu
 from ordsmed.base.arguments import FILES, Parser, number, whole
+from ordsmed.base.errors import RecipeError
 from ordsmed.cli import verb
 
 WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for a shell
@@ -204,6 +206,38 @@ def serving(parser: Parser) -> None:
     device(parser)
     precision(parser)
     threads(parser)
+
+
+def check_serving(args: argparse.Namespace) -> None:
+    """Refuse what the parser takes but no server can be started with, here or in a job."""
+    from ordsmed.base.folder import FolderKind, kind_of_folder
+    from ordsmed.base.machine.devices import DEVICES
+
+    token_of(args.token_file)
+    if not re.fullmatch(DEVICES, args.device):
+        raise RecipeError("--device", f"found {args.device}", "auto, cpu or cuda")
+    if args.precision != "fp32":
+        from ordsmed.weights.trained import known
+
+        known(args.precision)
+    for word in args.index:
+        name, sign, folder = word.partition("=")
+        if (kind := kind_of_folder(folder if sign else name)) is not FolderKind.INDEX:
+            raise RecipeError(f"--index {word}", f"is no index, but {kind.value}", "a folder of `ordsmed index`")
+
+
+def token_of(path: str | None) -> str:
+    """A file's first line; a token among the words of a command would be seen by everybody on the machine."""
+    if not path:
+        return ""
+    from pathlib import Path
+
+    from ordsmed.base.files import lines_of
+
+    token = (lines_of(Path(path)) or [""])[0].strip()
+    if len(token) < 8 or not token.isascii() or not token.isprintable():
+        raise RecipeError(path, "holds no token", "8 or more ASCII characters in its first line")
+    return token
 
 
 def _seconds(text: str) -> float:

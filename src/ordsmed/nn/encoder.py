@@ -227,7 +227,7 @@ def both_ends(pairs: dict[str, str]) -> Table:
 class Encoder(Model):
     """Embeddings, norm, dropout, blocks."""
 
-    takes_texts = True
+    takes_texts = takes_positions = True
     types: nn.Embedding | None
     project: nn.Linear | None
 
@@ -252,7 +252,12 @@ class Encoder(Model):
                     nn.init.normal_(weight, std=settings.residual_std)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None, types: Tensor | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        documents: Tensor | Texts | None = None,
+        types: Tensor | None = None,
+        at: Tensor | None = None,
     ) -> Tensor:
         x = self.words(tokens) + self.places(positions + self.offset if self.offset else positions)
         if self.types is not None:
@@ -263,8 +268,10 @@ class Encoder(Model):
         if self.project is not None:
             x = self.project(x)
         visible = as_scores(visibility(documents, causal=False, blocks=self.blocks))
-        for block in self.blocks:
+        *before, last = self.blocks
+        for block in before:
             x = block(x, visible)
+        x = last(x, visible) if at is None else last(x, visible, at)
         out: Tensor = self.norm(x) if self.pre_norm else x
         return out
 
@@ -290,9 +297,9 @@ class PostNormBlock(Block):
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
         self.activation = ACTIVATIONS[settings.activation]
 
-    def forward(self, x: Tensor, visible: Visible) -> Tensor:
-        first = Sum(x, self.attention.mix, self.attention_dropout, self.attention_norm, self.attention)
-        x, kept = first.normed(self.attention(x, visible, mix=first.product))
+    def forward(self, x: Tensor, visible: Visible, at: Tensor | None = None) -> Tensor:
+        first = Sum(chosen(x, at), self.attention.mix, self.attention_dropout, self.attention_norm, self.attention)
+        x, kept = first.normed(self.attention(x, visible, mix=lambda mixed: first.product(chosen(mixed, at))))
         second = Sum(kept, self.down, self.dropout, self.norm)
         return second.normed(second.product(activations.bent(self.up, self.activation, x)))[0]
 
@@ -306,12 +313,17 @@ class PreNormBlock(PostNormBlock):
         x = x + dropout(down(activation(up(norm(x)))))
     """
 
-    def forward(self, x: Tensor, visible: Visible) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible, at: Tensor | None = None) -> Tensor:
         x, read = and_norm(x, self.attention_norm)
-        first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
-        x, read = first.and_norm(self.attention(read, visible, mix=first.product))
+        first = Sum(chosen(x, at), self.attention.mix, self.attention_dropout, self.norm, self.attention)
+        x, read = first.and_norm(self.attention(read, visible, mix=lambda mixed: first.product(chosen(mixed, at))))
         second = Sum(x, self.down, self.dropout)
         return second.alone(second.product(activations.bent(self.up, self.activation, read)))
+
+
+def chosen(x: Tensor, at: Tensor | None) -> Tensor:
+    """What is told on of [B, T, D]: at these places of all rows end to end, [1, N, D]; None: all."""
+    return x if at is None else x.flatten(0, 1).index_select(0, at)[None]
 
 
 def deep(std: float, layers: int) -> float:

@@ -82,6 +82,9 @@ class Model(nn.Module):
 
     words: nn.Embedding  # the table that heads are tied to
     takes_texts: ClassVar[bool] = False  # may `documents` be nn/varlen.py's Texts?
+    takes_positions: ClassVar[bool] = (
+        False  # may `at` say of which places of all rows end to end the states are wanted?
+    )
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None

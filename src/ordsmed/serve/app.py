@@ -26,6 +26,7 @@ from ordsmed import __version__
 from ordsmed.base import menu
 from ordsmed.base.say import size
 from ordsmed.serve import openapi, static
+from ordsmed.serve.batcher import as_refusal
 from ordsmed.serve.call import MENU, Endpoint, ServedCall, ServedProtocol, Service
 from ordsmed.serve.indexes import indexes_of
 from ordsmed.serve.models import RESERVED
@@ -89,9 +90,11 @@ class Door:
                 response = refused(refusal, protocol)
             except ClientDisconnect:
                 response = Response(status_code=499)  # nobody reads it
-            except Exception:
+            except Exception as error:
                 print(traceback.format_exc(), file=sys.stderr, flush=True)
-                response = refused(Refusal("broken", "a mistake of the server's; its log has it"), protocol)
+                known = as_refusal(error)
+                broken = Refusal("broken", "a mistake of the server's; its log has it")
+                response = refused(known if isinstance(known, Refusal) else broken, protocol)
             if self.closing():  # else the client's next request is lost with the connection
                 response.headers["connection"] = "close"
             self.service.metrics.add_request(endpoint.path, response.status_code, time.monotonic() - began)

@@ -23,6 +23,7 @@ from typing import Protocol
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.serve.refusal import Refusal
 
+NO_MEMORY = ("out of memory", "can't allocate memory", "can't start new thread")
 TURN = 16  # items of a request that are computed before those of the next one have their turn
 
 
@@ -220,7 +221,7 @@ def _step(stepper: Stepper) -> None:
     try:
         stepper.step()
     except Exception as error:
-        stepper.fail(_as_refusal(error))
+        stepper.fail(as_refusal(error))
 
 
 def _compute(batch: list[QueuedItem]) -> None:
@@ -230,7 +231,7 @@ def _compute(batch: list[QueuedItem]) -> None:
     except Exception as error:
         if len(batch) == 1 or _is_hopeless(error, batch):
             for item in batch:
-                item.request.fail(_as_refusal(error))
+                item.request.fail(as_refusal(error))
             return
         for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
             if left := [item for item in half if not item.request.future.done()]:
@@ -245,9 +246,9 @@ def _is_hopeless(error: Exception, batch: list[QueuedItem]) -> bool:
     return isinstance(error, OrdsmedError) and len({id(item.request) for item in batch}) == 1
 
 
-def _as_refusal(error: Exception) -> Exception:
-    """Too little memory is something to be told; other errors stay what they are."""
+def as_refusal(error: Exception) -> Exception:
+    """Too little memory, for a thread too, is something to be told; other errors stay what they are."""
     text = str(error).lower()
-    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+    if isinstance(error, MemoryError) or any(sign in text for sign in NO_MEMORY):
         return Refusal("memory", "there is too little memory for this text", "a shorter one")
     return error

@@ -19,7 +19,7 @@ from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel, ServedModels
 from ordsmed.serve.refusal import Refusal
-from ordsmed.use.index.opened import OpenIndex, Questions, SearchHit, check_questions, reordered
+from ordsmed.use.index.opened import OpenIndex, Questions, SearchHit, check_questions, check_weight, reordered
 from ordsmed.use.index.rerank import check_reranker, pair_score
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
@@ -107,22 +107,37 @@ def index_of(call: ServedCall, name: str) -> ServedIndex:
     return indexes[name] if name else next(iter(indexes.values()))
 
 
+@dataclass(frozen=True)
+class SearchOptions:
+    """How it is searched."""
+
+    k: int
+    kind: str = ""  # empty: by all that the index has
+    weight: float | None = None  # of vectors in a search by both; None: as the index has it
+    rerank: str = ""  # the name of a model
+    top: int = 50  # passages that it orders anew
+
+
 async def search(
-    call: ServedCall, index: ServedIndex, questions: Sequence[str], k: int, kind: str, rerank: str, top: int
+    call: ServedCall, index: ServedIndex, questions: Sequence[str], how: SearchOptions
 ) -> list[list[FoundPassage]]:
     """Vectors of the questions by the batcher, then the search in a thread of its own; then scores of pairs."""
+    searched = index.index
     try:
-        kind = index.index.kind_of(kind)
-        check_questions(questions, k)
+        kind = searched.kind_of(how.kind)
+        check_questions(questions, how.k)
+        if how.weight is not None:
+            check_weight(how.weight, kind)
+            searched = searched.weighted(how.weight)
     except OrdsmedError as error:
-        raise Refusal.of(error, {str(index.index.folder): index.name}, "invalid") from None
+        raise Refusal.of(error, {str(searched.folder): index.name}, "invalid") from None
     call.check_size([(question,) for question in questions])
     vectors = await _vectors(call, index, questions) if kind != "words" else None
-    most = max(k, top) if rerank else k
-    every = await asyncio.to_thread(index.index.found, questions, vectors, most, kind=kind)
-    if rerank:
-        every = await _reranked(call, index, questions, every, rerank, top)
-    return [[_passage(hit) for hit in hits[:k]] for hits in every]
+    most = max(how.k, how.top) if how.rerank else how.k
+    every = await asyncio.to_thread(searched.found, questions, vectors, most, kind=kind)
+    if how.rerank:
+        every = await _reranked(call, index, questions, every, how.rerank, how.top)
+    return [[_passage(hit) for hit in hits[: how.k]] for hits in every]
 
 
 async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str]) -> Questions:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ordsmed.learn.task import LateInteraction, reader
+from ordsmed.learn.task import Embedding, LateInteraction, reader
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import Refusal
@@ -22,6 +22,9 @@ async def sentence_vectors(
 ) -> Vectors:
     """A vector a text [N, D]; `dimensions`: the first of them; `unit`: of length 1 then."""
     width = served.model.trained.settings.width * (2 if served.model.trained.settings.capabilities.state else 1)
+    if dimensions is not None and not call.service.pool and is_sparse(served):
+        problem = f"found {dimensions:,} of a model whose vectors are sparse, a number for each piece of its vocabulary"
+        raise Refusal("invalid", problem, "a request without it", place="dimensions")
     if dimensions is not None and not 1 <= dimensions <= width:
         raise Refusal("invalid", f"found {dimensions:,}", f"1 to {width:,}, the model's width", place="dimensions")
     embedded = await call.compute(
@@ -29,6 +32,12 @@ async def sentence_vectors(
     )
     vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
     return units(vectors) if unit else vectors
+
+
+def is_sparse(served: ServedModel) -> bool:
+    """Did it learn a weight for each piece of the vocabulary?"""
+    objective = served.model.trained.objective
+    return isinstance(objective, Embedding) and objective.vectors.sparse
 
 
 def top_layer(served: ServedModel) -> str:

@@ -20,13 +20,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ordsmed.data.batch import Batch
+from ordsmed.data.features import Features, Packing, by_length
 from ordsmed.nn.capture import capture_layers
 from ordsmed.nn.model import Block
+from ordsmed.nn.varlen import Texts
 from ordsmed.weights.trained import Trained
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
-TOKENS = 1 << 14  # of one batch, at most: long rows come in smaller batches
+TOKENS = {"cpu": 2_048, "cuda": 1 << 14}  # of one batch, at most: long rows come in smaller batches
 
 
 @dataclass(frozen=True)
@@ -86,22 +89,22 @@ class TransformerReader:
         begin = np.cumsum([0, *(len(part.words) for part in parts)])
         sums = torch.zeros(self.layers, int(begin[-1]), self.width)
         pooled = torch.zeros(self.layers, len(lines), self.width)
-        for group in self._groups(rows):
-            states = self._states(group)
-            length = states[0].shape[1]
+        for group, batch in self._batches(rows):
+            states = self._states(batch)
+            assert batch.spans is not None
+            begins = batch.spans[:, 0].tolist()
             vectors = [parts[row.line].between(row.low, row.high) for row in group]
-            shift = [n * length + len(self.before) - row.start for n, row in enumerate(group)]
+            shift = [at + len(self.before) - row.start for at, row in zip(begins, group, strict=True)]
             at = np.concatenate([piece + by for (piece, _, _), by in zip(vectors, shift, strict=True)])
             word = np.concatenate([word + begin[row.line] for (_, word, _), row in zip(vectors, group, strict=True)])
             share = torch.from_numpy(np.concatenate([share for _, _, share in vectors]))[:, None]
             opening = [n for n, row in enumerate(group) if row.start == 0]
-            opened = [group[n].line for n in opening]
-            lengths = [len(group[n].ids) for n in opening]
+            opened, spans = [group[n].line for n in opening], batch.spans[opening]
             for sum_, line, state in zip(sums, pooled, states, strict=True):
-                taken = state.flatten(0, 1)[torch.from_numpy(at).to(state.device)].float().cpu()
+                taken = state[torch.from_numpy(at).to(state.device)].float().cpu()
                 sum_.index_add_(0, torch.from_numpy(word), taken * share)
-                if self.pool != "mean":
-                    line[opened] = _pooled(state[opening].float(), lengths, self.pool).cpu()
+                if self.pool != "mean" and opening:
+                    line[opened] = _pooled(state.float(), spans.to(state.device), self.pool).cpu()
         return [
             Read(part.words, sums[:, begin[n] : begin[n + 1]].numpy(), pooled[:, n].numpy(), part.bare,
                  max(sum(row.line == n for row in rows), 1))
@@ -113,39 +116,42 @@ class TransformerReader:
             for start, low, high in windows(len(ids), self.room, causal=self.causal):
                 yield Row(line, start, low, high, [*self.before, *ids[start : start + self.room], *self.after])
 
-    def _groups(self, rows: list[Row]) -> Iterator[list[Row]]:
-        """Rows that are read at once, of about the same length."""
-        left = sorted(rows, key=lambda row: len(row.ids))
-        while left:
-            count = min(self.batch, max(1, TOKENS // len(left[-1].ids)))
-            yield left[-count:]
-            del left[-count:]
-
-    def _states(self, rows: list[Row]) -> list[Tensor]:
-        """What the layers make of rows; L times [B, T, D]."""
+    def _batches(self, rows: list[Row]) -> Iterator[tuple[list[Row], Batch]]:
+        """Rows that are read at once, of about the same length, several texts in a row where they are short."""
+        features = Features(np.cumsum([0, *(len(row.ids) for row in rows)]), _joined([row.ids for row in rows]))
         device = next(self.model.parameters()).device
-        lengths = [len(row.ids) for row in rows]
-        tokens = torch.full((len(rows), max(lengths)), self.tokenizer.pad or 0)
-        documents = torch.zeros(len(rows), max(lengths), dtype=torch.int32)
-        for n, row in enumerate(rows):
-            tokens[n, : lengths[n]] = torch.tensor(row.ids)
-            documents[n, : lengths[n]] = 1
-        positions = torch.arange(max(lengths)).expand(len(rows), -1)
-        # behind what a causal network has read padding does no harm
-        plain = not self.hybrid and (self.causal or min(lengths) == max(lengths))
-        more = {"causal": torch.zeros(len(rows), dtype=torch.bool, device=device)} if self.hybrid else {}
+        for alike in by_length(features.sizes, TOKENS.get(device.type, TOKENS["cpu"])):
+            for at in range(0, len(alike), self.batch):
+                chosen = alike[at : at + self.batch]
+                even = len(set(features.sizes[chosen].tolist())) == 1  # then no row needs a mask
+                batch = Packing(self.tokenizer.pad or 0, alone=even).batch(features, chosen, chosen)
+                yield [rows[n] for n in chosen.tolist()], batch.to(device)
+
+    def _states(self, batch: Batch) -> list[Tensor]:
+        """What the layers make of rows, end to end; L times [B * T, D]."""
+        documents: Tensor | Texts | None = batch.texts(self.model)
+        more = {}
+        if self.hybrid:
+            documents = torch.ones_like(batch.tokens) if documents is None else documents
+            more = {"causal": torch.zeros(len(batch.tokens), dtype=torch.bool, device=batch.tokens.device)}
         with capture_layers(self.model, self.wanted) as heard:
-            last = self.model(tokens.to(device), positions.to(device), None if plain else documents.to(device), **more)
-        return [heard.get(number, last) for number in self.wanted]
+            last = self.model(batch.tokens, batch.positions, documents, **more)
+        return [heard.get(number, last).flatten(0, 1) for number in self.wanted]
 
 
-def _pooled(states: Tensor, lengths: Sequence[int], pool: str) -> Tensor:
-    """One vector a row of its tokens [B, T, D]."""
-    count = torch.tensor(lengths, device=states.device)
+def _joined(ids: list[list[int]]) -> NDArray[np.int32]:
+    return np.concatenate(ids).astype(np.int32) if ids else np.zeros(0, np.int32)
+
+
+def _pooled(states: Tensor, spans: Tensor, pool: str) -> Tensor:
+    """One vector a row of its tokens, of states end to end."""
+    begins, sizes = spans.T
     if pool in ("first", "last"):
-        return states[torch.arange(len(count)), (count - 1) * (pool == "last")]
-    inside = torch.arange(states.shape[1], device=states.device) < count[:, None]
-    return (states * inside[..., None]).sum(1) / count[:, None]
+        return states[begins + (sizes - 1) * (pool == "last")]
+    owner = torch.repeat_interleave(torch.arange(len(sizes), device=states.device), sizes)
+    at = torch.arange(len(owner), device=states.device) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+    sums = states.new_zeros(len(sizes), states.shape[1]).index_add_(0, owner, states[begins[owner] + at])
+    return sums / sizes[:, None]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 
 from ordsmed.base.arguments import Parser, whole
-from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
 
 PLACE = ("use", 3)
@@ -32,10 +31,11 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.serve.server import ServerOptions, serve
 
+    flags.check_serving(args)
     options = ServerOptions(
         host=args.host,
         port=args.port,
-        token=_token(args.token_file),
+        token=flags.token_of(args.token_file),
         origins=tuple(args.allow_origin),
         admin=args.admin,
         workers=args.workers,
@@ -48,17 +48,3 @@ def run(args: argparse.Namespace) -> None:
         opening=flags.opened_as(args),
     )
     serve(args.models, options)
-
-
-def _token(path: str | None) -> str:
-    """A file's first line; a token among the words of a command would be seen by everybody on the machine."""
-    if path is None:
-        return ""
-    from pathlib import Path
-
-    from ordsmed.base.files import lines_of
-
-    token = (lines_of(Path(path)) or [""])[0].strip()
-    if len(token) < 8 or not token.isascii() or not token.isprintable():
-        raise RecipeError(path, "holds no token", "8 or more ASCII characters in its first line")
-    return token

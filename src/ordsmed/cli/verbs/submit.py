@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> None:
     for flag in [*(["--token-file"] if args.token_file else []), *served]:
         if flag.startswith("--") and args.name != serving.VERB:
             raise UsageError(flag, f"found with {args.name}", "`submit serve`")
+    if args.name == serving.VERB:
+        flags.check_serving(args)
     written = prepare(args.name, args.overrides, wish, out=args.out)
     numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:

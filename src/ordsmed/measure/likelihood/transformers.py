@@ -78,10 +78,11 @@ class TransformerScorer:
 
     def states(self, batch: Batch, at: Tensor) -> Tensor:
         """Of the network, at these places of all rows end to end."""
-        hidden: Tensor = self.network(
-            batch.tokens, batch.positions, **{"documents": batch.texts(self.network), **self.how(batch)}
-        )
-        return hidden.flatten(0, 1).index_select(0, at)
+        how = {"documents": batch.texts(self.network), **self.how(batch)}
+        alone = getattr(self.network, "takes_positions", False)
+        hidden: Tensor = self.network(batch.tokens, batch.positions, **how, **({"at": at} if alone else {}))
+        states = hidden.flatten(0, 1)
+        return states if alone else states.index_select(0, at)
 
     def how(self, batch: Batch) -> dict[str, Any]:
         """What else the network is told."""

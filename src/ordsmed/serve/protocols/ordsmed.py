@@ -113,6 +113,9 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
     k: Annotated[int, Meta(ge=1, le=1_000)] = 10
     kind: Literal["", "both", "dense", "words"] = ""
     index: str = ""  # its name; empty: the first
+    weight: Annotated[float, Meta(ge=0, le=1)] | None = (
+        None  # of vectors in a search by both; none: as the index has it
+    )
     rerank: str = ""  # the name of a model that scores pairs of texts
     top: Annotated[int, Meta(ge=1, le=1_000)] = 50  # passages that it orders anew
 
@@ -121,7 +124,8 @@ async def search(call: ServedCall) -> list[list[FoundPassage]]:
     """Of each question the passages of an index that answer it best."""
     request: SearchRequest = call.request
     index, questions = index_of(call, request.index), texts_of(request.questions, "questions")
-    return await indexes.search(call, index, questions, request.k, request.kind, request.rerank, request.top)
+    how = indexes.SearchOptions(request.k, request.kind, request.weight, request.rerank, request.top)
+    return await indexes.search(call, index, questions, how)
 
 
 class MinimalPair(Struct, forbid_unknown_fields=True):
