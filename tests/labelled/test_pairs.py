@@ -37,6 +37,46 @@ def test_columns_go_by_their_names_else_by_their_order(tmp_path: Path, row: dict
     assert read_pairs(jsonl(tmp_path, row)) == [wanted]
 
 
+SQUAD = {
+    "data": [
+        {"title": "t", "paragraphs": [
+            {"context": "Rain falls. Newts swim.", "qas": [
+                {"id": "1", "question": " What falls?", "answers": [{"text": "Rain", "answer_start": 0}]},
+                {"id": "2", "question": "What flies?", "answers": [], "is_impossible": True},
+                {"id": "3", "question": "What swims?", "answers": [{"text": "Newts", "answer_start": 12}]},
+            ]},
+            {"context": "", "qas": [{"id": "4", "question": "What?", "answers": [{"text": "x", "answer_start": 0}]}]},
+        ]},
+    ]
+}  # fmt: skip
+
+
+def test_squads_questions_are_pairs_with_their_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nested, or a record a question in whatever order its columns stand; what nothing answers is left out and told."""
+    nested = tmp_path / "squad.json"
+    nested.write_text(json.dumps(SQUAD, indent=1))
+    wanted = [("What falls?", "Rain falls. Newts swim."), ("What swims?", "Rain falls. Newts swim.")]
+    assert [(pair.anchor, pair.positive) for pair in read_pairs(nested)] == wanted
+    assert [pair.line for pair in read_pairs(nested)] == [1, 3]
+    told = "".join(capsys.readouterr())
+    assert "1 question left out: empty question or context (4)" in told
+    assert "left out 1 of 3 questions that their contexts do not answer" in told
+    context = "Rain falls. Newts swim."
+    rows = [
+        {"id": str(n), "title": "t", "context": context, "question": question, "answers": {"text": texts}}
+        for n, (question, texts) in enumerate([("What falls?", ["Rain"]), ("What flies?", []), ("What swims?", ["x"])])
+    ]
+    assert read_pairs(jsonl(tmp_path, *rows)) == [PairRow(1, *wanted[0]), PairRow(3, *wanted[1])]
+    assert "left out 1 of 3 questions" in "".join(capsys.readouterr())
+    nested.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": [
+        {"id": "1", "question": "b", "answers": [], "is_impossible": True}]}]}]}))  # fmt: skip
+    with pytest.raises(DataError, match="no question that a context answers"):
+        read_pairs(nested)
+    plain = tmp_path / "list.json"
+    plain.write_text('[{"question": "a", "context": "b"}]')
+    assert read_pairs(plain) == [PairRow(1, "a", "b")]
+
+
 def test_an_object_may_have_what_the_first_one_lacks(tmp_path: Path) -> None:
     rows = [{"anchor": "a", "positive": "b"}, {"anchor": "c", "positive": "d", "negatives": ["e"], "score": 1}]
     assert read_pairs(jsonl(tmp_path, *rows)) == [PairRow(1, "a", "b"), PairRow(2, "c", "d", ("e",), (1.0,))]

@@ -4,7 +4,8 @@
 
 Columns go by these names. Where there is no `anchor` and `positive`, as in sentence-transformers' data sets, they go by
 their order: the first text is the anchor, the second its positive, all others are negatives; `label` or `score` is the
-score. Of `negative`, `negatives`, `negative_1`, `negative_2`... all count; a list is several texts, or scores.
+score. Of `negative`, `negatives`, `negative_1`, `negative_2`... all count; a list is several texts, or scores. SQuAD's
+files, nested or a record a question, are questions with the contexts that answer them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Any
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import many, say
 from ordsmed.text import read
-from ordsmed.text.labelled import tables
+from ordsmed.text.labelled import questions, tables
 from ordsmed.text.labelled.tables import Format
 
 SCORES = ("score", "scores", "label", "labels")
 NO_TEXT = (*SCORES, "document", "source")  # columns that are no text of a pair
 SIDES = ("anchor", "positive")
+QUESTION = ("question", "context", "answers")  # columns of SQuAD's records
 NEGATIVE = "negative"  # how the names of columns of negatives begin
 OFTEN = 10  # a pair that stands so often, or more, is told
 
@@ -49,12 +51,18 @@ class PairColumns:
     score: str | None
     by_name: bool = False
 
+    @property
+    def of_squad(self) -> bool:
+        return (self.anchor, self.positive) == QUESTION[:2]
+
     @staticmethod
     def of(path: Path, row: dict[str, Any]) -> PairColumns:
         """As the first row tells by names, or by their order."""
         score = next((name for name in SCORES if name in row), None)
         if all(name in row for name in SIDES):
             return PairColumns(*SIDES, tuple(name for name in row if name.startswith(NEGATIVE)), score, by_name=True)
+        if all(name in row for name in QUESTION):
+            return PairColumns(*QUESTION[:2], (), None)
         texts = [name for name in row if name not in NO_TEXT and isinstance(row[name], str | list)]
         if len(texts) < 2 or not all(isinstance(row[name], str) for name in texts[:2]):
             named = ", ".join(f"`{name}`" for name in row) or "no columns"
@@ -66,17 +74,24 @@ def read_pairs(
     path: Path, *, format: Format | None = None, header: bool = True, errors: read.Errors = "strict"
 ) -> list[PairRow]:
     """The pairs of a file; those with an empty side are left out, counted and told."""
+    if _is_nested(path, format, errors):
+        return _of_squad(path, errors)
     pairs: list[PairRow] = []
     empty: list[int] = []
+    unanswered: list[int] = []
     columns: PairColumns | None = None
     for line, row in tables.records(path, format=format, header=header, errors=errors):
         if columns is None or columns.by_name:  # an object may have negatives or a score where others have none
             columns = PairColumns.of(path, row)
+        if columns.of_squad and _lacks_answer(row):
+            unanswered.append(line)
+            continue
         pair = _pair(f"{path}:{line}", line, row, columns)
         if pair.anchor and pair.positive:
             pairs.append(pair)
         else:
             empty.append(line)
+    _tell_unanswered(path, len(unanswered), len(unanswered) + len(empty) + len(pairs))
     if empty and pairs:
         total = many(len(empty) + len(pairs), "pair")
         say(f"{path}: left out {len(empty):,} of {total} with an empty side; the first: line {empty[0]}")
@@ -85,6 +100,39 @@ def read_pairs(
         raise DataError(path, problem, "one pair of texts at least")
     _tell_often(path, pairs)
     return pairs
+
+
+def _is_nested(path: Path, format: Format | None, errors: read.Errors) -> bool:
+    """Is it one JSON object with a list under `data`, as SQuAD's files?"""
+    if tables.kind_of(path, format) != "json":
+        return False
+    first = next((value for _, value in questions.json_values(path, errors)), None)
+    return isinstance(first, dict) and isinstance(first.get("data"), list)
+
+
+def _of_squad(path: Path, errors: read.Errors) -> list[PairRow]:
+    """Questions that have an answer, with their contexts; a line is the question's number."""
+    every, _ = questions.read([str(path)], repair=True, errors=errors)
+    pairs = [
+        PairRow(number, question.question.strip(), question.context.strip())
+        for number, question in enumerate(every, 1)
+        if not question.impossible
+    ]
+    _tell_unanswered(path, sum(question.impossible for question in every), len(every))
+    if not pairs:
+        raise DataError(path, "no question that a context answers", "one at least")
+    return pairs
+
+
+def _lacks_answer(row: dict[str, Any]) -> bool:
+    answers = row.get("answers")
+    texts = answers.get("text") if isinstance(answers, dict) else answers
+    return row.get("is_impossible") is True or (isinstance(texts, list | tuple) and not len(texts))
+
+
+def _tell_unanswered(path: Path, count: int, total: int) -> None:
+    if count:
+        say(f"{path}: left out {count:,} of {many(total, 'question')} that their contexts do not answer")
 
 
 def _pair(place: str, line: int, row: dict[str, Any], columns: PairColumns) -> PairRow:

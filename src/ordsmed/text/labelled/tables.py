@@ -113,7 +113,7 @@ def table(
     broken: list[_Row] = []
     request = _Request(path, columns, lacking, header, more, errors)
     with read.replacements_told(path):
-        for row in _READERS[_kind(path, format)](request):
+        for row in _READERS[kind_of(path, format)](request):
             if row.wrong:
                 broken.append(row)
             else:
@@ -134,7 +134,7 @@ def records(
     path: Path, *, format: Format | None = None, header: bool = True, errors: read.Errors = "strict"
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every row of a file with its line and all its columns as they stand, by name (where none is named: by number)."""
-    kind = _kind(path, format)
+    kind = kind_of(path, format)
     if kind in ("jsonl", "json"):
         values = (_json_values if kind == "json" else _json_lines_values)(path, errors)
         for number, (line, record) in enumerate(values):
@@ -201,7 +201,8 @@ class _Whole(_Request):
 _Reader = Callable[[_Request], Iterator[_Row]]
 
 
-def _kind(path: Path, format: Format | None) -> Format:
+def kind_of(path: Path, format: Format | None) -> Format:
+    """The format of a file: what is said, else what its name ends with."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = format or ENDINGS.get(name.suffix.lower())
     if kind is None:
