@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from kit.task_files import pair_files
@@ -24,9 +26,12 @@ from ordsmed.base.ranks import prepare
 from ordsmed.data.examples import cut_examples
 from ordsmed.learn.embedding.inputs import RecordRows, Turns
 from ordsmed.learn.embedding.losses import Comparison, losses
+from ordsmed.learn.embedding.mining import Mining, found_by, with_added
+from ordsmed.learn.embedding.records import records_of
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks.pairs import TextPairs
 from ordsmed.learn.tasks.rerank import Rerank
+from ordsmed.text.labelled.pairs import PairRow
 from ordsmed.train import loop
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.plan import FinetuningPlan
@@ -341,6 +346,14 @@ def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
         (["task.head=multi-vector", "task.query_length=25"], r"query_length: found 25; wanted at most 24"),
         (["task.head=multi-vector", "task.expand=9", "task.query_length=8"], r"expand: found 9; wanted at most 8"),
         (["task.head=multi-vector", "task.skip_punctuation=true"], r"task\.skip_punctuation: found true; no sign"),
+        (["task.flops_warmup=9"], r"flops_warmup: found with dense vectors"),
+        (["task.mining.count=3", "task.mining.ranks=[1,2]"], r"count: found 3, more than the ranks \[1, 2\] have"),
+        (["task.mining.ranks=[2,1]"], r"ranks: found \[2, 1\]; wanted the first and the last"),
+        (["task.mining.every=9"], r"count: missing; wanted how many negatives"),
+        (["task.mining.count=1", "task.head=multi-vector"], r"mining: found with multi-vector vectors"),
+        (["task.mining.count=1", "task.mining.every=-1"], r"every: found -1; wanted steps, epoch, or 0: once"),
+        (["task.mining.count=1", "task.loss=cosent", "task.train={folder}/scored.jsonl"],
+         r"task\.mining: found with cosent"),
         (["model.kind=gpt2", "task.pool=first"], r"task\.pool: found first"),
     ],
 )  # fmt: skip
@@ -470,6 +483,22 @@ def test_the_work_of_a_search_counts_as_splade_counts_it() -> None:
     work = [float(side.mean(0).square().sum()) for side in sides]
     more = float(told(counted).sum() - told(plain).sum()) / KIND.count(0)
     assert more == pytest.approx(0.5 * work[0] + 0.25 * work[1], rel=1e-5)
+    growing = Comparison("infonce", 1.0, normalize=False, flops=(0.5, 0.25), flops_warmup=4)
+    labels = torch.tensor([[k, t, np.nan, 0] for k, t in zip(KIND, TEXT, strict=True)])
+    for step, share in ((0, 0.0), (2, 0.25), (4, 1.0), (5, 1.0)):
+        labels[:, 3] = step
+        grown = sum(float(lost.sum()) for _, lost in losses(growing, VECTORS, labels)) - float(told(plain).sum())
+        assert grown / KIND.count(0) == pytest.approx(share * more, abs=1e-5)
+    assert told(growing).tolist() == told(counted).tolist()  # of dev files: in full
+
+
+def test_the_work_of_a_search_counts_more_from_step_to_step(job: Jobs) -> None:
+    words = ["task.head=sparse", "task.flops=[10,10]"]
+    full, growing = job(*words), job(*words, "task.flops_warmup=2")
+    lost = [[gradients(made, step=step)[1] for step in range(3)] for made in (full, growing)]
+    free = [gradients(job("task.head=sparse", "task.flops=[0,0]"), step=step)[1] for step in range(3)]
+    shares = [(b - c) / (a - c) for a, b, c in zip(*lost, free, strict=True)]
+    assert shares == pytest.approx([0, 0.25, 1], abs=1e-4)
 
 
 def test_sparse_vectors_are_the_heads_largest_scores(sparse: Path, tmp_path: Path) -> None:
@@ -580,3 +609,81 @@ def test_a_server_gives_sparse_vectors_whole(sparse: Path) -> None:
         "dimensions: found 4 of a model whose vectors are sparse, a number for each piece of its vocabulary; wanted"
     )
     assert message in part.json()["error"]["message"]
+
+
+MINING = ["task.mining.count=2", "task.mining.ranks=[1,4]"]
+
+
+def added_by(folder: Path, step: int) -> NDArray[np.int64]:
+    return np.load(folder / "chosen" / f"{step:08d}.npy")
+
+
+def test_the_model_finds_what_is_near_and_wrong() -> None:
+    """By hand: of some ranks, without what is right, given already, or too near to be surely wrong."""
+    rows = [PairRow(1, "a", "p"), PairRow(2, "a", "q"), PairRow(3, "b", "r", ("s",)), PairRow(4, "c", "t")]
+    records = records_of([Path("f")], [rows])
+    assert records.texts == ["a", "b", "c", "p", "q", "r", "s", "t"]
+    angles = np.radians([0, 0, 90, 10, 20, 30, 5, 60])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+
+    def found(**how: Any) -> list[tuple[int, str]]:
+        return [(r, records.texts[t]) for r, t in found_by(vectors, records, Mining(**how), 0).tolist()]
+
+    assert found(count=2, ranks=(1, 2)) == [
+        (0, "s"), (0, "r"), (1, "s"), (1, "r"), (2, "p"), (2, "q"), (3, "r"), (3, "q"),
+    ]  # fmt: skip
+    assert found(count=1, ranks=(2, 2)) == [(0, "r"), (1, "r"), (2, "q"), (3, "q")]
+    near = found(count=2, ranks=(1, 2), margin=0.05)  # 10 degrees less 0.05 is about 20.6
+    assert near == [(0, "r"), (0, "t"), (1, "r"), (1, "t"), (2, "t"), (3, "r"), (3, "q")]
+    drawn = [found_by(vectors, records, Mining(count=1, ranks=(1, 3)), seed).tolist() for seed in range(9)]
+    assert len({str(some) for some in drawn}) > 1
+    assert drawn[0] == found_by(vectors, records, Mining(count=1, ranks=(1, 3)), 0).tolist()
+    assert [Mining(count=1, every=every).steps(2.4) for every in (0, 3, "epoch")] == [0, 3, 2]  # type: ignore[arg-type]
+    first, members, _ = with_added(records.first, records.members, records.scores, np.array([[0, 7], [2, 3], [2, 4]]))
+    assert [members[a:b].tolist() for a, b in pairwise(first.tolist())] == [
+        [0, 3, 7], [0, 4], [1, 5, 6, 3, 4], [2, 7],
+    ]  # fmt: skip
+
+
+def test_the_model_in_training_finds_negatives_and_a_run_goes_on_with_them(
+    data: Path, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Searched for by the model as it stands then, kept in the run's folder, read again: to the same bytes."""
+    words = [*MINING, "task.mining.every=2", "task.mine=1", "steps=5", "save=1", f"task.train={data}/negatives.jsonl"]
+    whole = finetune(str(data / "r.toml"), [*words, f"out={tmp_path / 'whole'}"])
+    assert "hard negatives by the model for 48 pairs" in "".join(capsys.readouterr())
+    assert sorted(path.stem for path in (whole / "chosen").iterdir()) == ["00000000", "00000002", "00000004"]
+    records = TextPairs(train="x", mine=1).records([str(data / "negatives.jsonl")], learning=True)
+    assert len({str(added_by(whole, step).tolist()) for step in (0, 2, 4)}) == 3
+    for record, text in added_by(whole, 2).tolist():
+        assert text not in records.members[records.first[record] : records.first[record + 1]]
+        assert text - records.queries not in records.right()[int(records.anchors[record])]
+    monkeypatch.setenv("ORDSMED_STOP_AT", "3")
+    cut = tmp_path / "cut"
+    with pytest.raises(Stopped):
+        finetune(str(data / "r.toml"), [*words, f"out={cut}"])
+    monkeypatch.delenv("ORDSMED_STOP_AT")
+    (cut / "chosen" / "00000000.npy").unlink()
+    finetune(str(cut), [])
+    weights = "weights/model.safetensors"
+    assert (whole / weights).read_bytes() == (cut / weights).read_bytes()
+    assert np.array_equal(added_by(whole, 4), added_by(cut, 4))
+
+
+def test_rows_have_what_the_model_found(data: Path, job: Jobs, tmp_path: Path) -> None:
+    made = job(*MINING)
+    plain, known = made.rows(0).batch(np.arange(12)), made.data.row_length(0)
+    assert made.data.renew(made, tmp_path, 0, 0) == 3
+    added = added_by(tmp_path, 0)
+    rows = made.rows(0)
+    assert isinstance(rows, RecordRows)
+    assert made.data.row_length(0) > known
+    batch = rows.batch(np.arange(12))
+    assert plain.labels is not None
+    assert batch.labels is not None
+    assert batch.labels[:, 0].tolist().count(2) == 24 > plain.labels[:, 0].tolist().count(2)
+    record = int(rows._chosen(np.arange(1))[0])
+    assert batch.labels[2:4, 1].tolist() == added[added[:, 0] == record, 1].tolist()
+    (tmp_path / "chosen" / "00000000.npy").unlink()
+    with pytest.raises(OrdsmedError, match=r"no such file; wanted what the run learns from; .*--anew"):
+        made.data.renew(made, tmp_path, 0, 1)

@@ -183,6 +183,22 @@ class Task(Objective):
         return passes * rows * length * float(self.model_settings.flops(length))
 
 
+class Renewing:
+    """What a task's settings offer beside where the model in training chooses what it learns from next."""
+
+    def renewal(self, epoch: float) -> int | None:
+        """After how many steps of so many an epoch it chooses anew; 0: never again; None: it chooses nothing."""
+        raise NotImplementedError
+
+    def chosen(self, records: Any, answers: Arrays, *key: object) -> Ints:
+        """What is learned from until then, by what the model tells of every example: numbers that a file keeps."""
+        raise NotImplementedError
+
+    def with_chosen(self, features: Features, chosen: Ints) -> Features:
+        """What rows are made of then."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
 class Files:
     """What the settings of every task begin with."""

@@ -53,6 +53,9 @@ class TrainingData(Protocol):
     def rows(self, index: int, before: int) -> Rows:
         """The training rows of a phase; `before`: phases of the run that this one started from."""
 
+    def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
+        """Choose what rows are made of from a step of a phase on; up to which step of it that holds."""
+
     def row_length(self, index: int) -> int:
         """Tokens of a row of a phase, on average."""
 

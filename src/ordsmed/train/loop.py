@@ -112,16 +112,26 @@ class RunLoop:
 
     def go_through(self, index: int, step: int) -> tuple[int, bool]:
         """The rest of a phase after a step of the run; the step that it came to, and whether the run is over."""
+        phase, inner = self.job.phases[index], locate(self.job.phases, step)[1]
+        self.job.begin_phase(index, new=not inner)
+        if not inner:
+            self.job.carry(index)
+        over = False
+        while inner < phase.steps and not over:
+            self.watch.at(step, "choosing rows")
+            until = self.job.data.renew(self.job, self.folder, index, inner)
+            step, over = self._go_through(index, inner, until, step)
+            inner = until
+        return step, over
+
+    def _go_through(self, index: int, first: int, until: int, step: int) -> tuple[int, bool]:
+        """The same of some steps of it, which read the same rows."""
         job = self.job
-        phase, first, share = job.phases[index], locate(job.phases, step)[1], job.share(index)
-        rows = job.rows(index)
-        job.begin_phase(index, new=not first)
-        if not first:
-            job.carry(index)
+        phase, share, rows = job.phases[index], job.share(index), job.rows(index)
         length, words_of = job.data.row_length(index), WordsSeen.of(rows)
         flops, later = job.flops(index), _flops(job, index + 1)
-        ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.signal)
-        for inner in range(first, phase.steps):
+        ready = load(rows, share, first, until, workers=job.workers, device=job.ranks.device, stop=self.signal)
+        for inner in range(first, until):
             began = time.perf_counter()
             sums, norm, reason = self._learn(ready, share, index, inner, step)
             step += 1

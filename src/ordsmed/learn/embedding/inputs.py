@@ -87,7 +87,8 @@ class RecordRows(ExampleRows):
         texts, labels = self.labels(records)
         sizes = self.first[records + 1] - self.first[records]
         batch = self.packing.batch(self.features, texts, np.repeat(numbers, sizes))
-        return dataclasses.replace(batch, labels=torch.from_numpy(labels))
+        steps = np.repeat(numbers // self.turns.batch, sizes)
+        return dataclasses.replace(batch, labels=torch.from_numpy(np.column_stack([labels, steps])))
 
     def labels(self, records: Ints) -> tuple[Ints, NDArray[np.float64]]:
         """The texts of some records, and of each what it is, which text, and its score."""

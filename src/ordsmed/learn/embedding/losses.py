@@ -3,6 +3,7 @@
     vectors [E, D], labels [E, 3] (what it is, which text, its score)  ->  a loss for each anchor [N]
 
 Of texts with a vector a token, [E, L, W], similarities are those of learn/embedding/maxsim.py.
+Of a step of training labels have a fourth number, that of the step, by which `flops` grows.
 
 Every loss is that of sentence-transformers of this name, as a sum over anchors: infonce is its
 MultipleNegativesRankingLoss (symmetric: MultipleNegativesSymmetricRankingLoss), cosent its CoSENTLoss, cosine_mse its
@@ -36,13 +37,14 @@ class Comparison:
     margin: float | None = None  # a negative that is more like the anchor than the positive by this much is none
     widths: tuple[int, ...] = ()  # of the front of each vector; none: all of it
     flops: tuple[float, ...] = ()  # how much the work of a search counts, of anchors and of candidates; none: nothing
+    flops_warmup: int = 0  # steps in which that grows to it
 
 
 @dataclass(frozen=True)
 class StepTexts:
     """The texts of a step by what they are: places among all."""
 
-    labels: Tensor  # [E, 3]
+    labels: Tensor  # [E, 3] or [E, 4]
     anchors: Tensor  # [N]
     positives: Tensor  # [N]
     candidates: Tensor  # [M]  positives, then negatives
@@ -99,10 +101,12 @@ class LossPart:
 
 def _flops(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """The work of a search: of each word the square of its mean weight; each anchor bears an equal share."""
+    grown = group.labels[:, 3].max() / how.flops_warmup if how.flops_warmup and group.labels.shape[1] > 3 else 1.0
+    share = min(float(grown), 1.0) ** 2
 
     def loss(vectors: Tensor) -> Tensor:
         of_sides = (vectors[side].mean(0).square().sum() for side in (group.anchors, group.candidates))
-        total = sum_of(weight * lost for weight, lost in zip(how.flops, of_sides, strict=True))
+        total = share * sum_of(weight * lost for weight, lost in zip(how.flops, of_sides, strict=True))
         return total.expand(len(group.anchors))
 
     yield LossPart(_all(group), loss)

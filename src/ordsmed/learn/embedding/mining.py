@@ -1,37 +1,135 @@
-"""Hard negatives for pairs: texts of the files that share the anchor's words, but do not belong to it."""
+"""Hard negatives for pairs: texts of the files that are like what an anchor asks for, but do not belong to it.
+
+    BM25: what shares the anchor's words           the model itself: what it takes for near, of some ranks
+
+Those of the model are chosen anew while it learns, as [K, 2]: a record, and a text of it that is no right one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ordsmed.base import chance
+from ordsmed.base.checks import at_least
 from ordsmed.base.say import many, say
 from ordsmed.data.pieces import Ints
+from ordsmed.data.windows import run
 from ordsmed.learn.embedding.records import PairRecords
-from ordsmed.text.bm25 import Bm25
+from ordsmed.text.bm25 import Bm25, top
+
+AT_ONCE = 1 << 24  # similarities held at a time
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mining:
+    """Hard negatives that the model in training finds itself."""
+
+    count: int = 0
+    """so many more for each pair; 0: none; elsewhere num_negatives"""
+    every: int | Literal["epoch"] = 0
+    """steps after which they are searched for anew; 0: once, by the model that it starts from"""
+    ranks: tuple[int, int] = (1, 50)
+    """they are drawn from these, the nearest wrong text being the first; elsewhere range_min, range_max"""
+    margin: float | None = None
+    """left out is what is not less like the anchor than the positive by so much: it may be right; elsewhere
+    absolute_margin"""
+
+    def __post_init__(self) -> None:
+        at_least(self, count=0)
+        if isinstance(self.every, int) and self.every < 0:
+            raise ValueError(f"every: found {self.every}; wanted steps, epoch, or 0: once")
+        if not (len(self.ranks) == 2 and 1 <= self.ranks[0] <= self.ranks[1]):
+            raise ValueError(f"ranks: found {list(self.ranks)}; wanted the first and the last, as [1, 50]")
+        if self.count > self.ranks[1] - self.ranks[0] + 1:
+            raise ValueError(f"count: found {self.count}, more than the ranks {list(self.ranks)} have")
+        if not self.count and (self.every or self.margin is not None):
+            raise ValueError("count: missing; wanted how many negatives are searched for, such as 4")
+
+    def steps(self, epoch: float) -> int:
+        """After how many steps they are searched for anew; 0: never."""
+        return max(1, round(epoch)) if self.every == "epoch" else self.every
 
 
 def with_negatives(records: PairRecords, count: int) -> PairRecords:
     """Each record with at most so many more negatives: what BM25 finds first for its anchor among all texts."""
     ranking = Bm25.of(records.texts[records.queries :])
     right = records.right()
-    added: dict[int, Ints] = {}
+    wrong_ones: dict[int, Ints] = {}
     for anchor in np.unique(records.anchors).tolist():
         best, _ = ranking.search(records.texts[anchor], count + len(right[anchor]))
         wrong = [int(passage) for passage in best if int(passage) not in right[anchor]]
-        added[anchor] = np.array(wrong[:count], np.int64) + records.queries
-    members = []
-    for begin, end in zip(records.first[:-1].tolist(), records.first[1:].tolist(), strict=True):
-        known = records.members[begin:end]
-        fresh = added[int(known[0])]
-        members.append(np.concatenate([known, fresh[~np.isin(fresh, known)]]))
-    sizes = [len(part) for part in members]
-    first = np.cumsum([0, *sizes], dtype=np.int64)
-    scores = np.full(int(first[-1]), np.nan)
-    known_sizes = np.diff(records.first)
-    inside = np.arange(len(records.scores)) - np.repeat(records.first[:-1], known_sizes)
-    scores[np.repeat(first[:-1], known_sizes) + inside] = records.scores
-    more = int(first[-1] - records.first[-1])
+        wrong_ones[anchor] = np.array(wrong[:count], np.int64) + records.queries
+    added = []
+    for record, anchor in enumerate(records.anchors.tolist()):
+        fresh = wrong_ones[anchor]
+        added.append(fresh[~np.isin(fresh, records.members[records.first[record] : records.first[record + 1]])])
+    first, members, scores = with_added(records.first, records.members, records.scores, pairs_of(added))
+    more = len(members) - len(records.members)
     say(f"{records.files[0]}: {many(more, 'hard negative')} by BM25 for {many(len(records), 'pair')}")
-    return replace(records, first=first, members=np.concatenate(members), scores=scores)
+    return replace(records, first=first, members=members, scores=scores)
+
+
+def found_by(vectors: Floats, records: PairRecords, how: Mining, *key: object) -> Ints:
+    """What vectors of all texts take for near each anchor, but is not right: [K, 2], a record and a text; told."""
+    anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
+    right, near, added = records.right(), 0, []
+    size = max(1, AT_ONCE // max(len(passages), 1))
+    for begin in range(0, len(records), size):
+        part = slice(begin, begin + size)
+        alike = vectors[anchors[part]] @ passages.T
+        for row, similar in enumerate(alike):
+            record, limit = begin + row, np.inf
+            if how.margin is not None:
+                limit = similar[positives[record] - records.queries] - how.margin
+            similar[right[int(anchors[record])]] = -np.inf
+            similar[records.members[records.first[record] + 2 : records.first[record + 1]] - records.queries] = -np.inf
+            near += int((similar > limit).sum())
+            similar[similar > limit] = -np.inf
+            best = top(similar, how.ranks[1])
+            best = best[similar[best] > -np.inf][how.ranks[0] - 1 :]
+            added.append(_drawn(best, how.count, chance.key("mined", *key, record)) + records.queries)
+    _tell(records, added, how, near)
+    return pairs_of(added)
+
+
+def _drawn(best: Ints, count: int, key: int) -> Ints:
+    """Some of them, in their order."""
+    if len(best) <= count:
+        return best
+    return best[np.sort(np.argsort(chance.unit(key, np.arange(len(best))))[:count])]
+
+
+def _tell(records: PairRecords, added: Sequence[Ints], how: Mining, near: int) -> None:
+    few = sum(len(texts) < how.count for texts in added)
+    notes = [f"{many(sum(map(len, added)), 'hard negative')} by the model for {many(len(records), 'pair')}"]
+    if how.margin is not None:
+        notes.append(f"{near:,} left out that may be right")
+    if few:
+        notes.append(f"fewer than {how.count} for {few:,}")
+    say(f"{records.files[0]}: {'; '.join(notes)}")
+
+
+def pairs_of(added: Sequence[Ints]) -> Ints:
+    """Texts of each record in turn -> [K, 2]: the record, and the text."""
+    record = np.repeat(np.arange(len(added)), [len(texts) for texts in added])
+    return np.stack([record, np.concatenate([np.zeros(0, np.int64), *added])], 1)
+
+
+def with_added(
+    first: Ints, members: Ints, scores: NDArray[np.float64], added: Ints
+) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """First, members and scores of records with more negatives behind those that they have."""
+    known, more = np.diff(first), np.bincount(added[:, 0], minlength=len(first) - 1)
+    begins = np.concatenate([[0], np.cumsum(known + more)])
+    every = np.empty(int(begins[-1]), np.int64)
+    every_score = np.full(len(every), np.nan)
+    before = np.repeat(begins[:-1], known) + run(known)
+    every[before], every_score[before] = members, scores
+    every[np.repeat(begins[:-1] + known, more) + run(more)] = added[:, 1]
+    return begins, every, every_score

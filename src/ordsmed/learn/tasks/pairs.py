@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -28,12 +28,12 @@ from ordsmed.learn.embedding.encoder import TERM, PairComparing, PairEncoder
 from ordsmed.learn.embedding.inputs import BY_SIMILARITY, OF_SCORES, Loss
 from ordsmed.learn.embedding.losses import Comparison, losses
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.learn.embedding.mining import with_negatives
+from ordsmed.learn.embedding.mining import Mining, found_by, with_added, with_negatives
 from ordsmed.learn.embedding.outputs import PairFiles, PairPredictions
 from ordsmed.learn.embedding.records import PairRecords, read_records, records_of_pairs
 from ordsmed.learn.embedding.sparse import SparsePairEncoder
 from ordsmed.learn.embedding.tokens import TokenPairEncoder
-from ordsmed.learn.task import Arrays, Files, TextVectors, TokenVectors
+from ordsmed.learn.task import Arrays, Files, Renewing, TextVectors, TokenVectors
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
@@ -42,7 +42,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
 TEMPERATURE = 0.05  # where a loss is not of shares; sentence-transformers says scale = 20
-SIMILARITY = ("normalize", "temperature", "flops", "symmetric", "margin", "widths")
+SIMILARITY = ("normalize", "temperature", "flops", "flops_warmup", "symmetric", "margin", "widths")
 COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions", "token_width")
 OF_TOKENS = ("token_width", "query_length", "expand", "skip_punctuation")
 TOKEN_WIDTH = 128  # as ColBERT has it
@@ -52,7 +52,7 @@ COMPARED = 64  # pairs of the dev files that are each other's negatives in their
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextPairs(Files, PairFiles, Choice):
+class TextPairs(Files, PairFiles, Renewing, Choice):
     """Vectors of texts, from pairs of texts that belong together."""
 
     head: Literal["dense", "sparse", "multi-vector"] = "dense"
@@ -73,6 +73,8 @@ class TextPairs(Files, PairFiles, Choice):
     flops: tuple[float, ...] = ()
     """sparse: how much the loss counts the work of a search, by words of anchors and of texts that are found; left out:
     [5e-5, 3e-5]; elsewhere query_regularizer_weight, document_regularizer_weight"""
+    flops_warmup: int = 0
+    """sparse: steps in which `flops` grows from 0, as the square of the step; elsewhere a third of all steps"""
     symmetric: bool = False
     """infonce: each positive finds its anchor among all, too"""
     margin: float | None = None
@@ -85,6 +87,8 @@ class TextPairs(Files, PairFiles, Choice):
     """written before positives and negatives (`passage: `)"""
     mine: int = 0
     """so many hard negatives for each pair to learn from: texts of the files that BM25 finds for the anchor"""
+    mining: Mining = field(default_factory=Mining)
+    """more of them, which the model in training finds"""
     proportions: tuple[float, ...] = ()
     """how often a step is of each of the files of `train`; left out: as often as they are large"""
     length: int = 256
@@ -108,12 +112,12 @@ class TextPairs(Files, PairFiles, Choice):
     role: ClassVar[str] = "pairs"
     FORMAT: ClassVar[str] = "sentence-transformers"
     MADE_UP: ClassVar[str] = "pairs.jsonl"
-    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, *COMPARED_BY)
+    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, *COMPARED_BY, "mining")
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "format", "header", "errors")
-    LATER_ADDED: ClassVar[tuple[str, ...]] = OF_TOKENS
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("mining", "flops_warmup", *OF_TOKENS)
 
     def __post_init__(self) -> None:
-        or_more(self, length=1, mine=0, token_width=1, query_length=0, expand=0)
+        or_more(self, length=1, mine=0, flops_warmup=0, token_width=1, query_length=0, expand=0)
         if self.top != Top():
             raise ValueError("top: found layers; wanted none: a text's vector is pooled from the network's own states")
         if self.temperature is not None and not self.temperature > 0:
@@ -169,6 +173,8 @@ class TextPairs(Files, PairFiles, Choice):
             inputs.check_scores(records, loss)
         elif not np.isnan(records.gold).all():
             say(f"{records.files[0]}: scores are not read by {loss}; task.loss chooses another loss")
+        if self.mining.count and loss != "infonce":
+            raise RecipeError("task.mining", f"found with {loss}, which learns from scores", "it with infonce alone")
         return replace(self, loss=loss)
 
     def features(self, records: PairRecords, reader: TextReader) -> Features:
@@ -182,6 +188,17 @@ class TextPairs(Files, PairFiles, Choice):
             problem = f"found {batch}, with pairs that have no negatives of their own"
             raise RecipeError("batch", problem, "2 or more: other texts of the step are the negatives")
         return rows
+
+    def renewal(self, epoch: float) -> int | None:
+        return self.mining.steps(epoch) if self.mining.count else None
+
+    def chosen(self, records: PairRecords, answers: Arrays, *key: object) -> Ints:
+        return found_by(answers["vector"], records, self.mining, *key)
+
+    def with_chosen(self, features: Features, chosen: Ints) -> Features:
+        more = features.more
+        first, members, scores = with_added(more["first"], more["members"], more["scores"], chosen)
+        return replace(features, more={**more, "first": first, "members": members, "scores": scores})
 
     def token_vectors(self, tokenizer: Tokenizer) -> TokenVectors:
         """How tokens get vectors, with this tokenizer."""
@@ -224,7 +241,8 @@ class TextPairs(Files, PairFiles, Choice):
         usual = 1.0 if loss == "kl" or self.head != "dense" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
         flops = (self.flops or FLOPS) if self.head == "sparse" else ()
-        return Comparison(loss, temperature, self.unit, self.symmetric, self.margin, self.widths, flops)
+        alike = loss, temperature, self.unit, self.symmetric, self.margin, self.widths
+        return Comparison(*alike, flops, self.flops_warmup)
 
     def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
         return outputs.predictions(records, _vectors(features, answers))
@@ -261,8 +279,11 @@ def _check_head(task: TextPairs) -> None:
         dense_only |= {"normalize": task.normalize is True, "widths": bool(task.widths)}
     for name in (name for name, is_set in dense_only.items() if is_set and task.head != "dense"):
         raise ValueError(f"{name}: found with {task.head} vectors; wanted it with dense ones alone")
-    if task.flops and task.head != "sparse":
-        raise ValueError(f"flops: found with {task.head} vectors; wanted it with task.head=sparse alone")
+    for name in ("flops", "flops_warmup"):
+        if getattr(task, name) and task.head != "sparse":
+            raise ValueError(f"{name}: found with {task.head} vectors; wanted it with task.head=sparse alone")
+    if task.mining.count and task.head == "multi-vector":
+        raise ValueError("mining: found with multi-vector vectors; wanted it with dense or sparse ones")
     if len(task.flops) not in (0, 2) or min(task.flops, default=0) < 0:
         raise ValueError(f"flops: found {list(task.flops)}; wanted two numbers of 0 or more, of anchors and candidates")
     for name in OF_TOKENS:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import run, settings
+import numpy as np
+
+from ordsmed.base import files, run, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
@@ -17,7 +19,7 @@ from ordsmed.base.say import detail
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
-from ordsmed.learn.task import Task, TaskSettings, packing, reader
+from ordsmed.learn.task import Renewing, Task, TaskSettings, packing, reader
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
@@ -26,6 +28,7 @@ from ordsmed.train.job import Job
 from ordsmed.train.mesh.precision import autocast
 
 UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
+CHOSEN = "chosen"  # folder of a run: what its model chose to learn from, from which step on
 FORMAT = 2  # of features: another where they are made otherwise
 
 
@@ -48,6 +51,7 @@ class TaskData:
     train: TaskSplit
     dev: TaskSplit | None
     batch: int = 1  # examples of a step
+    chosen: Features | None = None  # what the model in training learns from now, where it chooses that
 
     @staticmethod
     def of(
@@ -68,7 +72,36 @@ class TaskData:
         return TaskData(task, tokenizer, packing(tokenizer, network), seed, train, dev)
 
     def rows(self, index: int, before: int = 0) -> ExampleRows:
-        return self.task.rows(self.train.features, self.packing, self.batch, self.seed, index + before)
+        features = self.train.features if self.chosen is None else self.chosen
+        return self.task.rows(features, self.packing, self.batch, self.seed, index + before)
+
+    def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
+        """Let the model choose what it learns from; what it chose is kept, for a run that goes on reads it again."""
+        task, recipe, steps = self.task, job.recipe, job.phases[index].steps
+        assert isinstance(recipe, Finetuning)
+        if not isinstance(task, Renewing) or (every := task.renewal(recipe.epoch)) is None:
+            return steps
+        begin = inner - inner % every if every else 0
+        path = folder / CHOSEN / f"{begin:08d}.npy"
+        if inner == begin:
+            self._choose(task, job, path, begin)
+        chosen = files.mapped(path, "what the run learns from", "put it back, or begin anew with --anew")
+        self.chosen = task.with_chosen(self.train.features, chosen)
+        return min(begin + every, steps) if every else steps
+
+    def _choose(self, task: Renewing, job: Job, path: Path, step: int) -> None:
+        objective = job.objective
+        assert isinstance(objective, Task)
+        within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
+        how = {"within": within, "done": lambda _: job.state.tell("choosing examples")}
+        answers, _ = predict_all(objective, self.train.features, self.packing, job.ranks, **how)  # type: ignore[arg-type]
+
+        def keep() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with files.writing(path) as file:
+                np.save(file, task.chosen(self.train.records, answers, self.seed, step))
+
+        first_alone(job.ranks, keep)
 
     def row_length(self, index: int) -> int:
         return max(1, round(self.rows(index).tokens))

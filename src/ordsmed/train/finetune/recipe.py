@@ -189,9 +189,13 @@ class Finetuning(Training):
         """The score by which checkpoints are compared."""
         return self.best or str(self.task.record)
 
+    @property
+    def epoch(self) -> float:
+        """Its steps."""
+        return epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
+
     def validates(self, step: int) -> bool:
-        epoch = epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
-        interval = max(epoch / self.checks, 1.0)  # steps between checks, not always a whole number
+        interval = max(self.epoch / self.checks, 1.0)  # steps between checks, not always a whole number
         whole = round if self.epoch_steps == "exact" else int
         return any(whole(count * interval) == step for count in (int(step / interval), int(step / interval) + 1))
 

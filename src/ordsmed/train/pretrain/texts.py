@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -86,6 +87,9 @@ class TextData:
         key, stretch = (self.recipe.seed, index + before), Stretch.of(self.phases, index)
         shares = list(self.recipe.data_of(index).values())
         return self._rows(index, self.stores(index), shares, self.phases[index], *key, stretch=stretch)
+
+    def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
+        return self.phases[index].steps
 
     def row_length(self, index: int) -> int:
         return self.phases[index].length
