@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from numpy.typing import NDArray
@@ -183,14 +183,14 @@ class Task(Objective):
         return passes * rows * length * float(self.model_settings.flops(length))
 
 
-class Renewing:
+class Renewing(Generic[R]):
     """What a task's settings offer beside where the model in training chooses what it learns from next."""
 
     def renewal(self, epoch: float) -> int | None:
         """After how many steps of so many an epoch it chooses anew; 0: never again; None: it chooses nothing."""
         raise NotImplementedError
 
-    def chosen(self, records: Any, answers: Arrays, *key: object) -> Ints:
+    def chosen(self, records: R, answers: Arrays, *key: object) -> Ints:
         """What is learned from until then, by what the model tells of every example: numbers that a file keeps."""
         raise NotImplementedError
 

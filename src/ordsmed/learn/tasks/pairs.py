@@ -52,7 +52,7 @@ COMPARED = 64  # pairs of the dev files that are each other's negatives in their
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextPairs(Files, PairFiles, Renewing, Choice):
+class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     """Vectors of texts, from pairs of texts that belong together."""
 
     head: Literal["dense", "sparse", "multi-vector"] = "dense"

@@ -89,7 +89,7 @@ class TaskData:
         self.chosen = task.with_chosen(self.train.features, chosen)
         return min(begin + every, steps) if every else steps
 
-    def _choose(self, task: Renewing, job: Job, path: Path, step: int) -> None:
+    def _choose(self, task: Renewing[Any], job: Job, path: Path, step: int) -> None:
         objective = job.objective
         assert isinstance(objective, Task)
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
