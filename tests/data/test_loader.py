@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ordsmed.base.ending import TO_STOP
 from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.loader import MicroBatches, Share, load
 from ordsmed.data.rows import Span
 from ordsmed.data.windows import Ints
@@ -57,13 +58,19 @@ def test_ranks_and_micro_batches_cut_a_step_exactly(micro: int, accumulation: in
     assert np.concatenate(parts).tolist() == list(range(step * batch, (step + 1) * batch))
 
 
-def test_a_step_holds_the_same_rows_in_every_layout() -> None:
-    whole = [b[0].tokens for b in load(Counted(), Share(12, 12), 0, 3, workers=0, device=CPU)]
-    for micro, world in ((1, 1), (4, 1), (3, 2), (2, 3), (1, 12)):
-        ranks = [list(load(Counted(), Share(12, micro, r, world), 0, 3, workers=0, device=CPU)) for r in range(world)]
-        for step in range(3):
-            cut = torch.cat([batch.tokens for rank in ranks for batch in rank[step]])
-            assert torch.equal(cut, whole[step])
+@pytest.mark.parametrize(("sizes", "rows"), [(None, [12] * 5), (BatchSizes.of(36, 12, 12, 2), [12, 24, 36, 36, 36])])
+def test_a_step_holds_the_same_rows_in_every_layout(sizes: BatchSizes | None, rows: list[int]) -> None:
+    """Of a batch that grows too, and from whichever step the run goes on."""
+    ends = np.cumsum([0, *rows])
+    for micro, world in ((12, 1), (1, 1), (4, 1), (3, 2), (2, 3), (1, 12)):
+        for first in (0, 1, 2, 4):
+            shares = [Share(max(rows), micro, rank, world, sizes) for rank in range(world)]
+            ranks = [list(load(Counted(), share, first, 5, workers=0, device=CPU)) for share in shares]
+            for step in range(first, 5):
+                parts = [rank[step - first] for rank in ranks]
+                assert {len(part) for part in parts} == {rows[step] // (micro * world)}
+                numbers = torch.cat([batch.numbers for part in parts for batch in part])
+                assert numbers.tolist() == list(range(ends[step], ends[step + 1]))
 
 
 def test_going_on_is_skipping() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ordsmed.base import settings
-from ordsmed.learn.phases import OVER, Phase, Stretch, locate, total
+from ordsmed.learn.phases import OVER, BatchRamp, Phase, Stretch, locate, steps_of_rows, total
 from ordsmed.learn.schedules import Schedule
 
 ONE = Phase(steps=3, length=128, batch=8, rate=2.0, warmup=2)
@@ -37,6 +37,65 @@ def test_going_on_inside_a_phase_finds_the_same_steps() -> None:
             ((i, s) for s in range(inner if i == index else 0, p.steps)) for i, p in list(enumerate((ONE, TWO)))[index:]
         )
         assert list(later) == whole[first:]
+
+
+def ramped(steps: int = 40, **how: float) -> Phase:
+    ramp = BatchRamp(**{"start": 2, **how})  # type: ignore[arg-type]
+    return Phase(steps=steps, length=16, batch=8, rate=1.0, batch_ramp=ramp)
+
+
+@pytest.mark.parametrize(
+    ("how", "steps"),
+    [({}, 30), ({"over": 0.5}, 20), ({"over": 12}, 12), ({"over": 1.0}, 1), ({"over": 0.001}, 1), ({"by": 3}, 27)],
+)
+def test_a_batch_grows_over_so_many_steps(how: dict[str, float], steps: int) -> None:
+    phase = ramped(**how)
+    sizes = [phase.rows_of(step)[1] for step in range(40)]
+    assert sizes[0] == 2
+    assert sorted(sizes) == sizes
+    assert sum(size < 8 for size in sizes) == steps
+    assert phase.rows == sum(sizes) == 8 * phase.whole_steps
+    assert all(size % phase.unit == 0 for size in sizes)
+    assert phase.unit == (1 if "by" in how else 2)
+
+
+def test_a_batch_may_start_whole() -> None:
+    """As a recipe whose batch grows is told not to."""
+    assert [ramped(start=8).rows_of(step) for step in (0, 1, 39)] == [(0, 8), (8, 8), (312, 8)]
+
+
+def test_a_batch_that_is_counted_in_steps_grows_alike_in_a_longer_phase() -> None:
+    """As a deadline needs it, which takes steps away from a run that goes on."""
+    phase = ramped(over=0.5).with_fixed_ramp()
+    assert phase.batch_ramp == BatchRamp(start=2, over=20.0)
+    for steps in (10, 30, 90):
+        other = settings.decode(Phase, settings.plain(phase) | {"steps": steps}, "phase")
+        assert [other.rows_of(step) for step in range(10)] == [phase.rows_of(step) for step in range(10)]
+    assert ONE.with_fixed_ramp() is ONE
+
+
+def test_steps_of_so_many_rows() -> None:
+    for phase in (ramped(), ramped(over=0.3), ramped(over=25), ONE):
+        for rows in (1, 50, 173, 4_000):
+            steps = steps_of_rows(phase, rows)
+            has = settings.decode(Phase, settings.plain(phase) | {"steps": steps, "warmup": 0.0}, "phase").rows
+            assert abs(has - rows) <= phase.batch
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"start": 9}, "batch_ramp: found start 9; wanted fewer than the batch of 8 by a multiple of `by`, 9"),
+        ({"start": 3}, "batch_ramp: found start 3; wanted fewer than the batch of 8 by a multiple of `by`, 3"),
+        ({"by": 4}, "found start 2; wanted fewer than the batch of 8 by a multiple of `by`, 4"),
+        ({"start": 0}, "start: found 0"),
+        ({"over": 1.5}, "over: found 1.5; wanted steps, 0 or more, or a share of the phase below 1"),
+        ({"over": float("inf")}, "over: found inf"),
+    ],
+)
+def test_batches_that_cannot_grow_so(how: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ramped(**how)
 
 
 @pytest.mark.parametrize("warmup", [0, 0.5, 1, 3])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,18 @@ import pytest
 import torch
 
 from kit.makers import job_of, make_store
+from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import load
 from ordsmed.base.run import Run
 from ordsmed.data.encode import Encoded
 from ordsmed.nn.dropout import Dropout
 from ordsmed.tell.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain.plan import PretrainingPlan
+from ordsmed.train.pretrain.plan import PretrainingPlan, check
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
-from ordsmed.weights import weights
+from ordsmed.weights import seen, weights
 from ordsmed.weights.export import export
 from ordsmed.weights.trained import open_model
 
@@ -231,7 +234,8 @@ def test_recipes_of_three_phases(here: Path, name: str, hide: float) -> None:
     """In small, up to the first step."""
     words = ["model.width=32", "model.layers=3", "model.inner=48", "model.heads=2", "phase.steps=2", "phase.batch=4",
              "phase[1].length=16", "phase.warmup=0", "layout.device=cpu", f'data=["{here}/a","{here}/b"]',
-             "phase[2].length=64", "phase[3].length=64", f"out={here}/{name}"]  # fmt: skip
+             "phase[1].batch_ramp.start=4", "phase[2].length=64", "phase[3].length=64",
+             f"out={here}/{name}"]  # fmt: skip
     recipe, lines = rehearse(f"pretrain/{name}", words, yes=True)
     thetas = [recipe.network_of(recipe.model, index).theta for index in range(3)]
     assert thetas == [10_000, 160_000, 160_000]
@@ -239,9 +243,74 @@ def test_recipes_of_three_phases(here: Path, name: str, hide: float) -> None:
     assert all(any(f"phase {number}: 0." in line for line in lines) for number in (1, 2, 3)), "shares of both"
 
 
+RAMP = ["phase[1].steps=5", "phase[1].batch_ramp={start=2,over=3,by=1}", "phase[2].batch_ramp={start=2}"]
+
+
+def test_a_batch_that_grows(here: Path) -> None:
+    """Rows follow on each other over all steps, are counted and named; killed while it grows, to the same bits."""
+    whole = pretrain(str(written(here, "grown", 1)), RAMP, yes=True)
+    lines = [line for line in read(whole / "metrics.jsonl") if "loss" in line]
+    rows = [line["rows"] for line in lines]
+    assert rows == [2, 2, 3, 4, 4, 2, 4, 4, 4]
+    assert [line["tokens"] for line in lines] == [
+        n * length for n, length in zip(rows, [16] * 5 + [64] * 4, strict=True)
+    ]
+    assert lines[-1]["left"] == 0.0
+    plan = PretrainingPlan.read(str(whole))
+    assert plan.work()[0] == pytest.approx(plan.flops(0) * 15 / 4 + plan.flops(1) * 6 / 4 + plan.flops(2) * 2)
+    for step, first in ((1, 0), (3, 4), (4, 7), (5, 11), (6, 0), (7, 2)):
+        named = {line.split("row ")[1].split(":")[0] for line in show.documents(str(whole), step)[1:]}
+        assert named == {str(number) for number in range(first, first + rows[step - 1])}
+    cut = here / "grown-cut"
+    shutil.copytree(whole, cut)
+    for name in ("weights", "average"):
+        shutil.rmtree(cut / name)
+    for later in range(4, 10):
+        shutil.rmtree(checkpoint.path_of(cut / "checkpoints", later))
+    Run(cut).set(state="running")
+    pretrain(str(cut))
+    assert learned(cut) == learned(whole)
+
+
+def test_a_batch_that_grows_is_learned_alike_in_other_micro_batches(here: Path) -> None:
+    """Without dropout; and the plan tells how it grows."""
+    losses = []
+    for micro, way in ((1, "by=1"), (2, "by=2")):
+        words = [f"phase[1].batch_ramp={{start=2,over=2,{way}}}", "phase[2].batch_ramp={start=2}", "model.dropout=0.0"]
+        run = pretrain(str(written(here, f"cut{micro}", micro)), words, yes=True)
+        losses.append([line["loss"] for line in read(run / "metrics.jsonl") if "loss" in line])
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-6)
+    assert losses[0][1] != pytest.approx(losses[1][1], rel=1e-6), "of three rows, not of two"
+    plan = PretrainingPlan.read(str(written(here, "told", 1)), [*RAMP, "phase[3].batch_ramp={start=1,over=9}"])
+    told = [line.split(";")[0] for line in plan.lines() if "micro" in line]
+    assert told == ["phase 1: 5 steps of 2 to 4 rows (from step 4 on) x 16 tokens",
+                    "phase 2: 2 steps of 2 to 4 rows (from step 2 on) x 64 tokens",
+                    "phase 3: 2 steps of 1 to 1 row (it ends before it comes to 4) x 64 tokens"]  # fmt: skip
+
+
+def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
+    """Epochs as steps; what a phase reads among all; a state that rows carry on has none."""
+    words = ["phase[1].steps=0", "phase[1].epochs=2", "phase[1].batch_ramp={start=1,over=0.5}", "phase[2].steps=40",
+             "phase[2].batch_ramp={start=1,over=40}", "phase[3].steps=1"]  # fmt: skip
+    plan = PretrainingPlan.read(str(written(here, "counted", 1)), words)
+    first, second, third = plan.recipe.phase
+    rows = len(plan.data.rows(0))
+    assert abs(first.rows - 2 * rows) <= 4
+    assert first.steps > 2 * rows / 4, "more steps than of the whole batch"
+    made = SimpleNamespace(recipe=settings.plain(plan.recipe), folder=here)
+    shares = {table["name"]: table["share"] for table in seen.data_of(made)}  # type: ignore[arg-type]
+    tokens = [phase.rows * phase.length for phase in (first, second, third)]
+    of_a = tokens[0] + tokens[1] * second.data[f"{here}/a"]
+    assert shares["a"] == pytest.approx(of_a / sum(tokens))
+    elmo = load("models", "elmo")()
+    with pytest.raises(RecipeError, match=r"phase\[1\].batch_ramp: found one, but elmo reads on in each row"):
+        check(plan.recipe, elmo, plan.ranks)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["phase[1].batch_ramp={{start=2}}", "layout.micro=4"], r"phase\[1\].batch_ramp: found batches of multiples"),
         (["phase[2].data={here}/other"], r"phase\[2\].data: .*other was encoded with another tokenizer"),
         (["phase[2].theta=0.5"], r"phase\[2\].model.theta: found 0.5; wanted 1 or more"),
         (["phase[2].model={{width=64}}"], r"phase\[2\].model.width: modern cannot change it on the way"),

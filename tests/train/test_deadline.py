@@ -17,7 +17,7 @@ from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import BatchRamp, Phase
 from ordsmed.learn.schedules import Schedule
 from ordsmed.train import deadline, loop, session
 from ordsmed.train.deadline import Deadline, in_force, planned, table
@@ -38,7 +38,7 @@ def looked(tmp_path: Path, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, 
     """What becomes of a plan after a step, where steps take so long."""
     end = Deadline(tmp_path, seconds, table(asked), learning, judging, used)
     end.began = deadline.time.perf_counter() - step * each
-    end.spent = [99.0, *[each] * (step - 1)]
+    end.spent = [99.0, *[each / deadline._share_of_batch(now, step)] * (step - 1)]
     job = SimpleNamespace(phases=now, ranks=Ranks(torch.device("cpu")))
     found = end.replan(job, step, each)
     assert (Run(tmp_path).status.get("plans") or [{}])[-1].get("now") == found
@@ -91,6 +91,19 @@ def test_what_was_used_before_and_validations_count(tmp_path: Path, more: dict[s
     how = {"seconds": 100 / 0.95, "step": 16, "each": 1.0, "learning": [1.0]}
     [[steps, _]] = looked(tmp_path, phases(30), phases(200), **how, **more)  # type: ignore[arg-type]
     assert abs(steps - fit) <= 2
+
+
+def test_steps_of_a_small_batch_tell_of_the_whole_one(tmp_path: Path) -> None:
+    """A quarter of the batch took a quarter of the time: the plan stands, and what is past keeps its rows."""
+    ramp = BatchRamp(start=2, over=40.0)
+    asked = tuple(dataclasses.replace(phase, batch=8, batch_ramp=ramp) for phase in phases(100))
+    cost = asked[0].whole_steps
+    how = {"step": 8, "each": 0.25, "learning": [1.0]}
+    assert looked(tmp_path, asked, asked, seconds=cost / 0.95, **how) is None  # type: ignore[arg-type]
+    [[steps, _]] = looked(tmp_path, asked, asked, seconds=(cost - 30) / 0.95, **how)  # type: ignore[arg-type]
+    assert abs(steps - 70) <= 1
+    cut = planned(SimpleNamespace(phases=asked, with_phases=tuple), [[steps, 0.0]])
+    assert [cut[0].rows_of(step) for step in range(70)] == [asked[0].rows_of(step) for step in range(70)]
 
 
 def test_plans_in_force() -> None:

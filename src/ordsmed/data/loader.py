@@ -2,7 +2,8 @@
 
     step s, batch b, ranks r of w -> numbers s*b .. s*b+b-1 -> this rank's share -> micro-batches
 
-Nothing here has a state: what a step sees follows from its number alone.
+Of a batch that grows, micro-batches stay as they are and become more. Nothing here has a state: what a step sees
+follows from its number alone.
 """
 
 import multiprocessing
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ordsmed.base.workers import end_by_parent, started_deaf
 from ordsmed.data.batch import Batch
+from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.rows import Rows
 from ordsmed.data.windows import Ints
 
@@ -28,15 +30,35 @@ class Share:
     micro: int
     rank: int = 0
     world: int = 1
+    sizes: BatchSizes | None = None  # of a batch that grows, whose largest is `batch`; None: all steps have as many
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches a rank makes of its share of a step."""
+        """Micro-batches a rank makes of its share of a step; where the batch grows, of one that has grown."""
         return self.batch // (self.world * self.micro)
+
+    def rows(self, step: int) -> tuple[int, int]:
+        """The first row of a step, over all ranks, and how many it has."""
+        return self.sizes.at(step) if self.sizes else (step * self.batch, self.batch)
+
+    def accumulation_at(self, step: int) -> int:
+        """Micro-batches a rank makes of its share of this step."""
+        return self.rows(step)[1] // (self.world * self.micro)
+
+    def before(self, step: int) -> int:
+        """Micro-batches a rank makes of its share of all steps before this one."""
+        return self.rows(step)[0] // (self.world * self.micro)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The step of a rank's micro-batch, counted from the phase's first, and which of that step's it is."""
+        row = number * self.world * self.micro
+        step = self.sizes.step_of(row) if self.sizes else row // self.batch
+        return step, number - self.before(step)
 
     def numbers(self, step: int, micro: int) -> Ints:
         """The running numbers of the rows of one micro-batch."""
-        first = step * self.batch + (self.rank * self.accumulation + micro) * self.micro
+        row, size = self.rows(step)
+        first = row + self.rank * (size // self.world) + micro * self.micro
         return np.arange(first, first + self.micro)
 
 
@@ -47,11 +69,10 @@ class MicroBatches(Dataset[Batch]):
         self.rows, self.share, self.first, self.steps = rows, share, first, steps
 
     def __len__(self) -> int:
-        return (self.steps - self.first) * self.share.accumulation
+        return self.share.before(self.steps) - self.share.before(self.first)
 
     def __getitem__(self, index: int) -> Batch:
-        step, micro = divmod(index, self.share.accumulation)
-        return self.rows.batch(self.share.numbers(self.first + step, micro))
+        return self.rows.batch(self.share.numbers(*self.share.place(self.share.before(self.first) + index)))
 
 
 def load(
@@ -69,9 +90,9 @@ def load(
         # by processes that go on making them when the group of this one is asked to stop
         with started_deaf(forked=multiprocessing.get_start_method() == "fork"):
             ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
-    for _ in range(first, steps):
+    for step in range(first, steps):
         batches: list[Batch] = []
-        while len(batches) < share.accumulation and not (batches and stop()):
+        while len(batches) < share.accumulation_at(step) and not (batches and stop()):
             batches.append(next(ready))
         yield batches
 

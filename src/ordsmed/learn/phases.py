@@ -5,10 +5,11 @@ A phase may read other data, and change what leaves the weights as they are: mas
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import entries, is_choice, kind_of, load
 from ordsmed.base.say import many
+from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.mix import Mix, Names, listed
 from ordsmed.learn.schedules import Schedule, factor
 
@@ -26,7 +28,38 @@ MOST_ROWS = 2**60  # a run counts its rows in 64 bits
 EpochSteps = Literal["exact", "up", "down", "records", "whole"]
 S = TypeVar("S")
 CHANGED = ("data", "mix", "longer_than", "objective", "model", "rewarm", "freeze")  # what a phase may have of its own
+MOST_SIZES = 10_000  # of a batch that grows
 OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # what it may say without `model`
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRamp:
+    """A batch that grows: each size for as many steps."""
+
+    start: int
+    """rows of the first steps; as many as `batch`: it does not grow"""
+    over: float = 0.0
+    """1 and more: steps until the whole batch; below 1: a share of the phase; 0: all of it, the whole batch for as many
+    steps as each size before"""
+    by: int = 0
+    """rows by which it grows at a time; 0: as many as `start`; elsewhere rampup_batch_size is start, by and rows"""
+
+    def __post_init__(self) -> None:
+        or_more(self, start=1, by=0)
+        if not 0 <= self.over < math.inf or (self.over > 1 and self.over % 1):
+            raise ValueError(f"over: found {self.over:g}; wanted steps, 0 or more, or a share of the phase below 1")
+
+    def sizes(self, batch: int, steps: int) -> BatchSizes:
+        """Of a phase of so many steps."""
+        return _sizes(batch, self.start, self.by or self.start, self.steps(batch, steps))
+
+    def steps(self, batch: int, steps: int) -> int:
+        """Until the whole batch, in a phase of so many."""
+        smaller = (batch - self.start) // (self.by or self.start)
+        return int(self.over) if self.over >= 1 else max(1, round((self.over or smaller / (smaller + 1)) * steps))
+
+
+_sizes = functools.lru_cache(maxsize=64)(BatchSizes.of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +100,11 @@ class Phase:
     """the optimizer's moments begin anew too, as where a run starts from a model's weights; wants a warm-up"""
     freeze: tuple[str, ...] = ()
     """weights that do not learn in this phase, by regular expressions: ["model.words", "blocks\\.[0-5]\\."]"""
+    batch_ramp: BatchRamp | None = None
+    """the batch grows: { start = 128, over = 0.1 } over the first tenth of the phase; left out: `batch` from the first
+    step on"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps", *CHANGED)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps", *CHANGED, "batch_ramp")
     SHORT: ClassVar[dict[str, str]] = {"hide": "objective", **dict.fromkeys(OF_NETWORK, "model")}
 
     def __post_init__(self) -> None:
@@ -99,6 +135,13 @@ class Phase:
         or_more(self, longer_than=0)
         if self.data is not None:
             listed(self.data, self.mix)
+        if ramp := self.batch_ramp:
+            by = ramp.by or ramp.start
+            if ramp.start > self.batch or (self.batch - ramp.start) % by:
+                wanted = f"fewer than the batch of {self.batch:,} by a multiple of `by`, {by:,} (as many: none grows)"
+                raise ValueError(f"batch_ramp: found start {ramp.start:,}; wanted {wanted}")
+            if (self.batch - ramp.start) // by > MOST_SIZES:
+                raise ValueError(f"batch_ramp: found by {by:,}; wanted more, for at most {MOST_SIZES:,} sizes")
         if self.rewarm and not self.warmup:
             raise ValueError("rewarm: found true without a warm-up; wanted `warmup`, above 0")
         for pattern in self.freeze:
@@ -110,7 +153,38 @@ class Phase:
     @property
     def rows(self) -> int:
         """Rows of the whole phase."""
-        return self.steps * self.batch
+        return self.rows_of(self.steps)[0]
+
+    @property
+    def sizes(self) -> BatchSizes | None:
+        """Of its batch, where that grows."""
+        return self.batch_ramp.sizes(self.batch, self.steps) if self.batch_ramp else None
+
+    def rows_of(self, step: int) -> tuple[int, int]:
+        """The first row of a step (0 is the first), and how many it has."""
+        return sizes.at(step) if (sizes := self.sizes) else (step * self.batch, self.batch)
+
+    @property
+    def ramp_steps(self) -> int:
+        """Until the whole batch; 0: it does not grow."""
+        return self.batch_ramp.steps(self.batch, self.steps) if self.batch_ramp else 0
+
+    @property
+    def whole_steps(self) -> float:
+        """As many steps of the whole batch would have its rows: what its cost goes by."""
+        return self.rows / self.batch
+
+    @property
+    def unit(self) -> int:
+        """Rows of which every step has a multiple, whatever its batch has grown to."""
+        ramp = self.batch_ramp
+        return math.gcd(ramp.start, ramp.by or ramp.start) if ramp else self.batch
+
+    def with_fixed_ramp(self) -> Phase:
+        """The same whose batch grows by steps that are counted: another number of them changes none that is past."""
+        if not self.batch_ramp:
+            return self
+        return replace(self, batch_ramp=replace(self.batch_ramp, over=float(self.ramp_steps)))
 
     def rate_at(self, step: int) -> float:
         """The rate of a step of this phase (0 is its first)."""
@@ -159,6 +233,18 @@ def steps_of_epochs(epochs: float, batch: int, examples: int, rule: EpochSteps =
         return max(1, round(epochs * examples / batch))
     steps = epoch_length(rule, batch, examples, records) * epochs
     return max(1, math.ceil(steps) if rule == "whole" else int(steps))
+
+
+def steps_of_rows(phase: Phase, rows: float) -> int:
+    """Steps in which a phase has so many rows, about; 1 at least."""
+    if not phase.batch_ramp:
+        return max(1, round(rows / phase.batch))
+    low, high = 1, max(1, math.ceil(rows / phase.batch_ramp.start))
+    while low < high:
+        middle = (low + high) // 2
+        enough = phase.batch_ramp.sizes(phase.batch, middle).at(middle)[0] >= rows
+        low, high = (low, middle) if enough else (middle + 1, high)
+    return low
 
 
 def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:

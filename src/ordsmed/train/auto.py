@@ -49,7 +49,7 @@ def laid_out(plan: P) -> P:
         except RecipeError as error:
             refused, small = refused or error, True
             continue
-        small = [*layout.micro] != [phase.batch // way.ranks.data_world for phase in way.recipe.phases]  # type: ignore[misc]
+        small = [*layout.micro] != [phase.unit // way.ranks.data_world for phase in way.recipe.phases]  # type: ignore[misc]
         if seconds < least:
             best, least = way.by(dataclasses.replace(way.recipe, layout=layout)), seconds
         if not cuda:
@@ -82,7 +82,7 @@ def largest(plan: Plan) -> tuple[Layout, float]:
     recipe, ranks, micros, seconds = plan.recipe, plan.ranks, [], 0.0
     for index, phase in enumerate(recipe.phases):
         job, best, fastest = _built(plan), 0, 0.0
-        for micro in divisors(phase.batch // ranks.data_world):
+        for micro in divisors(phase.unit // ranks.data_world):
             if best and not _has_room(micro / best, ranks):
                 say(f"auto: phase {index + 1}, micro {micro}: is not tried, for a GPU may have no room for it")
                 break
@@ -93,7 +93,7 @@ def largest(plan: Plan) -> tuple[Layout, float]:
             best, fastest = micro, speed
         if best:
             micros.append(best)
-            seconds += phase.steps * _step(job, index, best, fastest, ranks)
+            seconds += phase.whole_steps * _step(job, index, best, fastest, ranks)
         del job  # an error would hold it while the next way is built
         let_go(ranks)
         if not best:
@@ -211,7 +211,7 @@ def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float
     """
     clock = time.thread_time if job.ranks.device.type == "cpu" and job.ranks.world == 1 else time.perf_counter
     share, rows = job.share(index), job.rows(index)
-    single = dataclasses.replace(share, batch=share.micro * share.world * times)
+    single = dataclasses.replace(share, batch=share.micro * share.world * times, sizes=None)
     for step in itertools.count():
         batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
         job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro * times)

@@ -63,7 +63,7 @@ class Deadline:
 
     def replan(self, job: Job, step: int, seconds: float) -> Table | None:
         """After a step that took so long: the plan from now on, where it is another one; equal on all ranks."""
-        self.spent.append(seconds)
+        self.spent.append(seconds / _share_of_batch(job.phases, step))
         if self.plans and step <= self.plans[-1]["after"]:  # what was decided once holds for who goes on
             return next((plan["now"] for plan in self.plans if plan["after"] == step), None)
         steps = total(job.phases)
@@ -85,9 +85,12 @@ class Deadline:
         judging = self.judging * slower
         costs = [slower * tried + (judging / self.every if self.every else 0.0) for tried in self.learning]
         left = (self.seconds - self.used - (time.perf_counter() - self.began)) * RESERVE - judging
-        now, share = table(job.phases), self._share(left + inner * costs[index], costs, index)
+        saved = [slower * tried * (p.steps - p.whole_steps)  # by batches that grow, however many steps there are
+                 for tried, p in zip(self.learning, job.phases, strict=True)]  # fmt: skip
+        done = inner * costs[index] - slower * self.learning[index] * (inner - _whole_steps(job.phases[index], inner))
+        now, share = table(job.phases), self._share(left + done + sum(saved[index:]), costs, index)
         if self.asked[index][0] * share < inner + 1:  # one more step of this phase, and what then is left
-            share = self._share(left - costs[index], costs, index + 1)
+            share = self._share(left - costs[index] + sum(saved[index + 1 :]), costs, index + 1)
         for number in range(index, len(now)):
             wanted, warmup, *over = self.asked[number]
             steps = max(inner + 1 if number == index else 1, int(wanted * share))
@@ -112,6 +115,17 @@ class Deadline:
         for row, cost in zip(self.asked[first:], costs[first:], strict=True):
             whole += row[0] * cost
         return min(1.0, max(0.0, left / whole)) if whole else 0.0
+
+
+def _whole_steps(phase: Phase, steps: int) -> float:
+    """As many of the whole batch as the first so many of a phase have rows."""
+    return phase.rows_of(steps)[0] / phase.batch
+
+
+def _share_of_batch(phases: Sequence[Phase], step: int) -> float:
+    """Which part of its phase's batch a step of the run (1 is the first) has."""
+    index, inner = locate(phases, step - 1)
+    return phases[index].rows_of(inner)[1] / phases[index].batch
 
 
 def table(phases: Sequence[Phase]) -> Table:

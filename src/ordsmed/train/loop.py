@@ -135,7 +135,8 @@ class RunLoop:
             began = time.perf_counter()
             sums, norm, reason = self._learn(ready, share, index, inner, step)
             step += 1
-            numbers = np.arange(inner * phase.batch, (inner + 1) * phase.batch)
+            number, count = phase.rows_of(inner)
+            numbers = np.arange(number, number + count)
             job.see(0 if reason else words_of(numbers) if words_of else None)
             if reason:
                 handle_trouble(job, self.folder, step, reason)
@@ -146,11 +147,11 @@ class RunLoop:
                     "rate": phase.rate_at(inner),
                     "norm": norm,
                     "seconds": time.perf_counter() - began,
-                    "rows": phase.batch,
-                    "tokens": phase.batch * length,
+                    "rows": count,
+                    "tokens": count * length,
                     **({"words": job.state.words} if job.state.words is not None else {}),
-                    "flops": flops,
-                    "ahead": flops * (phase.steps - inner - 1) + later,
+                    "flops": flops * (count / phase.batch),
+                    "ahead": flops * ((phase.rows - number - count) / phase.batch) + later,
                     **job.scaler.describe(),
                 }
                 self.meters.add(line, sums)
@@ -166,7 +167,7 @@ class RunLoop:
         self.watch.at(step + 1, "making rows")
         batches = next(ready)
         self.watch.at(step + 1, "learning")
-        job.state.vote = Vote(self.signal(), short=len(batches) < share.accumulation)
+        job.state.vote = Vote(self.signal(), short=len(batches) < share.accumulation_at(inner))
         try:
             return update(job, batches, job.phases[index].rate_at(inner), index, inner, step=step + 1)
         except Unmade:
@@ -224,7 +225,7 @@ def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception
 
 def _flops(job: Job, first: int) -> float:
     """Of all phases from one on."""
-    return sum(job.flops(index) * job.phases[index].steps for index in range(first, len(job.phases)))
+    return sum(job.flops(index) * job.phases[index].whole_steps for index in range(first, len(job.phases)))
 
 
 def update(

@@ -55,7 +55,8 @@ class Timed(Callback):
                 self.steps += 1
                 if self.steps > WARM:
                     self.seconds += line["seconds"]
-                    self.flops += self.plan.flops(line["phase"] - 1)
+                    index = line["phase"] - 1
+                    self.flops += self.plan.flops(index) * line["rows"] / self.plan.recipe.phases[index].batch
                 if self.seconds >= TIMED:
                     self._tell()
 

@@ -99,7 +99,7 @@ class Plan(abc.ABC):
         """FLOPs of all steps, and of all validations; 0: not known yet."""
         phases = self.recipe.phases
         costs = [self.flops(index) for index in range(len(phases))]
-        steps = sum(cost * phase.steps for cost, phase in zip(costs, phases, strict=True))
+        steps = sum(cost * phase.whole_steps for cost, phase in zip(costs, phases, strict=True))
         forward = costs[-1] / phases[-1].batch / 3
         return steps, self.recipe.validations * self.judged() * forward
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files
+from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.run import Run, at_home
 from ordsmed.data.mix import listed
+from ordsmed.learn.phases import Phase
 from ordsmed.learn.task import Task
 from ordsmed.weights.origin import sources, standing
 from ordsmed.weights.trained import Trained
@@ -46,12 +47,17 @@ def data_of(trained: Trained) -> list[Table]:
     phases = trained.recipe["phase"]
     shares = dict.fromkeys(sources(trained.recipe), 0.0)
     several = any("data" in phase for phase in phases)
-    tokens = [phase["steps"] * phase["batch"] * phase["length"] if several else 1 for phase in phases]
+    tokens = [_rows(phase) * phase["length"] if several else 1 for phase in phases]
     for phase, seen in zip(phases, tokens, strict=True):
         weights = listed(phase.get("data", trained.recipe["data"]))
         for name, weight in weights.items():
             shares[name] += weight / sum(weights.values()) * (seen / sum(tokens))
     return [{**_facts(n, trained.folder), "name": Path(n).name, "share": round(s, 12)} for n, s in shares.items()]
+
+
+def _rows(phase: Table) -> int:
+    """That a phase has in all."""
+    return settings.decode(Phase, phase, "phase").rows if "batch_ramp" in phase else phase["steps"] * phase["batch"]
 
 
 def _facts(name: str, folder: Path) -> Table:

@@ -43,7 +43,7 @@ def _work(recipe: str, tokens: float) -> float:
     if tokens:
         first = plan.recipe.phases[0]
         return plan.flops(0) / (first.batch * first.length) * tokens
-    return sum(plan.flops(index) * phase.steps for index, phase in enumerate(plan.recipe.phases))
+    return sum(plan.flops(index) * phase.whole_steps for index, phase in enumerate(plan.recipe.phases))
 
 
 def series() -> tuple[scaling.Series, ...]:

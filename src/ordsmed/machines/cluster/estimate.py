@@ -266,8 +266,12 @@ class _EnoughSteps(Exception):
 
 
 def _timed(plan: Plan) -> Speed:
-    """Some steps of the very training, with its own rows, thrown away after."""
-    job = plan.build()
+    """Some steps of the very training, with its own rows, thrown away after; of the whole batch where that grows."""
+    if any(phase.batch_ramp for phase in plan.recipe.phases):
+        whole = [dataclasses.replace(phase, batch_ramp=None) for phase in plan.recipe.phases]
+        job = plan.by(plan.recipe.with_phases(whole)).build()
+    else:
+        job = plan.build()
     seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, TIMES
     for index, phase in enumerate(plan.recipe.phases):
         steps = _steps_of(job, before, phase.steps)
@@ -275,7 +279,7 @@ def _timed(plan: Plan) -> Speed:
         if len(steps) > 3:
             low, _, high = statistics.quantiles(steps, n=4)
             uncertainty = max(uncertainty, (high - low) / mean / 2)
-        seconds, work = seconds + mean * phase.steps, work + plan.flops(index) * phase.steps
+        seconds, work = seconds + mean * phase.whole_steps, work + plan.flops(index) * phase.whole_steps
         before, count = before + phase.steps, count + len(steps)
     reason = f"of {many(count, 'step')} the middle half lies within {uncertainty:.0%} of their mean"
     return Speed(_around(work / seconds, uncertainty), "by steps of this very training that were timed here", (reason,))

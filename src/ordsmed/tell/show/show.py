@@ -154,8 +154,8 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
     texts = TextData.of(recipe, [Encoded(run.obtain(Encoding, source)) for source in recipe.sources])
     phases_before = int(Run(folder).status.get("phases_before", 0))
     rows, stores, data = texts.rows(index, phases_before), texts.stores(index), list(texts.read_in(index).items())
-    batch = recipe.phase[index].batch
-    spans = rows.spans(np.arange(inner * batch, (inner + 1) * batch))
+    first, batch = recipe.phase[index].rows_of(inner)
+    spans = rows.spans(np.arange(first, first + batch))
     place = f"{name}: step {step} (phase {index + 1}, its step {inner + 1})"
     lines = [f"{place}: {many(batch, 'row')}, {many(len(spans), 'piece')} of documents"]
     for span in spans:

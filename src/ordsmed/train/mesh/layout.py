@@ -160,27 +160,32 @@ class Layout:
         return self.micro[number - 1]
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
-        """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused."""
-        place, problem = f"phase[{number}].batch", f"found {phase.batch}"
-        if phase.batch % world:
+        """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused.
+
+        Of a batch that grows every size is a multiple of its unit, which has to divide.
+        """
+        place, problem, unit = f"phase[{number}].batch", f"found {phase.batch}", phase.unit
+        if phase.batch_ramp:
+            place, problem = f"{place}_ramp", f"found batches of multiples of {unit}"
+        if unit % world:
             wanted = f"a multiple of the {many(world, 'device')}"
             if self.tensor > 1:  # those of a group see the same rows
                 wanted = (
                     f"a multiple of {world}, as {many(world * self.tensor, 'device')} are in groups of {self.tensor}"
                 )
-            fewer = _divisor(phase.batch, world - 1)
+            fewer = _divisor(unit, world - 1)
             raise RecipeError(
-                place, problem, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
+                place, problem, wanted, f"use {_near(unit, world)}, or {many(fewer * self.tensor, 'device')}"
             )
-        rows, asked = phase.batch // world, self.micro_of(number)
+        rows, asked = unit // world, self.micro_of(number)
         most = asked or max(1, (self.tokens or TOKENS_HELD.get(device, 8_192)) // phase.length)
         if asked and rows % asked:
             product = f"micro {asked} x {many(world, 'device')} = {asked * world}"
             fits = _divisor(rows, asked - 1)
-            remedy = f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}"
+            remedy = f"use {_near(unit, asked * world)}, or layout.micro={fits}"
             raise RecipeError(place, f"{problem}, not a multiple of {product}", "", remedy)
         micro = asked or _divisor(rows, most)
-        return Share(phase.batch, micro, rank, world)
+        return Share(phase.batch, micro, rank, world, phase.sizes if phase.steps else None)
 
     def check(self, settings: ModelSettings, lengths: list[int], world: int, *, whose: str = "model") -> None:
         """Refuse what this network cannot have, before anything is made; `whose`: what it is called."""
@@ -232,7 +237,7 @@ class Layout:
         laid = self if fits else dataclasses.replace(self, replicate=0, shard=shard, tensor=tensor)
         data_world, micro = world // laid.tensor, []
         for number, phase in enumerate(phases, 1):
-            own, rows = phase.batch // data_world, self.micro_of(number)
+            own, rows = phase.unit // data_world, self.micro_of(number)
             fits_not = rows and own % rows and "micro" not in asked
             micro.append(next(n for n in range(min(rows, own) or 1, 0, -1) if own % n == 0) if fits_not else rows)
         if micro != [self.micro_of(number) for number in range(1, len(phases) + 1)]:
@@ -273,9 +278,21 @@ def arithmetic(phase: Phase, number: int, share: Share) -> str:
     long = many(phase.steps, "step") if phase.steps else many(phase.epochs, "epoch")
     long += f" or {many(phase.most_steps, 'step')}, whichever is less," if phase.most_steps else ""
     return (
-        f"phase {number}: {long} of {many(phase.batch, 'row')} x {many(phase.length, 'token')}; batch = micro "
+        f"phase {number}: {long} of {_rows(phase)} x {many(phase.length, 'token')}; batch = micro "
         f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
     )
+
+
+def _rows(phase: Phase) -> str:
+    """Of a step; of a batch that grows: of the first, of the last, and from which on."""
+    if not (ramp := phase.batch_ramp) or ramp.start == phase.batch:
+        return many(phase.batch, "row")
+    if not phase.steps:
+        return f"{ramp.start:,} to {many(phase.batch, 'row')}"
+    last = phase.rows_of(phase.steps - 1)[1]
+    if last < phase.batch:
+        return f"{ramp.start:,} to {many(last, 'row')} (it ends before it comes to {phase.batch:,})"
+    return f"{ramp.start:,} to {many(last, 'row')} (from step {phase.ramp_steps + 1:,} on)"
 
 
 def memory(weights_size: int, moments: int) -> str:

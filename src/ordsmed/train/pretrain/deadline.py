@@ -37,11 +37,11 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
     *flat, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
     interval, per_step, fastest, slowest = recipe.validation_interval, flat[::3], flat[1::3], flat[2::3]
     every = judging / interval if interval else 0.0
-    needed = sum(p.steps * (e + every) for p, e in zip(recipe.phases, per_step, strict=True))
+    needed = sum(p.whole_steps * e + p.steps * every for p, e in zip(recipe.phases, per_step, strict=True))
     facts = {"asked": table(recipe.phases), "learning": per_step, "judging": judging}
     left = (seconds - spent) * RESERVE - judging
     if needed <= left:
-        return recipe, facts
+        return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
         problem = f"{duration(seconds)} is less than a step of every phase takes"
@@ -56,17 +56,26 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
     return fitted, facts
 
 
+def _with_fixed_ramps(recipe: Training) -> Training:
+    if not any(phase.batch_ramp for phase in recipe.phases):
+        return recipe
+    return recipe.with_phases([phase.with_fixed_ramp() for phase in recipe.phases])
+
+
 def _shrunk(phase: Phase, share: float) -> Phase:
     steps = max(1, int(phase.steps * share))
     warmup = phase.warmup if phase.warmup < 1 else float(int(phase.warmup * share))
     schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
-    return dataclasses.replace(phase, steps=steps, warmup=warmup, schedule=schedule)
+    ramp = phase.batch_ramp and dataclasses.replace(phase.batch_ramp, over=float(max(1, int(phase.ramp_steps * share))))
+    return dataclasses.replace(phase, steps=steps, warmup=warmup, schedule=schedule, batch_ramp=ramp)
 
 
 def _trial(job: Job, index: int) -> tuple[float, float, float]:
     """Seconds of a step of this phase: the median, the fastest and the slowest of a few, on networks that are thrown
-    away after."""
+    away after; where the batch grows, of the whole one."""
     rows, share, phase = job.rows(index), job.share(index), job.phases[index]
+    if phase.batch_ramp:
+        share = dataclasses.replace(share, sizes=None)
     job.begin_phase(index)
     job.carry(index)
     ready = load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)

@@ -25,7 +25,7 @@ from ordsmed.data.mix import listed
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.data.tokenizer_training import is_tokenizer, learned_from, read_tokenizer
 from ordsmed.learn.objective import Objective, built, fresh
-from ordsmed.learn.phases import MOST_ROWS, Stretch, total
+from ordsmed.learn.phases import MOST_ROWS, Stretch, steps_of_rows, total
 from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
@@ -168,7 +168,7 @@ class PretrainingPlan(Plan):
         flops = tokens = 0.0
         for number, phase in enumerate(self.recipe.phase, 1):
             step = self.flops(number - 1)
-            flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
+            flops, tokens = flops + step * phase.whole_steps, tokens + phase.rows * phase.length
             lines.append(", ".join([f"phase {number}: {operations(step)} a step", *self._ramps(number - 1)]))
         if self.teacher:
             lines.append(teaching(self.teacher, self.by_phase, self.recipe.phase))
@@ -280,10 +280,11 @@ def counted(data: TextData) -> Pretraining:
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
             single = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
-            rows = dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=(single,))).rows(0, index)
+            others = (*recipe.phase[:index], single, *recipe.phase[index + 1 :])
+            rows = dataclasses.replace(data, recipe=recipe.with_phases(others)).rows(index, 0)
             if phase.epochs * len(rows) > MOST_ROWS:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
-            steps = max(1, round(phase.epochs * len(rows) / phase.batch))
+            steps = steps_of_rows(phase, phase.epochs * len(rows))
             text = f"{many(phase.epochs, 'epoch')} of {many(len(rows), 'row')}"
             line = f"phase {index + 1}: {text} are {many(steps, 'step')}"
             if 0 < phase.most_steps < steps:
@@ -319,6 +320,9 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
             problem = f"found {phase.length}, more than the model's {network.longest()} positions"
             raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
+        if phase.batch_ramp and network.capabilities.state:
+            problem = f"found one, but {kind_of(network)} reads on in each row where the step before it ended"
+            raise RecipeError(f"phase[{index + 1}].batch_ramp", problem, "none", "several phases begin anew each")
         recipe.network_of(network, index)
     if recipe.layout.tensor > 1 and (reason := getattr(recipe.objective, "undivided", "")):
         problem = f"found {recipe.layout.tensor} beside {reason}"
