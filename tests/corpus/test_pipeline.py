@@ -543,3 +543,25 @@ def test_a_sample_hangs_on_the_texts_alone(make: Any) -> None:
     assert facts["beyond"]["documents"] == 0
     assert "beyond most_words" not in facts["left_out"]
     assert sum(len(read(folder, split)) for split in SPLITS) == 300
+
+
+def test_how_many_sources_have_a_document_stays_with_it(tmp_path: Path) -> None:
+    """Not with given text; a writing that was killed resumes to the same parts, a sample has it too; no name, none."""
+    crawls = [["One text that two have.", "One alone."], ["One text that two have."], ["And another alone."]]
+    made = {}
+    for into, words in (("", 0), ("crawls", 0), ("crawls", 10**6)):
+        folder = tmp_path / f"{into}{words}"
+        folder.mkdir()
+        splits = pipeline.GivenSplits(validation=Given(["And another alone."]))
+        corpus = Corpus(tuple(map(Given, crawls)), near=Near(into=into), given=splits, shard=1, most_words=words)
+        for _ in range(2):
+            corpus.perform(Run(folder))
+            for part in sorted((folder / "train").iterdir())[1:]:
+                part.unlink()
+        corpus.perform(Run(folder))
+        made[into, words] = {
+            d.text: d.meta.get("crawls") for name in ("train", "validation") for d in read(folder, name)
+        }
+    assert set(made["", 0].values()) == {None}
+    assert made["crawls", 0] == {"One text that two have.": 2, "One alone.": 1, "And another alone.": None}
+    assert made["crawls", 10**6] == made["crawls", 0]

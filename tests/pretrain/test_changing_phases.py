@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from ordsmed.base.run import Run
 from ordsmed.data.encode import Encoded
 from ordsmed.nn.dropout import Dropout
 from ordsmed.tell.show import show
-from ordsmed.train import checkpoint
+from ordsmed.train import checkpoint, loop
+from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.plan import PretrainingPlan, check
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
@@ -201,6 +203,26 @@ def test_frozen_weights_stay_and_moments_begin_anew(here: Path) -> None:
         assert not torch.equal(weight(5, name), weight(6, name))
     steps = {step: weights.read(at[step] / "optimizer.safetensors")["step/model.last.weight"].item() for step in at}
     assert steps == {3: 3, 4: 1, 5: 2, 6: 3}
+
+
+def test_no_gradient_of_frozen_weights_is_made(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the bits are those of a run that makes them all and leaves some out."""
+    made, runs = list[list[str]](), list[Any]()
+    drop = loop.drop_frozen
+
+    def dropped(job: Any, index: int) -> Any:
+        made.append([part.name for part in job.parts if part.whole.grad is not None])
+        return drop(job, index)
+
+    monkeypatch.setattr(loop, "drop_frozen", dropped)
+    for leaves in (True, False):
+        if not leaves:
+            monkeypatch.setattr(Job, "leaves_frozen", False)
+        runs.append(learned(pretrain(str(written(here, f"frozen-{leaves}")), yes=True)))
+        of_steps, made[:] = list(made), []
+        frozen = [[name for name in names if re.search("model.words|blocks.0.", name)] for names in of_steps]
+        assert [bool(names) for names in frozen] == [True] * 3 + [not leaves] * 2 + [True] * 2
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.long

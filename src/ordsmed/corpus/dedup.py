@@ -37,6 +37,8 @@ class Matched:
     "that too few sources have"
     sources: dict[str, int] = field(default_factory=dict)
     "by how many sources have them or one like them, the documents that are no duplicates"
+    agreeing: np.ndarray | None = None
+    "how many sources that are, of each document; 0: it is a duplicate, or was given; None: nobody wants to know"
     groups: list[dict[str, Any]] = field(default_factory=list)
     "the largest: who is kept, how many are like it, some of them, an excerpt"
 
@@ -70,7 +72,8 @@ def match(
     key = value_key([folder.name, settings.plain(how, essence=True)], 12)
     scratch = folder.with_name(f"match-{key}")
     if (scratch / "matched.json").exists():
-        return Matched(np.load(scratch / "dropped.npy"), **files.read_json(scratch / "matched.json"))
+        agreeing = np.load(scratch / "agreeing.npy") if how and how.into else None
+        return Matched(np.load(scratch / "dropped.npy"), agreeing=agreeing, **files.read_json(scratch / "matched.json"))
     with files.survive_disk(scratch):
         scratch.mkdir(parents=True, exist_ok=True)  # with what a search left that was killed
     keys = np.concatenate([np.zeros(0, "<u8"), *(chunk.index["key"] for chunk in chunks)])
@@ -83,7 +86,7 @@ def match(
         )
     signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
     counts = [chunk.facts.documents for chunk in chunks]
-    least = how.sources if how else 1
+    least, kept_as = (how.sources, how.into) if how else (1, "")
     text, how = (library, how) if how else (None, Near())
     duplicates = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
     dropped = np.array(duplicates.numbers, np.int64)
@@ -98,8 +101,12 @@ def match(
         dropped = np.union1d(dropped, few)
         with files.writing(scratch / "dropped.npy") as file:
             np.save(file, dropped)
-    files.write_json(scratch / "matched.json", facts)  # last: it vouches for the other
-    return Matched(dropped, **facts)
+    counted = np.concatenate([np.zeros(fixed, np.int64), agreeing]) if kept_as else None
+    if counted is not None:
+        with files.writing(scratch / "agreeing.npy") as file:
+            np.save(file, counted)
+    files.write_json(scratch / "matched.json", facts)  # last: it vouches for the others
+    return Matched(dropped, agreeing=counted, **facts)
 
 
 def _agreement(duplicates: near.Duplicates, sources: np.ndarray) -> np.ndarray:

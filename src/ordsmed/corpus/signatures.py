@@ -35,7 +35,7 @@ BLANK, SIGN, LETTER = range(3)
 class Near:
     """When two documents are so similar that only the better one is kept."""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("sources",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("sources", "into")
 
     threshold: float = 0.7
     "Jaccard similarity of their sets of shingles from which on the lesser document is dropped"
@@ -47,6 +47,8 @@ class Near:
     "which document of a group is kept"
     sources: int = 1
     "least number of the corpus's sources that have the document or one like it; what fewer have is dropped"
+    into: str = ""
+    "name in a document's meta of the number of sources that have it or one like it; empty: it is not kept"
     seed: int = 0
     "of the hashes"
 

@@ -323,7 +323,8 @@ class _TokenLoss(torch.autograd.Function):
         learns = learns and any(ctx.needs_input_grad[:3])
         alone = split is None and hidden.device.type not in BY_HAND
         sums = _sums_on_device if alone else _sums
-        loss, gradients = sums(hidden, table, bias, targets, weights, split, draw, drawn, learns)
+        of_table = learns and ctx.needs_input_grad[1]
+        loss, gradients = sums(hidden, table, bias, targets, weights, split, draw, drawn, learns, of_table=of_table)
         if gradients:
             ctx.save_for_backward(*gradients.finish(targets, weights, split))
         ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
@@ -334,17 +335,20 @@ class _TokenLoss(torch.autograd.Function):
     def backward(ctx: Context, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
         # (and in fp32: 16 bits would round the factor, the same way for every place)
-        learned = [gradient.float().mul_(upstream[0]).to(ctx.dtypes[n]) for n, gradient in enumerate(ctx.saved_tensors)]
+        learned = [
+            None if gradient is None else gradient.float().mul_(upstream[0]).to(ctx.dtypes[n])
+            for n, gradient in enumerate(ctx.saved_tensors)
+        ]
         return learned[0], learned[1], learned[2] if len(learned) > 2 else None, None, None, None, None, None
 
 
 def _sums(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
-    draw: WordDraw | None, drawn: Tensor, learns: bool,
+    draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
     """The summed loss, and its gradients where something learns; words are drawn into `drawn`."""
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
-    gradients = _Gradients(hidden, product, bias) if learns else None
+    gradients = _Gradients(hidden, product, bias, of_table=of_table) if learns else None
     chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
     room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
     for rows in chunks:
@@ -390,14 +394,15 @@ def _subtract_targets(scores: Tensor, total: Tensor, losses: Tensor, targets: Te
 
 def _sums_on_device(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
-    draw: WordDraw | None, drawn: Tensor, learns: bool,
+    draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
     """The same by few passes over many scores."""
     words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
     shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
     loss = hidden.new_zeros((), dtype=torch.float32)
-    gradients = _Gradients(hidden, product, added if bias is not None else None, words) if learns else None
+    of_bias = added if bias is not None else None
+    gradients = _Gradients(hidden, product, of_bias, words, of_table=of_table) if learns else None
     lift = LIFT if hidden.dtype == torch.float16 else 0.0
     for rows in _chunks(len(hidden), words, most):
         scores = hidden[rows] @ product.T if added is None else torch.addmm(added, hidden[rows], product.T)
@@ -515,11 +520,14 @@ class _Gradients:
     scales the narrow side of each product, and the targets' part is subtracted at the end, where it was not before.
     """
 
-    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, words: int | None = None) -> None:
-        """`words`: how many rows of the table count, where more are behind them."""
+    def __init__(
+        self, hidden: Tensor, table: Tensor, bias: Tensor | None, words: int | None = None, *, of_table: bool = True
+    ) -> None:
+        """`words`: how many rows of the table count, where more are behind them; `of_table`: it learns."""
         self.hidden, self.table, self.words = hidden, table, words
         self.to_hidden = torch.empty_like(hidden)
-        self.to_table = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
+        empty = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
+        self.to_table: Tensor | None = empty if of_table else None
         self.to_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         self.losses: list[Tensor] = []
 
@@ -534,21 +542,25 @@ class _Gradients:
         elif self.to_bias is not None:
             self.to_bias += shares.T @ factor.to(shares.dtype)
         shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: it would be off for a whole row
-        weighted = torch.mul(self.hidden[rows], factor, out=torch.empty_like(self.hidden[rows]))
-        if products.by_onednn(shares, self.table):
+        by_onednn = products.by_onednn(shares, self.table)
+        if by_onednn:
             torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
+        else:
+            torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
+        if self.to_table is None:
+            return
+        weighted = torch.mul(self.hidden[rows], factor, out=torch.empty_like(self.hidden[rows]))
+        if by_onednn:
             to_table = products.across(shares, weighted)
             self.to_table = to_table if rows.start == 0 else self.to_table.add_(to_table)
-            return
-        torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
-        if rows.start == 0:
+        elif rows.start == 0:
             self.to_table = (shares.T @ weighted).float()
         elif shares.dtype == torch.float32:
             self.to_table.addmm_(shares.T, weighted)
         else:
             self.to_table += shares.T @ weighted
 
-    def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor]:
+    def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor | None]:
         """The targets' part subtracted; hidden states get their gradients from the words of all ranks."""
         if self.losses:
             weights = weights * (torch.cat(self.losses) >= CONFIDENT)
@@ -557,13 +569,14 @@ class _Gradients:
         if len(self.table):
             weight = weights[:, None].to(self.hidden.dtype)
             self.to_hidden -= self.table[targets] * weight
-            self.to_table.index_add_(0, targets, (self.hidden * weight).float(), alpha=-1)
+            if self.to_table is not None:
+                self.to_table.index_add_(0, targets, (self.hidden * weight).float(), alpha=-1)
             if self.to_bias is not None:
                 self.to_bias.index_add_(0, targets, weights, alpha=-1)
         if split is not None:
             self.to_hidden = split.agree(self.to_hidden)
         to_bias = [] if self.to_bias is None else [self.to_bias[: self.words]]
-        return [self.to_hidden, self.to_table[: self.words], *to_bias]
+        return [self.to_hidden, None if self.to_table is None else self.to_table[: self.words], *to_bias]
 
 
 def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:

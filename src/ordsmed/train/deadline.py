@@ -85,8 +85,8 @@ class Deadline:
         judging = self.judging * slower
         costs = [slower * tried + (judging / self.every if self.every else 0.0) for tried in self.learning]
         left = (self.seconds - self.used - (time.perf_counter() - self.began)) * RESERVE - judging
-        saved = [slower * tried * (p.steps - p.whole_steps)  # by batches that grow, however many steps there are
-                 for tried, p in zip(self.learning, job.phases, strict=True)]  # fmt: skip
+        tried = zip(self.learning, job.phases, strict=True)  # what batches that grow save, however many steps there are
+        saved = [slower * each_step * (phase.steps - phase.whole_steps) for each_step, phase in tried]
         done = inner * costs[index] - slower * self.learning[index] * (inner - _whole_steps(job.phases[index], inner))
         now, share = table(job.phases), self._share(left + done + sum(saved[index:]), costs, index)
         if self.asked[index][0] * share < inner + 1:  # one more step of this phase, and what then is left

@@ -33,7 +33,7 @@ from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import own_tensors
-from ordsmed.nn.shards import LocalParameter
+from ordsmed.nn.shards import LocalParameter, is_sharded
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import average
 from ordsmed.train.guard import Guard, LossHistory
@@ -150,8 +150,13 @@ class Job:
 
     def begin_phase(self, index: int, *, new: bool = False) -> None:
         """Let the networks be as a phase wants them; `new`: before its first step."""
+        index = min(index, len(self.phases) - 1)
         if self.by_phase:
-            self.objective.take_settings(self.by_phase[min(index, len(self.phases) - 1)])
+            self.objective.take_settings(self.by_phase[index])
+        if self.leaves_frozen:
+            learning = {id(part) for part in self.learning(index)}
+            for part in self.parts:
+                part.whole.requires_grad_(id(part) in learning)
         if new and self.phases[index].rewarm:
             average.forget_moments(self.optimizer)
 
@@ -161,12 +166,23 @@ class Job:
         if schedule == "constant":
             return
         if isinstance(schedule, Ramp):
-            progress = Stretch.of(self.phases, index).progress(np.asarray([inner * phase.batch]))
+            progress = Stretch.of(self.phases, index).progress(np.asarray([phase.rows_of(inner)[0]]))
             factor = float(schedule.at(progress)[0])
         else:
             factor = phase.rate_at(inner) / phase.rate
         for group in self.optimizer.param_groups:
             group["weight_decay"] = factor * group.setdefault("whole_decay", group["weight_decay"])
+
+    @property
+    def leaves_frozen(self) -> bool:
+        """Is no gradient made of frozen weights? Where none changes another number by it.
+
+        Split weights are handed on by torch's own machinery, a compiler fuses what is left otherwise, and attention in
+        bf16 on a CPU takes another way where nothing learns.
+        """
+        layout, split = self.recipe.layout, any(is_sharded(part.whole) for part in self.parts)
+        in_half = layout.half and self.ranks.device.type == "cpu"
+        return any(phase.freeze for phase in self.phases) and not (split or in_half or layout.compile)
 
     def learning(self, index: int) -> list[LocalParameter]:
         """Weights that learn in this phase: all but the frozen ones."""

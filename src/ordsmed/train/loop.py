@@ -282,10 +282,7 @@ def update(
 
 
 def drop_frozen(job: Job, index: int) -> list[LocalParameter]:
-    """Take the gradients of weights that do not learn in this phase away; returns those that do.
-
-    They were summed like all: so layouts and kernels know nothing of it, and a step costs what it costs.
-    """
+    """Take the gradients of weights that do not learn in this phase away, where there are any; returns the others."""
     if not job.phases[index].freeze:
         return job.parts
     learning = job.learning(index)

@@ -27,6 +27,11 @@ class Bucket:
         self.flat: Tensor | None = None
         self.work: torch.distributed.Work | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Have all its gradients been announced? Frozen weights have none, which travel as zeros."""
+        return self.ready >= sum(part.local.requires_grad for part in self.parts)
+
     def launch(self) -> None:
         grads = [_grad(part.local).flatten() for part in self.parts]
         self.flat = torch.cat(grads).to(self.dtype)
@@ -78,7 +83,7 @@ class Replicas:
         bucket.ready += 1
         while self.launched < len(self.buckets):
             following = self.buckets[self.launched]
-            if following.ready < len(following.parts):
+            if not following.complete:
                 return
             following.launch()
             self.launched += 1

@@ -280,8 +280,8 @@ def counted(data: TextData) -> Pretraining:
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
             single = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
-            others = (*recipe.phase[:index], single, *recipe.phase[index + 1 :])
-            rows = dataclasses.replace(data, recipe=recipe.with_phases(others)).rows(index, 0)
+            phases_then = (*recipe.phase[:index], single, *recipe.phase[index + 1 :])
+            rows = dataclasses.replace(data, recipe=recipe.with_phases(phases_then)).rows(index, 0)
             if phase.epochs * len(rows) > MOST_ROWS:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = steps_of_rows(phase, phase.epochs * len(rows))
