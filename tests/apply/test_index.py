@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from ordsmed.text.bm25 import Bm25, fused
 from ordsmed.text.document import Document
 from ordsmed.use import text_encoder, token_encoder
 from ordsmed.use.embed import Form, embedded
-from ordsmed.use.index import build, encoder, opened
+from ordsmed.use.index import approximate, build, encoder, opened
 from ordsmed.use.index.appended import GrowingRows
 from ordsmed.use.index.nearest import nearest
 from ordsmed.use.index.opened import OpenIndex
@@ -251,6 +252,43 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
     assert step != "vectors" or 0 < again < len(index)
 
 
+@pytest.mark.parametrize("many", [10**6, 50])
+def test_faiss_looks_at_some_vectors_and_tells_its_recall(many, place, tmp_path, capsys, monkeypatch):
+    """A graph, or cells where passages are many; what it finds has the scores of exact search, in their order."""
+    pytest.importorskip("faiss", reason="faiss is not installed: pip install -e .[dev]")
+    monkeypatch.setattr(approximate, "MANY", many)
+    words = (place / "bert", place / "texts.jsonl", tmp_path / "made")
+    index = ordsmed.index(*words, length=24, overlap=6, nearest="faiss")
+    kind = "HNSW32" if many > 50 else "IVF"
+    assert f"{kind}" in (said := "".join(capsys.readouterr()))
+    assert "of the 10 nearest passages are found, of" in said
+    assert index.facts["faiss"]["recall"] >= approximate.RECALL
+    exact = ordsmed.open_index(place / "made")
+    questions = ["the old newt", "a dog", read_as("", index.passages[5].text)]
+    for question in questions:
+        near, every = (one.search(question, 5, kind="dense") for one in (index, exact))
+        scores = {hit.number: hit.score for hit in exact.search(question, len(exact), kind="dense")}
+        assert len({hit.number for hit in near} & {hit.number for hit in every}) >= 4
+        assert [hit.score for hit in near] == pytest.approx([scores[hit.number] for hit in near], abs=1e-6)
+        assert [hit.score for hit in near] == sorted((hit.score for hit in near), reverse=True)
+    again = ordsmed.open_index(tmp_path / "made")
+    assert [hit.number for hit in again.search("the old newt", 5)] == [
+        hit.number for hit in index.search("the old newt", 5)
+    ]
+    (tmp_path / "made" / "vectors.faiss").write_bytes(b"no index")
+    with pytest.raises(DataError, match=r"vectors\.faiss: cannot be read; .*make the index again"):
+        ordsmed.open_index(tmp_path / "made").search("newt")
+
+
+def test_without_faiss_a_line_says_what_to_install(place, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(RecipeError, match=r"`faiss` is not installed; pip install 'ordsmed\[faiss\]'"):
+        ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "made", nearest="faiss")
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(RecipeError, match=r"nearest: found faiss with --kind words"):
+        ordsmed.index(None, place / "texts.jsonl", tmp_path / "made", nearest="faiss")
+
+
 def test_what_stands_is_reused_and_another_is_refused(place, tmp_path):
     words = (place / "bert", place / "texts.jsonl", place / "made")
     before = (place / "made/vectors.npy").stat().st_mtime_ns
@@ -418,6 +456,11 @@ def test_an_index_of_token_vectors_is_searched_by_maxsim(tokens, monkeypatch):
     again = index.search("the newt", 5, kind="dense")
     assert [hit.number for hit in again] == [hit.number for hit in hits]
     assert [hit.score for hit in again] == pytest.approx([hit.score for hit in hits], abs=1e-4)
+
+
+def test_vectors_of_tokens_are_searched_exactly(tokens, place, tmp_path):
+    with pytest.raises(RecipeError, match="--nearest: found faiss for vectors of tokens"):
+        ordsmed.index(tokens / "model", place / "texts.jsonl", tmp_path / "made", nearest="faiss")
 
 
 def test_an_index_of_token_vectors_goes_on_after_a_kill(tokens, place, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack, overload
+from typing import Literal, Unpack, overload
 
 from ordsmed.api.model import OpenModel
 from ordsmed.api.options import OpeningOptions, Texts, texts_of
@@ -36,6 +36,7 @@ def index(
     pool: str = "",
     batch: int = 64,
     weight: float | None = None,
+    nearest: Literal["exact", "faiss"] = "exact",
     anew: bool = False,
     **opening: Unpack[OpeningOptions],
 ) -> OpenIndex:
@@ -45,8 +46,8 @@ def index(
     `kind`: dense (vectors), words (BM25) or both; `length` of a passage and `overlap` in tokens; `title`: is a
     document's title read before each of its passages?; `pool` and `batch` as those of `embed`; `weight`: of vectors in
     a search by both, from 0 to 1, which the index keeps, one that stands as well; None: what it has, else ranks of both
-    alike; `anew`: what stands in `out` is replaced; further keywords say how the model is opened. The same call goes on
-    where it was stopped.
+    alike; `nearest`: exact, or some vectors alone are looked at (faiss); `anew`: what stands in `out` is replaced;
+    further keywords say how the model is opened. The same call goes on where it was stopped.
 
         ordsmed.index("work/pretrain/tiny-bert", "work/corpus/stdlib", "work/index/stdlib").search("closing files")
     """
@@ -64,6 +65,7 @@ def index(
         "overlap": overlap,
         "title": title,
         "pool": pool,
+        "nearest": nearest,
         "batch": batch,
         "out": os.fspath(out),
     }

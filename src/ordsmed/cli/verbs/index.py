@@ -35,6 +35,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--pool", default="", metavar="mean|first|last|tokens", help=meaning)
     meaning = "passages the network reads at once (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)
+    meaning = "look at every vector (default), or by a graph or cells of faiss at some: of millions; may miss some"
+    parser.add_argument("--nearest", choices=("exact", "faiss"), default="exact", help=meaning)
     meaning = "of the vectors in a search by both, 0 to 1, also of an index that stands (default: ranks of both alike)"
     parser.add_argument("--weight", type=number, metavar="W", help=meaning)
     flags.anew(parser)
@@ -64,6 +66,7 @@ def run(args: argparse.Namespace) -> None:
         overlap=args.overlap,
         title=not args.no_title,
         pool=args.pool,
+        nearest=args.nearest,
         batch=args.batch,
         weight=args.weight,
         anew=args.anew,

@@ -3,6 +3,7 @@
 texts.bin, passages.npy, documents.jsonl, documents.npy    the texts, and where passages and documents stand in them
 vectors.npy                                                a vector a passage, of length 1, in 16 bits
 tokens.npy                                                 or one a token (late interaction), and where passages end
+vectors.faiss                                              with `nearest = "faiss"`: how they are searched quickly
 words/                                                     of each word its passages (text/bm25.py)
 
 Each step goes on where it was killed. Until the last one is done the folder is none that opens.
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from ordsmed.base import run
+from ordsmed.base import files, run
 from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
@@ -27,6 +28,7 @@ from ordsmed.base.say import Progress, many, say
 from ordsmed.text.bm25 import Bm25
 from ordsmed.text.document import Document
 from ordsmed.use.index.appended import GrowingFile, GrowingRows, Noted
+from ordsmed.use.index.approximate import NearVectors, faiss_here
 from ordsmed.use.index.encoder import longest_of, measure_of
 from ordsmed.use.index.passages import Measure, PassageCutting, in_words, title_of
 from ordsmed.use.index.source import IndexedTexts, name_of
@@ -46,6 +48,7 @@ class Indexing:
 
     verb: ClassVar[str] = "index"
     HOW: ClassVar[tuple[str, ...]] = ("batch",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("nearest",)
     encoder: ClassVar[TextEncoder | TokenEncoder | None] = None  # the model, opened by who asks
 
     corpus: str
@@ -62,6 +65,8 @@ class Indexing:
     "is a document's title read before each of its passages?"
     pool: str = ""
     "of a passage: the mean of its words, or of all tokens, signs too: first, last, tokens; empty: as learned, or mean"
+    nearest: Literal["exact", "faiss"] = "exact"
+    "every vector is looked at, or by a graph or cells of faiss some alone: of millions, which may miss some"
     batch: int = 64
     "passages that the network reads at once"
     out: str | None = None
@@ -74,6 +79,8 @@ class Indexing:
         if (self.kind == "words") == bool(self.model):
             wanted = "none, which --kind words needs" if self.model else "a model, or --kind words"
             raise ValueError(f"model: found {self.model or 'none'} with --kind {self.kind}; wanted {wanted}")
+        if self.nearest == "faiss" and not self.model:
+            raise ValueError("nearest: found faiss with --kind words; wanted vectors to search")
 
     def make(self, encoder: TextEncoder | TokenEncoder | None, *, anew: bool = False) -> Path:
         """The finished folder, made, or gone on with, under its lock."""
@@ -81,6 +88,12 @@ class Indexing:
         if encoder and self.length > (longest := longest_of(encoder)):
             problem, wanted = f"found {self.length}", f"at most {longest}, which {self.model} reads at once"
             raise RecipeError("--length", problem, wanted)
+        if self.nearest == "faiss":
+            if isinstance(encoder, TokenEncoder):
+                raise RecipeError(
+                    "--nearest", "found faiss for vectors of tokens", "exact, which MaxSim is searched by"
+                )
+            faiss_here("--nearest")
         self._check_standing(anew=anew)
         return run.made(self, anew=anew)
 
@@ -109,6 +122,9 @@ class Indexing:
             else:
                 width = self._read(run.path, stored, self.encoder, mark)
             facts |= {"width": width, "model_key": self.encoder.key()}
+            if self.nearest == "faiss":
+                vectors = files.mapped(run.path / "vectors.npy", "vectors of passages", "make the index again", "c")
+                facts["faiss"] = NearVectors.made(run.path, vectors)
         if self.kind != "dense":
             say(f"{many(len(stored), 'passage')}: counting their words")
             Bm25.of(stored.read_as(self.title)).save(run.path / "words")

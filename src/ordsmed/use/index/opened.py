@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.text.bm25 import Bm25, blended, fused
+from ordsmed.use.index.approximate import NearVectors
 from ordsmed.use.index.build import Indexing
 from ordsmed.use.index.encoder import index_encoder
 from ordsmed.use.index.nearest import nearest
@@ -124,6 +125,12 @@ class OpenIndex:
         return int((tokens.starts[1:] <= len(tokens.vectors)).sum())
 
     @cached_property
+    def near(self) -> NearVectors | None:
+        """How vectors are found without a look at each; None: each is looked at."""
+        facts = self.facts.get("faiss")
+        return NearVectors.of(self.folder, self.vectors, facts["effort"]) if facts else None
+
+    @cached_property
     def bm25(self) -> Bm25 | None:
         return Bm25.load(self.folder / "words") if self.recipe.kind != "dense" else None
 
@@ -204,8 +211,9 @@ class OpenIndex:
         if isinstance(vectors, TokenRows):
             assert self.tokens is not None
             return [*nearest_tokens(self.tokens, vectors, depth, MEMORY)]
-        scores, numbers = nearest(self.vectors, vectors, depth)
-        return [*zip(numbers.numpy(), scores.numpy(), strict=True)]
+        find = self.near.search if self.near else partial(nearest, self.vectors)
+        scores, numbers = find(vectors, depth)
+        return [(rows[rows >= 0], of[rows >= 0]) for rows, of in zip(numbers.numpy(), scores.numpy(), strict=True)]
 
     def _hits(self, rankings: tuple[Ranking | None, Ranking | None], most: int) -> list[SearchHit]:
         """One ranking as it is, or two fused."""

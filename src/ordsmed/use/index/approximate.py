@@ -1,0 +1,130 @@
+"""Approximate search by faiss, for indexes whose vectors are too many to look at each.
+
+    vectors.npy -> HNSW (a graph), of many passages IVF (cells) -> vectors.faiss; recall against exact search is told
+
+How far a question is looked for is doubled until RECALL of what exact search finds is found; what is found has the
+scores that exact search gives.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.use.index.nearest import Best, nearest
+
+NAME = "vectors.faiss"
+MANY = 500_000  # passages: from so many on cells, which take less memory and time to make than a graph
+LINKS = 32  # of a passage in the graph
+BLOCK = 1 << 14  # vectors that are put in at once
+LEARNED = 64  # vectors a cell that cells are learned from
+SAMPLE, BEST = 200, 10  # passages that recall is told by, and how many nearest ones of each
+RECALL = 0.98
+DEPTH = 128  # how far a question is looked for, at least: so many candidates of a graph
+Vectors = NDArray[Any]
+Floats = NDArray[np.float32]
+
+
+class FaissIndex(Protocol):
+    """What is asked of an index of the library."""
+
+    ntotal: int
+
+    def search(self, questions: Floats, most: int) -> tuple[Floats, NDArray[np.int64]]:
+        """Scores and numbers of rows [Q, K]; -1 where fewer are found."""
+
+
+def faiss_here(place: object) -> ModuleType:
+    """The library."""
+    try:
+        import faiss
+    except ImportError:
+        raise RecipeError(place, "`faiss` is not installed", "", "pip install 'ordsmed[faiss]'") from None
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    return faiss
+
+
+class NearVectors:
+    """The index of faiss over the vectors of a folder, and how far it looks."""
+
+    def __init__(self, index: FaissIndex, vectors: Vectors, effort: int) -> None:
+        self.index, self.vectors, self.effort = index, vectors, effort
+        self.cells: int = getattr(index, "nlist", 0)
+        self.parameters = faiss_here("nearest").ParameterSpace()
+
+    @staticmethod
+    def made(folder: Path, vectors: Vectors) -> dict[str, float]:
+        """Made and written; how far is looked, and the recall of that."""
+        faiss, cells = faiss_here("nearest"), _cells(len(vectors))
+        kind = f"IVF{cells},SQfp16" if cells else f"HNSW{LINKS},SQfp16"
+        index = faiss.index_factory(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            index.train(_wide(vectors[_evenly(len(vectors), max(LEARNED * cells, BLOCK))]))
+        for begin in range(0, len(vectors), BLOCK):
+            index.add(_wide(vectors[begin : begin + BLOCK]))
+        with files.writing(folder / NAME) as file:
+            file.write(faiss.serialize_index(index).tobytes())
+        near = NearVectors(faiss.downcast_index(index), vectors, 1 if cells else DEPTH)
+        recall = near.fit()
+        say(f"{kind}: {recall:.1%} of the {BEST} nearest passages are found, of {min(SAMPLE, len(vectors))} passages")
+        return {"effort": near.effort, "recall": recall}
+
+    @staticmethod
+    def of(folder: Path, vectors: Vectors, effort: int) -> NearVectors:
+        """One that was made."""
+        faiss, path = faiss_here(folder), folder / NAME
+        try:
+            index = faiss.read_index(str(path))
+        except RuntimeError:
+            raise DataError(path, "cannot be read", "an index of faiss", "make the index again") from None
+        if index.ntotal != len(vectors):
+            raise DataError(path, f"{index.ntotal:,} passages", f"{len(vectors):,}", "make the index again")
+        return NearVectors(index, vectors, effort)
+
+    def search(self, questions: torch.Tensor, most: int) -> Best:
+        """Of questions [Q, D] the best rows that it comes upon, with exact scores, best first; of equal ones the first.
+
+        Where cells that are looked at hold too few, numbers are -1.
+        """
+        name, reach = ("nprobe", self.effort) if self.cells else ("efSearch", max(self.effort, 2 * most))
+        self.parameters.set_index_parameter(self.index, name, reach)
+        _, numbers = self.index.search(_wide(questions.numpy()), min(most, len(self.vectors)))
+        rows = torch.from_numpy(np.sort(numbers, 1))
+        known = torch.from_numpy(_wide(self.vectors[rows.clamp(min=0).numpy()]))
+        scores = torch.einsum("qd,qkd->qk", questions.float(), known).masked_fill(rows < 0, -torch.inf)
+        order = scores.sort(dim=1, descending=True, stable=True).indices
+        return scores.gather(1, order), rows.gather(1, order)
+
+    def fit(self) -> float:
+        """Look as far as RECALL wants; returns what that gives."""
+        questions = torch.from_numpy(_wide(self.vectors[_evenly(len(self.vectors), SAMPLE)]))
+        best = min(BEST, len(self.vectors))
+        least = nearest(self.vectors, questions, best)[0][:, -1:]
+        most = self.cells or len(self.vectors)
+        while True:  # equal ones count alike
+            recall = float((self.search(questions, best)[0] >= least - 1e-6).float().mean())
+            if recall >= RECALL or self.effort >= most:
+                return recall
+            self.effort = min(2 * self.effort, most)
+
+
+def _cells(count: int) -> int:
+    return round(4 * math.sqrt(count)) if count >= MANY else 0
+
+
+def _evenly(count: int, most: int) -> NDArray[np.int64]:
+    """At most so many rows, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
+def _wide(vectors: Vectors) -> Floats:
+    return np.ascontiguousarray(vectors, np.float32)
