@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import pytest
 
 from maker.test_texts import prose
 from ordsmed.base import run, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
 from ordsmed.learn import masking
-from ordsmed.maker.speedrun import budget, entry, scores
+from ordsmed.maker.speedrun import again, board, budget, entry, scaling, scores
 from ordsmed.maker.speedrun import plan as planning
 from ordsmed.maker.speedrun.track import SpeedrunRequest, track, tracks
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -251,3 +252,149 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main([*words, "phase.rate=1e-3"])
     assert "was begun with changes []; found ['phase.rate=1e-3']" in capsys.readouterr()[1]
+
+
+RUN = {"seed": 1, "steps": 40, "weights": "aa", "scores": {"bits_per_byte": 2.0, "blimp": 60.0}}
+MACHINE = {"processor": "A", "cores": 2, "gpu": "", "torch": "2.13", "threads": 2}
+
+
+def whole_entry(**changes: Any) -> dict[str, Any]:
+    """As its file has it."""
+    over = {"mean": 2.0, "deviation": 0.01}
+    known = {
+        "version": 1, "score": "bits_per_byte", "name": "small-causal", "runs": [RUN], "machine": MACHINE,
+        "over": {"bits_per_byte": over, "blimp": {"mean": 60.0, "deviation": 1.0}}, "flops": 1.5e14, "words": 5_000_000,
+        "minutes": {"training": 12.0, "wall": 50.0, "cpu": 90.0}, "date": "2026-11-27", "code": "c", "tokenizer": "t",
+        "sample": {"sha256": "s", "train": {"words": 10}},
+    }  # fmt: skip
+    return {**facts_of(), **known, **changes}
+
+
+def test_two_entries_that_differ_say_in_what() -> None:
+    before = whole_entry()
+    assert list(again.differences(before, whole_entry(date="2027-01-01", machine={**MACHINE, "cores": 8}))) == []
+    run_of = {**RUN, "weights": "bb", "scores": {"bits_per_byte": 2.5}}
+    over = {"bits_per_byte": {"mean": 2.5, "deviation": None}}
+    now = whole_entry(runs=[run_of], over=over, tokenizer="u", sample={"sha256": "z", "train": {"words": 9}})
+    assert list(again.differences(before, now)) == [
+        "the sample differs: other texts (10 words there, 9 words here)", "the tokenizer differs",
+        "weights of seed 1 differ", "bits_per_byte differs: 2.0 there, 2.5 here",
+    ]  # fmt: skip
+    elsewhere = whole_entry(machine={**MACHINE, "torch": "2.9", "gpu": "H100"}, code="d", ordsmed="0.3.0")
+    assert list(again.reasons(before, elsewhere)) == [
+        "gpu none (here H100)", "torch 2.13 (here 2.9)", "ordsmed 0.2.0+g1234567 (here 0.3.0)",
+    ]  # fmt: skip
+
+
+def test_the_board_has_the_best_first_and_nothing_that_is_no_entry() -> None:
+    Path("records").mkdir()
+    assert board.lines(Path("records")) == ["No entry yet."]
+    best = {"bits_per_byte": {"mean": 1.9, "deviation": 0.02}}
+    Path("records/a.json").write_text(json.dumps(whole_entry()))
+    Path("records/b.json").write_text(json.dumps(whole_entry(over=best, name="mine")))
+    lines = board.lines(Path("records"))
+    assert lines[0] == "### cpu: bits_per_byte"
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "records/" in line]
+    assert [row[:4] for row in rows] == [
+        ["1.9000 ± 0.0200", "", "mine", "1, 2, 3"], ["2.0000 ± 0.0100", "60.00 ± 1.00", "small-causal", "1, 2, 3"],
+    ]  # fmt: skip
+    assert rows[0][4:9] == ["150 TFLOP", "5.0 M", "12.0", "A, 2 threads", "0.2.0+g1234567"]
+    Path("records/c.json").write_text(json.dumps(whole_entry(passes=12.0)))
+    with pytest.raises(DataError, match=r"c.json: is no entry: 12.0 passes over the text, more than 10"):
+        board.lines(Path("records"))
+
+
+def test_the_page_has_the_entries_that_lie_beside_it() -> None:
+    """The end of it is what `ordsmed speedrun --board docs/speedrun` prints."""
+    docs = Path(__file__).parents[2] / "docs"
+    wanted = "\n".join(board.lines(docs / "speedrun")).rstrip() + "\n"
+    assert (docs / "speedrun.md").read_text(encoding="utf-8").endswith(f"## Records\n\n{wanted}")
+
+
+def test_a_line_through_a_power_law_is_found() -> None:
+    law = scaling.PowerLaw.of([(x, 3.0 * x**-0.05) for x in (1e12, 4e12, 3e13, 1e14)])
+    assert law.b == pytest.approx(-0.05)
+    assert law.error == pytest.approx(0.0, abs=1e-9)
+    assert law.at(1e15)[0] == pytest.approx(3.0 * 1e15**-0.05)
+    law = scaling.PowerLaw.of([(1e12, 2.0), (1e13, 1.9), (1e14, 1.7), (1e15, 1.65)])
+    mean, low, high = law.at(1e16)
+    assert low < mean < high
+    assert (high / low) > (law.at(1e13)[2] / law.at(1e13)[1]), "less is known farther away"
+    assert law.error == pytest.approx(0.00458, abs=1e-5)
+    assert scaling.PowerLaw.of([(1e12, 2.0), (1e13, 1.9)]).error is None
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["cpu", "texts"], "speedrun: found cpu texts alone; wanted TRACK TEXTS OUT"),
+        (["--check", "none.json"], "none.json"),
+        (["--check", "entry.json"], "--check: entry.json does not say its texts; wanted TEXTS OUT behind it"),
+        (["--check", "entry.json", "texts"], "--check: found texts alone behind it; wanted TEXTS OUT"),
+        (["--check", "old.json", "texts", "out"], "old.json: is no entry of version 1"),
+        (["cpu", "--board", "records"], "--board: found beside cpu; wanted a folder of entries alone"),
+        (["--board", "none"], "--board: none is no folder; wanted a folder of entries"),
+        (["cup", "texts", "out"], "cup"),
+    ],
+)
+def test_words_that_mean_nothing_are_said(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("entry.json").write_text(json.dumps(whole_entry()))
+    Path("old.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["speedrun", *words])
+    assert problem in capsys.readouterr()[1]
+    assert not Path("out").exists()
+
+
+@pytest.mark.long
+def test_an_entry_is_made_again_to_the_bit_and_what_differs_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["speedrun", "track.toml", "texts", "out", "--kind", "causal", "--workers", "2"])
+    Path("more").mkdir()
+    for number, path in enumerate(sorted(Path("texts").iterdir())):
+        path.rename(f"more/{20 - number}.txt")  # in another order
+    with pytest.raises(SystemExit):
+        main(["speedrun", "--check", "out"])
+    assert "texts" in capsys.readouterr()[1]
+    main(["speedrun", "--check", "out/entry.json", "more", "again"])
+    assert (
+        "equal to the bit: sample, tokenizer, weights of 2 seeds, validation, bits_per_byte" in capsys.readouterr()[0]
+    )
+    Path("more/9.txt").unlink()
+    with pytest.raises(SystemExit):
+        main(["speedrun", "--check", "out/entry.json", "more", "other"])
+    said = capsys.readouterr()[1]
+    assert "the sample differs: other texts" in said
+    assert "weights of seeds 1, 2 differ" in said
+    assert "machine, versions and code are the same" in said
+
+
+@pytest.mark.long
+def test_several_budgets_leave_a_curve(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["speedrun", "track.toml", "texts", "out", "--seeds", "1", "--workers", "1", "--kind", "causal"]
+    main([*words, "--budget", "0.25,0.5,1"])
+    said = capsys.readouterr()[0]
+    assert "bits_per_byte goes with operations to the power of" in said
+    assert re.search(r"at 6\.\d+ GFLOP, if the line holds: [\d.]+ \([\d.]+ to [\d.]+\)", said)
+    assert Path("out/scaling-bits_per_byte.svg").read_text().count("<circle") == 6
+    kept = json.loads(Path("out/scaling.json").read_text())["bits_per_byte"]
+    assert [point[0] for point in kept["points"]] == pytest.approx([2e8, 4e8, 8e8], rel=0.05)
+    assert "0.25 times the budget" in entry.read(Path("out/budget-0.25.json"))["no_entry"]
+
+
+@pytest.mark.long
+def test_a_stopped_one_goes_on_and_its_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["speedrun", "track.toml", "texts", "out", "--seeds", "1", "--kind", "causal"]
+    monkeypatch.setenv("ORDSMED_STOP_AT", "20")
+    with pytest.raises(SystemExit):
+        main(words)
+    before = run.Run(Path("out")).status
+    assert before["state"] == "running"
+    assert before["seconds"] > 0
+    assert not Path("out/entry.json").exists()
+    monkeypatch.delenv("ORDSMED_STOP_AT")
+    main(words)
+    result = entry.read(Path("out"))
+    assert run.Run(Path("out")).status["seconds"] > before["seconds"]
+    assert result["minutes"]["wall"] * 60 > before["seconds"]
+    main(["speedrun", "track.toml", "texts", "whole", "--seeds", "1", "--kind", "causal"])
+    assert entry.read(Path("whole"))["runs"][0]["weights"] == result["runs"][0]["weights"]

@@ -2,6 +2,7 @@
 
 Chart("loss", x, y) -> .line(points, color) .band(...) .dot(...) -> str(chart)
 over_log(...)         means with their deviations against the logarithm of a number, a line each
+power_law(...)        means against a number, both by logarithms, with a fitted line
 side_by_side(...)     a row a mean
 histograms(...)       panels of bars
 """
@@ -169,6 +170,35 @@ def over_log(title: str, lines: Mapping[str, Sequence[Mean]], label: str, guessi
             chart.dot(mean.x, mean.mean, 4, color)
         if len(lines) > 1:
             chart.text(LEFT + 12, TOP + 16 + 18 * number, name, color=color)
+    return str(chart)
+
+
+def power_law(
+    title: str,
+    means: Sequence[Mean],
+    curve: Sequence[tuple[float, float, float, float]],
+    label: str,
+    name: Callable[[float], str],
+) -> str:
+    """Means against x, both by logarithms, with a line, its ends and a band between: (x, line, low, high)."""
+    known = [number for _, *row in curve for number in row if math.isfinite(number)]
+    numbers = [number for mean in means for number in (*mean.ends, *mean.values)]
+    low, high = (math.log(number) for number in (min(known + numbers), max(known + numbers)))
+    across = linear(math.log(curve[0][0]), math.log(curve[-1][0]), LEFT + 16, WIDTH - RIGHT - 16)
+    up = linear(low - 0.01, high + 0.01, HEIGHT - BOTTOM, TOP)
+    chart = Chart(title, lambda x: across(math.log(x)), lambda y: up(math.log(y)))
+    for mark in marks(math.exp(low), math.exp(high), 6) or [math.exp(low)]:
+        chart.rule(f"M{LEFT} {chart.y(mark):.1f}H{WIDTH - RIGHT}")
+        chart.text(LEFT - 8, chart.y(mark) + 4, f"{mark:g}", "end")
+    chart.below({mean.x: name(mean.x) for mean in means} | {curve[-1][0]: name(curve[-1][0])}, label)
+    if all(map(math.isfinite, curve[0][2:])):
+        chart.band([(x, least, most) for x, _, least, most in curve], COLORS[0], 0.12)
+    chart.line([(x, middle) for x, middle, *_ in curve], COLORS[0], more=' stroke-width="1.5" stroke-dasharray="5 4"')
+    for mean in means:
+        chart.bar(mean.x, *mean.ends, COLORS[0], ' opacity="0.6"')
+        for value in mean.values:
+            chart.dot(mean.x, value, 2.5, COLORS[0], 0.35)
+        chart.dot(mean.x, mean.mean, 4, COLORS[0])
     return str(chart)
 
 

@@ -8,6 +8,7 @@ where it was stopped. docs/speedrun.md has the rules and the records.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ordsmed.base.arguments import FILES, Parser, seeds, whole
@@ -25,9 +26,10 @@ STOPPED = GOES_ON
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("track", metavar="TRACK", help="its name, or a recipe of your own", offers=_offers)
+    meaning = "its name, or a recipe of your own"
+    parser.add_argument("track", nargs="?", metavar="TRACK", help=meaning, offers=_offers)
     meaning = "files, folders, patterns, or a corpus; a new folder; key=value that change the track or its recipe"
-    parser.add_argument("texts", nargs="+", metavar="TEXTS OUT", help=meaning, offers=_settings)
+    parser.add_argument("texts", nargs="*", metavar="TEXTS OUT", help=meaning, offers=_settings)
     parser.add_argument("--kind", default="", metavar="KIND", help="of model, as the track calls them (the first)")
     meaning = "of pretraining, in place of the track's"
     offers = lambda: flags.recipes_of("pretrain")  # noqa: E731
@@ -40,6 +42,10 @@ def arguments(parser: Parser) -> None:
     meaning = "runs at a time; left out: one a GPU, on a CPU one to two cores"
     parser.add_argument("--workers", type=whole(1, 1024), metavar="N", default=0, help=meaning)
     parser.add_argument("--dry-run", action="store_true", help="the plan alone; nothing is written")
+    meaning = "make an entry again (entry.json, or its folder) and say what differs; other TEXTS OUT behind it"
+    parser.add_argument("--check", default="", metavar="ENTRY", help=meaning, offers=lambda: [FILES])
+    meaning = "the entries of a folder as tables of Markdown"
+    parser.add_argument("--board", default="", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
     flags.yes(parser)
     flags.anew(parser)
     flags.json_line(parser)
@@ -48,6 +54,10 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.maker.speedrun.speedrun import perform, rehearse
 
+    if args.board or args.check:
+        lines = _board(args) if args.board else _check(args)
+        print_or_json({"lines": lines}, lines, args)
+        return
     request = _request(args)
     if args.dry_run:
         plan = rehearse(request, anew=args.anew)
@@ -55,6 +65,25 @@ def run(args: argparse.Namespace) -> None:
         return
     result = perform(request, anew=args.anew)
     print_or_json({"folder": str(result.folder), "entries": result.entries}, result.lines, args)
+
+
+def _board(args: argparse.Namespace) -> list[str]:
+    from ordsmed.maker.speedrun import board
+
+    if args.check or args.track:
+        raise RecipeError("--board", f"found beside {args.track or '--check'}", "a folder of entries alone")
+    if not Path(args.board).is_dir():
+        raise RecipeError("--board", f"{args.board} is no folder", "a folder of entries, each a file in JSON")
+    return board.lines(Path(args.board))
+
+
+def _check(args: argparse.Namespace) -> list[str]:
+    from ordsmed.maker.speedrun import again
+
+    names = [args.track, *args.texts] if args.track else []
+    if len(names) == 1:
+        raise RecipeError("--check", f"found {names[0]} alone behind it", "TEXTS OUT", "name a new folder, too")
+    return again.check(Path(args.check), names[:-1], names[-1] if names else "", args.blimp)
 
 
 def _offers() -> list[str]:
@@ -73,15 +102,16 @@ def _budgets(text: str) -> tuple[float, ...]:
 
 
 def _request(args: argparse.Namespace) -> SpeedrunRequest:
-    from pathlib import Path
-
     from ordsmed.maker.speedrun.track import SpeedrunRequest
 
     changes = [word for word in args.texts if "=" in word and not Path(word).exists()]
     names = [word for word in args.texts if word not in changes]
     if len(names) < 2:
         raise RecipeError(
-            "speedrun", f"found {' '.join(names) or 'no texts'} alone", "TRACK TEXTS OUT", "name a new folder, too"
+            "speedrun",
+            f"found {' '.join([args.track or 'nothing', *names])} alone",
+            "TRACK TEXTS OUT",
+            "name a new folder, too",
         )
     how = {key: getattr(args, key) for key in ("kind", "recipe", "blimp", "workers", "yes")}
     how |= {"seeds": args.seeds or (), "budgets": args.budget or (1.0,)}

@@ -138,6 +138,11 @@ def with_deviation(over: Mapping[str, Any], digits: int = 4) -> str:
     return f"{over['mean']:.{digits}f}" + (f" ± {deviation:.{digits}f}" if deviation is not None else "")
 
 
+def is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Did the same runs find the same? Then what was written when they did stays."""
+    return all(before.get(key) == now[key] for key in ("version", "runs", "recipe", "rules", "sample"))
+
+
 def read(path: Path) -> dict[str, Any]:
     """That of a file, or of a speedrun's folder."""
     return files.read_table(path / FILE if path.is_dir() else path)

@@ -3,6 +3,7 @@
 OUT/ corpus.toml tokenizer.toml data.toml   the sample and its ids, as recipes; the folders of these names are theirs
      budget-1.toml budget-1/seed-1 ...      the recipe with its steps, and a run for each seed
      entry.json report.html                 what came of it, for the board; budget-0.1.json of another budget
+     scaling.json scaling-bits_per_byte.svg of several budgets: scores against operations, with a fitted line
      status.json                            what was asked for, seconds used
 """
 
@@ -23,7 +24,7 @@ from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.maker.recipes import write
 from ordsmed.maker.session import Clock, NamedFolder, timed
-from ordsmed.maker.speedrun import entry, scores
+from ordsmed.maker.speedrun import entry, scaling, scores
 from ordsmed.maker.speedrun import plan as planning
 from ordsmed.maker.speedrun.budget import Budgeted
 from ordsmed.maker.speedrun.plan import SpeedrunPlan
@@ -41,14 +42,14 @@ class Speedrun:
 
     folder: Path
     entries: list[dict[str, Any]]
+    curve: list[str]
+    """lines about several budgets"""
 
     @property
     def lines(self) -> list[str]:
         """For a person."""
-        return [
-            *(line for facts in self.entries for line in entry.lines(facts)),
-            f"{self.folder / 'report.html'}: the page",
-        ]
+        summary = [line for facts in self.entries for line in entry.lines(facts)]
+        return [*summary, *self.curve, f"{self.folder / 'report.html'}: the page"]
 
 
 def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
@@ -64,9 +65,9 @@ def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
             if not place.status.get("planned"):
                 _begin(request, place)
             place.set(state="running", request=_plain(request))
-            entries = _perform(request, place, clock)
+            entries, curve = _perform(request, place, clock)
             place.set(state="done")
-    return Speedrun(folder, entries)
+    return Speedrun(folder, entries, curve)
 
 
 def rehearse(request: SpeedrunRequest, *, anew: bool = False) -> SpeedrunPlan:
@@ -111,8 +112,8 @@ def _begin(request: SpeedrunRequest, place: Run) -> None:
     place.set(planned={"lines": plan.lines()})
 
 
-def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> list[dict[str, Any]]:
-    """What is missing, stage by stage."""
+def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
+    """What is missing, stage by stage: entries, and lines about them together."""
     folder, rule = place.path, request.rule
     for name, recipe in STAGES:
         clock.stage(name)
@@ -131,7 +132,7 @@ def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> list[dict[st
         clock.stage("scores")
         entries.append(_entry(request, rule, folder, budget, planned, clock, unique))
     report.write([str(folder / f"budget-{budget:g}") for budget in runs], out=str(folder / "report.html"))
-    return entries
+    return entries, scaling.leave(folder, entries) if len(entries) > 1 else []
 
 
 def _tell_sample(status: dict[str, Any], rule: Track) -> None:
@@ -173,5 +174,8 @@ def _entry(
     minutes = {"training": round(training, 2), "wall": round(clock.used / 60, 2), "cpu": round(clock.cpu / 60, 2)}
     passes = planned.passes(unique)
     result = entry.entry(request, rule, budget, planned, place, folder / "corpus", rows, minutes, passes)
-    files.write_json(folder / (entry.FILE if budget == 1 else f"budget-{budget:g}.json"), result)
+    path = folder / (entry.FILE if budget == 1 else f"budget-{budget:g}.json")
+    if path.exists() and entry.is_same(before := entry.read(path), result):
+        return before
+    files.write_json(path, result)
     return result

@@ -1,0 +1,64 @@
+"""The board: entries as tables of Markdown, a table for each track and score, the best first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import operations
+from ordsmed.base.screen import markdown
+from ordsmed.maker.speedrun import entry, scores
+
+HEAD = ("score", "BLiMP", "recipe", "seeds", "operations", "words", "minutes", "machine", "code", "date", "entry")
+Facts = Mapping[str, Any]
+
+
+def lines(folder: Path) -> list[str]:
+    """Those of the entries in a folder, `*.json`."""
+    tables = defaultdict[tuple[str, str], list[tuple[Path, Facts]]](list)
+    for path in sorted(folder.glob("*.json")):
+        facts = entry.read(path)
+        _check(path, facts)
+        tables[facts["track"], facts["score"]].append((path, facts))
+    if not tables:
+        return ["No entry yet."]
+    return [line for key in sorted(tables) for line in _table(*key, tables[key], folder.name)]
+
+
+def _check(path: Path, facts: Facts) -> None:
+    """Refuse what is none, by its own numbers."""
+    if facts.get("version") != entry.VERSION:
+        raise DataError(path, f"is no entry of version {entry.VERSION}", f"an {entry.FILE} of `ordsmed speedrun`")
+    if reasons := entry.why_none(facts):
+        raise DataError(path, f"is no entry: {'; '.join(reasons)}", "one by the rules of its track")
+
+
+def _table(track: str, score: str, entries: Sequence[tuple[Path, Facts]], home: str) -> Iterator[str]:
+    ordered = sorted(entries, key=lambda pair: pair[1]["over"][score]["mean"])
+    yield f"### {track}: {score}"
+    yield ""
+    yield from markdown(HEAD, [row(facts, f"{home}/{path.name}") for path, facts in ordered])
+    yield ""
+
+
+def row(facts: Facts, path: str) -> list[str]:
+    """An entry's."""
+    over, machine, minutes = facts["over"], facts["machine"], facts["minutes"]
+    pairs = entry.with_deviation(over[scores.BLIMP], 2) if scores.BLIMP in over else ""
+    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    return [
+        entry.with_deviation(over[facts["score"]]),
+        pairs,
+        facts["name"],
+        ", ".join(map(str, facts["seeds"])),
+        operations(facts["flops"]),
+        f"{facts['words'] / 1e6:.1f} M",
+        f"{minutes['training']:.1f}",
+        where,
+        facts["ordsmed"],
+        facts["date"],
+        f"[{Path(path).name}]({path})",
+    ]
