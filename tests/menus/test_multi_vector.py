@@ -81,7 +81,13 @@ def test_of_each_token_of_a_question_the_nearest_is_summed(monkeypatch: pytest.M
     assert maxsim.maxsim(vectors[:2], vectors).numpy() == pytest.approx(want, abs=1e-5)
     assert maxsim.maxsim_pairs(vectors[:2], vectors[2:4]).tolist() == pytest.approx([want[0, 2], want[1, 3]], abs=1e-5)
     rows = TokenRows(np.concatenate(alone), np.cumsum([0, *map(len, alone)]))
-    for name in ("AT_ONCE", "NUMBERS", "QUESTIONS"):
+    with_zeros = TokenRows(vectors.flatten(0, 1).numpy(), np.arange(0, 36, 7))
+    assert maxsim.maxsim_with_all(vectors[:2], with_zeros).numpy() == pytest.approx(want, abs=1e-5)
+    empty = TokenRows(rows.vectors, np.insert(rows.starts, 2, rows.starts[2]))
+    found = maxsim.maxsim_with_all(vectors[:2], empty).numpy()
+    assert np.delete(found, 2, 1) == pytest.approx(want, abs=1e-5)
+    assert np.isneginf(found[:, 2]).all()
+    for name in ("AT_ONCE", "NUMBERS"):
         monkeypatch.setattr(maxsim, name, 1)
     assert maxsim.maxsim(vectors[:2], vectors).numpy() == pytest.approx(want, abs=1e-5)
     assert maxsim.maxsim_with_all(vectors[:2], rows).numpy() == pytest.approx(want, abs=1e-5)

@@ -22,7 +22,6 @@ from ordsmed.data.windows import run
 
 AT_ONCE = 1 << 24  # products of tokens held at a time
 NUMBERS = 1 << 22  # of texts that are read at a time
-QUESTIONS = 64  # that are compared with them at a time
 
 
 @dataclass(frozen=True)
@@ -48,25 +47,40 @@ class TokenRows:
         """Tokens of the longest text."""
         return int(np.diff(self.starts).max(initial=1))
 
-    def blocks(self, numbers: int = 0) -> list[Ints]:
-        """Texts one after the other, as many at a time as have so many numbers, or the usual number."""
+    def blocks(self, numbers: int = 0) -> list[tuple[int, int]]:
+        """From which text to which; as many as have so many numbers, or the usual number."""
         size = max(1, (numbers or NUMBERS) // (self.longest * self.vectors.shape[1]))
-        return [np.arange(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
+        return [(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
 
 
 def maxsim_with_all(questions: Tensor, texts: TokenRows) -> Tensor:
     """Of some questions with every text, [Q, texts]."""
-    scores = []
-    for block in texts.blocks():
-        read = texts.padded(block)
-        scores.append(torch.cat([maxsim(some, read) for some in questions.split(QUESTIONS)]))
+    together = max(1, AT_ONCE // (questions.shape[1] * max(NUMBERS // texts.vectors.shape[1], texts.longest)))
+    scores = [
+        torch.cat([maxsim_of_block(some, texts, *block) for some in questions.split(together)])
+        for block in texts.blocks()
+    ]
     return torch.cat(scores, 1)
 
 
-def maxsim(questions: Tensor, texts: Tensor, products: int = 0) -> Tensor:
-    """Of every question with every text; `products` of tokens are held at a time, or as many as is usual."""
+def maxsim_of_block(questions: Tensor, texts: TokenRows, first: int, last: int) -> Tensor:
+    """Of some questions with texts one behind the other, without a gradient: nothing is padded, so it is faster."""
+    starts = texts.starts[first : last + 1] - texts.starts[first]
+    rows = torch.from_numpy(texts.vectors[texts.starts[first] : texts.starts[last]]).float()
+    products = questions.flatten(0, 1) @ rows.T
+    if not (counted := is_token(rows)).all():
+        products[:, ~counted] = -math.inf
+    scores = np.full((len(questions), last - first), -np.inf, np.float32)
+    filled = np.diff(starts) > 0
+    best = np.maximum.reduceat(products.numpy(), starts[:-1][filled], axis=1)
+    scores[:, filled] = best.reshape(*questions.shape[:2], -1).sum(1)
+    return torch.from_numpy(scores)
+
+
+def maxsim(questions: Tensor, texts: Tensor) -> Tensor:
+    """Of every question with every text."""
     questions, texts = trimmed(questions), trimmed(texts)
-    size = max(1, (products or AT_ONCE) // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
+    size = max(1, AT_ONCE // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
     return torch.cat([_every(questions, part) for part in texts.split(size)], 1)
 
 

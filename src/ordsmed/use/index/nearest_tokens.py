@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ordsmed.learn.embedding.maxsim import TokenRows, maxsim
+from ordsmed.learn.embedding import maxsim
+from ordsmed.learn.embedding.maxsim import TokenRows
 
 TOGETHER = 64  # questions, at most
-NUMBER, PRODUCT = 12, 12  # bytes that one takes, with what is made of it
+NUMBER, PRODUCT = 5, 4  # bytes that one takes, with what is made of it
 
 
 def nearest_tokens(
@@ -22,15 +23,15 @@ def nearest_tokens(
 
     `memory`: bytes that are held beside questions and what was found, if one pair of texts takes no more.
     """
-    block_numbers, products = memory // 4 // NUMBER, memory // 2 // PRODUCT
-    together = min(max(1, products // (questions.longest * texts.longest)), TOGETHER)
-    blocks = texts.blocks(block_numbers)
+    numbers = min(memory // 2 // NUMBER, maxsim.NUMBERS)
+    block_tokens = max(numbers // texts.vectors.shape[1], texts.longest)
+    together = min(max(1, memory // 2 // PRODUCT // (questions.longest * block_tokens)), TOGETHER)
     for begin in range(0, len(questions), together):
         some = questions.padded(np.arange(begin, min(begin + together, len(questions))))
-        scores, numbers = torch.zeros(len(some), 0), torch.zeros(len(some), 0, dtype=torch.int64)
-        for block in blocks:
-            scores = torch.cat([scores, maxsim(some, texts.padded(block), products)], 1)
-            numbers = torch.cat([numbers, torch.from_numpy(block).expand(len(some), -1)], 1)
+        scores, positions = torch.zeros(len(some), 0), torch.zeros(len(some), 0, dtype=torch.int64)
+        for first, last in texts.blocks(numbers):
+            scores = torch.cat([scores, maxsim.maxsim_of_block(some, texts, first, last)], 1)
+            positions = torch.cat([positions, torch.arange(first, last).expand(len(some), -1)], 1)
             order = scores.sort(dim=1, descending=True, stable=True).indices[:, :most]
-            scores, numbers = scores.gather(1, order), numbers.gather(1, order)
-        yield from zip(numbers.numpy(), scores.numpy(), strict=True)
+            scores, positions = scores.gather(1, order), positions.gather(1, order)
+        yield from zip(positions.numpy(), scores.numpy(), strict=True)
