@@ -217,6 +217,7 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
     monkeypatch.setattr(build, "BLOCK", 1_000)
     monkeypatch.setattr(text_encoder.TextEncoder.vectors, "__defaults__", ("passage", 16))
     words = (place / "bert", place / "texts.jsonl", tmp_path / "index")
+    ordsmed.index(*words[:2], tmp_path / "whole", length=24, overlap=6)  # in the same blocks, which round alike
     read = list[str]()
     left = [{"cut": 3, "vectors": 4, "words": 1}[step]]
 
@@ -245,7 +246,7 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
         text_encoder.Embedder, "entries", lambda own, texts: entries(own, (read.append(t) or t for t in texts))
     )
     index = ordsmed.index(*words, length=24, overlap=6)
-    assert files_of(tmp_path / "index") == files_of(place / "made")
+    assert files_of(tmp_path / "index") == files_of(tmp_path / "whole")
     assert not list((tmp_path / "index").glob("*.kept"))
     again = len([text for text in read if text != "."])
     assert again == {"cut": len(index), "words": 0}.get(step, again)
@@ -485,6 +486,7 @@ def test_an_index_of_token_vectors_goes_on_after_a_kill(tokens, place, tmp_path,
     ordsmed.index(*words, tmp_path / "index", length=18)
     assert -left[0] == -(-len(whole) // 16) - 2
     assert files_of(tmp_path / "index") == files_of(tmp_path / "whole")
+    assert np.array_equal(whole.tokens.starts, ordsmed.open_index(tokens / "index").tokens.starts)  # of one block
 
 
 def test_what_an_index_of_token_vectors_cannot_be(tokens, place, tmp_path):
