@@ -20,7 +20,7 @@ from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import LateInteraction, Task
 from ordsmed.learn.usage import Usage
 from ordsmed.weights import card
 from ordsmed.weights.foreign import FORMAT, Format
@@ -116,6 +116,8 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
         return
     verbs = "`ordsmed predict` and `evaluate`"
     verbs += "".join(f", and `{verb}`," for verb in getattr(trained.learned, "VERBS", ()))
+    if isinstance(task, LateInteraction):
+        verbs = f"`--to {trained.learned.FORMAT}` hands it on; {verbs}"
     raise RecipeError(path, problem, "", f"{verbs} open it as it is")
 
 

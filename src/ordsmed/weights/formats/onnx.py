@@ -87,7 +87,7 @@ class Onnx(Choice):
         elif getattr(trained.objective, "top", None) is not None:
             problem = "has a mix of layers or an LSTM below its head (task.top), which the graph has no place for"
         elif odd := [role for role in _heads(trained) if role not in ROLES]:
-            problem = f"has a {odd[0]} head, which looks for answers step by step: no graph does"
+            problem = f"has a {odd[0]} head, which no graph has"
         else:
             return
         raise RecipeError(trained.folder, problem, "", "`ordsmed predict`, `embed` and `serve` open it as it is")
