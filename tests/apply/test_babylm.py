@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from kit.babylm_folder import made as folder_made
+from kit.babylm_folder import write
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.store import Store
+from ordsmed.measure.babylm import reading
 from ordsmed.measure.evaluation.evaluate import Means, evaluate
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.probes.babylm import BabyLmSuite
@@ -37,23 +39,33 @@ def run(recipe: Callable[..., Path], store: Path, tmp_path: Path) -> Path:
     return pretrain(str(recipe("both", "modern", "hybrid", steps=6, validate=100, **how)))
 
 
-def theirs(folder: Path, name: str, revision: str, way: str) -> float:
-    """The sum that the evaluation compares, from a model that is found by its name, without a network."""
+def opened(folder: Path, name: str, way: str, revision: str = "main") -> tuple[Any, Any]:
+    """A model that is found by its name, without a network, and its tokenizer, as the evaluation loads them."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
     how: dict[str, Any] = {"revision": revision, "cache_dir": str(folder / "hub"), "local_files_only": True}
-    cutter = AutoTokenizer.from_pretrained(name, **how)
-    model = (AutoModelForCausalLM if way == "causal" else AutoModelForMaskedLM).from_pretrained(name, **how).eval()
-    asked = cutter(TEXT, return_offsets_mapping=True)
+    family = AutoModelForCausalLM if way == "causal" else AutoModelForMaskedLM
+    return family.from_pretrained(name, **how).eval(), AutoTokenizer.from_pretrained(name, **how)
+
+
+def logs_of(model: Any, ids: list[int], at: int) -> torch.Tensor:
+    """A hybrid and a causal model tell a token from the place before it."""
+    with torch.no_grad():
+        return torch.as_tensor(model(torch.tensor([ids])).logits[0, at - 1].log_softmax(-1))
+
+
+def sum_of(model: Any, cutter: Any, way: str, text: str, begin: int = 0) -> float:
+    """What the evaluation compares: of the tokens that reach beyond a character, each of masks hidden by itself."""
+    asked = cutter(text, return_offsets_mapping=True)
     ids, total = asked["input_ids"], 0.0
-    for at in [n for n, (_, end) in enumerate(asked["offset_mapping"]) if end]:
-        shown = list(ids)
-        if way == "masked":
-            shown[at] = cutter.mask_token_id
-        with torch.no_grad():
-            logs = model(torch.tensor([shown])).logits[0].log_softmax(-1)
-        total += float(logs[at - 1, ids[at]])
+    for at in [n for n, (_, end) in enumerate(asked["offset_mapping"]) if end > begin]:
+        shown = [cutter.mask_token_id if way == "masked" and n == at else token for n, token in enumerate(ids)]
+        total += float(logs_of(model, shown, at)[ids[at]])
     return total
+
+
+def theirs(folder: Path, name: str, revision: str, way: str) -> float:
+    return sum_of(*opened(folder, name, way, revision), way, TEXT)
 
 
 def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path) -> None:
@@ -78,6 +90,28 @@ def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path
     assert "--model_path_or_name mine-causal --revision_name main --backend causal" in card
     moved = out.rename(tmp_path / "moved")
     assert theirs(moved, "mine", "main", "masked") == sums[-2]
+
+
+@pytest.mark.parametrize("way", ["masked", "causal"])
+def test_questions_and_words_score_as_in_transformers(run: Path, tmp_path: Path, way: str) -> None:
+    """Of a target the tokens that reach beyond its beginning; of a word the first of three masks behind its context."""
+    out = export(run, tmp_path / "out", to="babylm", overrides=["name=mine"])
+    model, cutter = opened(out, "mine" if way == "masked" else "mine-causal", way)
+    trained = open_model(run)
+    scorer = ways.scorer(trained, way)
+    row = {"Context1": "w1 w2 w3", "Target1": "w2 w7", "Context2": "w5 w1", "Target2": "w4", "Domain": "d"}
+    write(tmp_path / "ewok_filtered/d.jsonl", [row])
+    [example] = BabyLmSuite((str(tmp_path / "ewok_filtered"),)).examples(scorer)
+    for item, context in zip(scorer.scores(list(example.items)), ("w1 w2 w3", "w5 w1"), strict=True):
+        total = sum_of(model, cutter, way, f"{context} w2 w7", len(context))
+        assert item.total == pytest.approx(total, abs=1e-5)
+    [item] = reading.items(scorer, "w1 w2", "w3")
+    target = cutter("w3", add_special_tokens=False)["input_ids"][0]
+    masks = cutter.mask_token * 3 if way == "masked" else ""
+    ids = cutter(f"w1 w2{masks}")["input_ids"]
+    at = ids.index(cutter.mask_token_id) if way == "masked" else len(ids)
+    [scores] = scorer.scores([item])
+    assert float(scores.logs[0]) == pytest.approx(float(logs_of(model, ids, at)[target]), abs=1e-5)
 
 
 def test_a_run_is_asked_at_its_revisions(run: Path, tmp_path: Path) -> None:
