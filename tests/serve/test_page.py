@@ -36,7 +36,7 @@ def pages(tiny_run: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     texts.write_text(f"the old {EVIL} is here\n\nsomething else\n")
     ordsmed.index(tiny_run.bert, texts, index)
     models = {"bert": tiny_run.bert, "gpt2": tiny_run.gpt2, **{name: tasks[name] for name in names}}
-    with running(models, indexes=[f"mine={index}"]) as served:
+    with running(models, indexes=[f"mine={index}"], checkpoints=True) as served:
         yield served
 
 
@@ -257,6 +257,23 @@ def test_surprisal_is_colored_by_words_and_by_tokens(page: Browser, pages: Runni
     assert str(near(pages, "gpt2").score(text).words[1]) in printed(lines(page)["Python"])
     for line in shelled(lines(page)["curl"]):
         assert '"log_likelihood"' in line
+
+
+def test_surprisal_over_the_checkpoints_of_a_run(page: Browser, pages: Running) -> None:
+    told = {model["name"]: model["checkpoints"] for model in httpx.get(pages.url).json()["models"]}
+    assert (told["bert"], told["gpt2"]) == (True, True)
+    page.run("location.hash = 'surprisal&bert'")
+    page.until("return document.querySelector('[name=steps]')")
+    page.click("[name=steps]")
+    ask(page, "surprisal", "bert", text="the default value")
+    script = "return [...document.querySelectorAll('#results tbody tr')].map(one => one.innerText.split(/\\s+/))"
+    rows = page.run(script)
+    kept = pages.service.models.by_name["bert"].at_steps("all")
+    wanted = [(each.model.step, each.model.score("the default value").log_likelihood) for each in kept]
+    assert len(rows) == len(wanted) >= 2
+    for (step, shown), (step_wanted, log) in zip(rows, wanted, strict=True):
+        assert (int(step), float(shown.replace(",", ""))) == (step_wanted, pytest.approx(log, rel=1e-3))
+    assert "at_steps()" in lines(page)["Python"]
 
 
 def test_pairs_and_neighbors(page: Browser, pages: Running) -> None:

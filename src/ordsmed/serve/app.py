@@ -185,7 +185,12 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
         call.model("")  # refused where the path names a model that there is not
         pool = {"pool": call.service.pool} if call.service.pool else {}
         models = [
-            {**served.facts, "sentences": {"layers": top_layer(served), **pool}, "indexes": indexes_of(call, served)}
+            {
+                **served.facts,
+                "checkpoints": call.service.checkpoints and served.is_run,
+                "sentences": {"layers": top_layer(served), **pool},
+                "indexes": indexes_of(call, served),
+            }
             for served in call.service.models.by_name.values()
             if call.name in ("", served.name)
         ]

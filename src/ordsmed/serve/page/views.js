@@ -216,6 +216,13 @@ const PERPLEXITY = {
   word: "pseudo-perplexity",
 };
 
+const overSteps = (answer) =>
+  table(
+    "over the run's checkpoints; the words above are of the last one",
+    ["step", "log-likelihood"],
+    answer.map(({ step, scores: [scored] }) => [whole(step), number(scored.log_likelihood)]),
+  );
+
 const surprisal = {
   name: "Surprisal",
   button: "Score",
@@ -235,20 +242,29 @@ const surprisal = {
       ],
     },
     { name: "numbers", label: "Numbers", kind: "check", value: true, display: true },
+    {
+      name: "steps",
+      label: "At each kept checkpoint",
+      kind: "check",
+      value: false,
+      shown: (model) => model.checkpoints,
+    },
   ],
-  request: (values) => ({ path: "score", body: { texts: [values.text], ...asked(values) } }),
-  python: ({ texts: [text], ...how }) => [
-    `scored = model.score(${python(text)}${keywords(how)})`,
-    "print(scored.words)",
-  ],
-  show: (
-    [
-      {
-        scores: [scored],
-      },
-    ],
-    { parts, numbers },
-  ) => {
+  request: (values, model) => ({
+    path: "score",
+    body: { texts: [values.text], ...asked(values), ...(values.steps && model.checkpoints ? { steps: "all" } : {}) },
+  }),
+  python: ({ texts: [text], steps, ...how }) =>
+    steps
+      ? [
+          'for at_step in ordsmed.open("RUN").at_steps():  # RUN: its folder, on the machine where it is',
+          `    print(at_step.step, at_step.score(${python(text)}${keywords(how)}).log_likelihood)`,
+        ]
+      : [`scored = model.score(${python(text)}${keywords(how)})`, "print(scored.words)"],
+  show: (answer, { parts, numbers }) => {
+    const {
+      scores: [scored],
+    } = answer.at(-1);
     const bits = scored.tokens.map((part) => part.bits).filter((each) => each !== null);
     const mean = bits.length ? bits.reduce((sum, each) => sum + each, 0) / bits.length : null;
     return element(
@@ -256,6 +272,7 @@ const surprisal = {
       {},
       heated(scored.text, scored[parts], numbers),
       HEAT(),
+      answer.length > 1 ? overSteps(answer) : null,
       facts([
         ["bits a token", mean === null ? null : number(mean)],
         [PERPLEXITY[scored.way] ?? "", mean === null || !PERPLEXITY[scored.way] ? null : number(2 ** mean)],
