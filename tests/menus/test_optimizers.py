@@ -298,6 +298,35 @@ def test_muons_switches(how: muon.Muon) -> None:
     agree(how, formula, kinds="matrix", **tolerance)
 
 
+def test_muon_turns_queries_keys_and_values_each_by_itself() -> None:
+    """Rows lie head by head; what one matrix of each learns alone is what the three learn together."""
+    torch.manual_seed(0)
+    apart = nn.ModuleList(nn.Linear(8, 6, bias=False) for _ in range(3))  # 2 heads of 3
+    fused = nn.ModuleDict({"gather": nn.Linear(8, 18, bias=False), "mix": nn.Linear(8, 18, bias=False)})
+    together = nn.ModuleDict({"gather": nn.Linear(8, 18, bias=False), "mix": nn.Linear(8, 18, bias=False)})
+
+    def rows(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([tensor.unflatten(0, (2, 3)) for tensor in tensors], 1).flatten(0, 2)
+
+    with torch.no_grad():
+        fused["gather"].weight.copy_(rows([layer.weight for layer in apart]))  # type: ignore[arg-type, operator]
+    together.load_state_dict(fused.state_dict())
+    for layer in apart:
+        layer.weight.grad = torch.randn(6, 8)
+    for network in (fused, together):
+        for layer in network.values():
+            layer.weight.grad = rows([layer.weight.grad for layer in apart])  # type: ignore[arg-type, misc]
+    take(muon.Muon().build(groups(apart)), 0.1)
+    take(muon.Muon(qkv={"gather": 3}).build(groups(fused)), 0.1)
+    take(muon.Muon().build(groups(together)), 0.1)
+    torch.testing.assert_close(fused["gather"].weight, rows([layer.weight for layer in apart]))  # type: ignore[arg-type]
+    assert not torch.allclose(together["gather"].weight, fused["gather"].weight, rtol=1e-2)  # type: ignore[arg-type]
+    assert torch.equal(together["mix"].weight, fused["mix"].weight)  # type: ignore[arg-type]
+    for qkv, found in (({"gather": 4}, "gather.weight of 18 rows"), ({"query": 3}, "no matrix")):
+        with pytest.raises(RecipeError, match=rf"optimizer\.qkv: \w+: fits {found}"):
+            muon.Muon(qkv=qkv).build(groups(fused))
+
+
 def test_rows_of_normuon_are_as_long_as_each_other() -> None:
     """After its first step; without it they are not, and the whole is as long either way."""
     torch.manual_seed(0)
@@ -507,6 +536,7 @@ WRONG = [
     ("muon", "momentum", -0.1),
     ("muon", "momentum", 1.0),
     ("muon", "neurons", 1.0),
+    ("muon", "qkv", {"gather": 0}),
     ("muon", "cautious", "yes"),
     ("muon", "momentum_warmup", -1),
     ("adamw", "cautious", True),

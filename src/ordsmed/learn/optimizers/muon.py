@@ -1,13 +1,15 @@
 """MuonOptimizer: momentum of matrices made orthogonal (Jordan 2024; equal to torch.optim.Muon), AdamW for all else."""
 
 import math
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
 from ordsmed.nn import shards
@@ -33,6 +35,10 @@ class Muon(Choice):
     neurons: float = 0.0
     """each row of an update is divided by the root of a running mean of its squares, the whole keeps its norm: how
     slowly that mean forgets (NorMuon, Li et al. 2025: 0.95); 0: rows stay as they are"""
+    qkv: dict[str, int] = field(default_factory=dict)
+    """matrices of queries, keys and values, head by head, of which each is made orthogonal by itself, and the size of a
+    head, by regular expressions on their names: { "attention.gather" = 64 } (modded-nanogpt); left out: as one matrix
+    each"""
     cautious: updates.Cautious = "no"
     """decay: weights decay only where their update leads towards 0 as well; updates: only what has the gradient's sign
     is updated, by so much more"""
@@ -45,7 +51,7 @@ class Muon(Choice):
     rest_decay: float = 0.1
     """weight decay of tables"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("momentum_warmup", "neurons", "cautious")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("momentum_warmup", "neurons", "qkv", "cautious")
     moments: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -59,13 +65,27 @@ class Muon(Choice):
             raise ValueError(f"momentum_warmup: {problem}; wanted a momentum above {FIRST}, from which it rises")
         if not 1 <= self.steps < 100:
             raise ValueError(f"steps: found {self.steps}; wanted 1 to 99")
+        if wrong := [size for size in self.qkv.values() if size < 1]:
+            raise ValueError(f"qkv: found {wrong[0]}; wanted the size of a head, 1 or more")
         for name in ("decay", "rest_rate", "rest_decay"):
             updates.check_share(name, getattr(self, name))
         updates.check_betas(self.rest_betas, "rest_betas")
         updates.check_epsilon(self.rest_epsilon, "rest_epsilon")
 
+    def head_of(self, name: str) -> int:
+        """The size of a head of a matrix that holds queries, keys and values; 0: it is one matrix."""
+        return next((size for pattern, size in self.qkv.items() if re.search(pattern, name)), 0)
+
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         all_groups = list(groups)
+        rows = {
+            part.name: len(part.whole) for group in all_groups for part in group["parts"] if group["kind"] == "matrix"
+        }
+        for pattern, size in self.qkv.items():
+            names = [name for name in rows if re.search(pattern, name)]
+            if wrong := next((name for name in names if rows[name] % (3 * size)), "" if names else "no matrix"):
+                problem = f"fits {wrong} of {rows[wrong]} rows" if names else "fits no matrix"
+                raise RecipeError(f"optimizer.qkv: {pattern}", problem, f"matrices of 3 x heads x {size} rows")
         matrices = updates.with_decay([g for g in all_groups if g["kind"] == "matrix"], self.decay)
         rest = updates.with_decay([g for g in all_groups if g["kind"] != "matrix"], self.rest_decay)
         return MuonOptimizer(matrices + rest, self)
@@ -92,7 +112,8 @@ class MuonOptimizer(torch.optim.Optimizer):
                 if how.cautious == "updates":
                     updates.keep_agreeing(lot, along)
                 for single, direction in zip(lot.singles(), along, strict=True):
-                    length = adjustment(single.parts[0].whole, how.adjust)
+                    [part] = single.parts
+                    length = adjustment(part.whole, how.adjust, parts=3 if how.head_of(part.name) else 1)
                     updates.walk(single, [direction], turn.rate, length=length, softly=softly)
         for turn in updates.turns(self, *updates.MOMENTS, groups=rest):
             along = updates.directions(turn, how.rest_betas, how.rest_epsilon)
@@ -114,11 +135,20 @@ class MuonOptimizer(torch.optim.Optimizer):
         mean.lerp_(grad, 1 - momentum)
         ahead = grad.lerp(mean, momentum).bfloat16()  # here: half as much to gather, and the same bits
         whole = shards.gathered(part, ahead)
-        update = orthogonal(whole.flatten(1), how.steps)
+        update = self._orthogonal(whole.flatten(1), how.head_of(part.name))
         if how.neurons:  # kept as large as the matrix, so that it is split and saved as that is
             means = update.float().square().mean(1, keepdim=True).expand_as(update).reshape(whole.shape)
             single.kept["row_squares"][0].lerp_(shards.cut(part, means), 1 - how.neurons)
         return shards.cut(part, update.reshape(whole.shape))
+
+    def _orthogonal(self, matrix: Tensor, head: int) -> Tensor:
+        """`head`: the matrix holds queries, keys and values, [heads, 3, head] rows."""
+        if not head:
+            return orthogonal(matrix, self.how.steps)
+        thirds = matrix.unflatten(0, (-1, 3, head)).transpose(0, 1).flatten(1, 2)
+        turned = torch.stack([orthogonal(third, self.how.steps) for third in thirds])
+        whole: Tensor = turned.unflatten(1, (-1, head)).transpose(0, 1).flatten(0, 2)
+        return whole
 
     def _evened(self, lot: updates.Turn, along: list[Tensor]) -> list[Tensor]:
         """Rows of updates divided by the roots of their mean squares, each matrix by what keeps its norm."""
@@ -143,7 +173,7 @@ def orthogonal(matrix: Tensor, steps: int) -> Tensor:
     return x.T if tall else x
 
 
-def adjustment(matrix: Tensor, how: str) -> float:
-    """What a matrix's rate is multiplied by, for its shape."""
-    rows, columns = len(matrix), math.prod(matrix.shape[1:])
+def adjustment(matrix: Tensor, how: str, *, parts: int = 1) -> float:
+    """What a matrix's rate is multiplied by, for its shape, or that of one of its parts."""
+    rows, columns = len(matrix) // parts, math.prod(matrix.shape[1:])
     return math.sqrt(max(1, rows / columns)) if how == "original" else 0.2 * math.sqrt(max(rows, columns))
