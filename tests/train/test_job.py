@@ -106,7 +106,7 @@ def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatc
     optimizer = SimpleNamespace(param_groups=[{"parts": [1, 2]}, {"parts": [3]}])
     recipe: Any = SimpleNamespace(
         layout=Layout(deterministic=True), group=("rule",), layer_decay=0.7, trouble=Guard(window=7),
-        optimizer=SimpleNamespace(build=lambda _: optimizer),
+        decay_schedule="constant", optimizer=SimpleNamespace(build=lambda _: optimizer),
     )  # fmt: skip
     objective: Any = torch.nn.Linear(2, 2).eval()
     ranks, data = Ranks(torch.device("cpu"), rank=rank, world=2), SimpleNamespace()
