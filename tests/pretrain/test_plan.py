@@ -117,7 +117,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -
     """A plan over networks that are as large as the test says."""
     recipe: Any = SimpleNamespace(layout=Layout(), phase=(phase(3),), average=0.9, objective=None,
                                   optimizer=SimpleNamespace(moments=2), decay_schedule="constant",
-                                  objective_of=lambda index: SimpleNamespace(hide=0.15),
+                                  objective_of=lambda index: SimpleNamespace(hide=0.15), learned=dict,
                                   network_of=lambda network, index: network)  # fmt: skip
     recipe.phases = recipe.phase
     monkeypatch.setattr(plans, "built", lambda *_: SimpleNamespace(**objective))
@@ -242,7 +242,7 @@ def test_what_a_layout_cannot_take_is_refused_before_anything_is_built(recipe: R
 def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest row a network can have is allowed; each network of an objective is asked, by its name."""
     asked: list[Any] = []
-    layout = SimpleNamespace(share=lambda phase, number, *more: asked.append((phase.length, number, *more)),
+    layout = SimpleNamespace(tensor=1, share=lambda phase, number, *more: asked.append((phase.length, number, *more)),
                              check=lambda *given, whose: asked.append((*given, whose)))  # fmt: skip
     phases = tuple(Phase(steps=1, length=length, batch=2, rate=1.0) for length in (4, 8))
     objective = SimpleNamespace(others=lambda settings: {"generator": "small"})
