@@ -19,7 +19,9 @@ FREE = """
     learn/score/squad: len(questions) | text/labelled/conll: len(self)
     train/finetune/recipe: longest or 'all' | data/tokenizer_training: split | others/translate/trainer: flag
     machines/doctor/software: threads or 'any number of' | tell/report/markdown: tables.count(examples[file])
-    tell/report/markdown: tables.count(row['documents'])
+    tell/report/markdown: tables.count(row['documents']) | serve/server: options.workers
+    learn/optimizers/muon: size | maker/speedrun/plan: run.passes(unique)
+    maker/speedrun/plan: request.rule.passes | maker/speedrun/entry: result['passes']
 """  # words, or numbers that are never one where they are said
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
+from ordsmed.base.say import many
 from ordsmed.learn import updates
 from ordsmed.nn import shards
 
@@ -61,7 +62,7 @@ class Muon(Choice):
         if self.momentum_warmup < 0:
             raise ValueError(f"momentum_warmup: found {self.momentum_warmup}; wanted 0 or more steps")
         if self.momentum_warmup and self.momentum < FIRST:
-            problem = f"found {self.momentum_warmup} steps with a momentum of {self.momentum}"
+            problem = f"found {many(self.momentum_warmup, 'step')} with a momentum of {self.momentum}"
             raise ValueError(f"momentum_warmup: {problem}; wanted a momentum above {FIRST}, from which it rises")
         if not 1 <= self.steps < 100:
             raise ValueError(f"steps: found {self.steps}; wanted 1 to 99")
@@ -84,7 +85,7 @@ class Muon(Choice):
         for pattern, size in self.qkv.items():
             names = [name for name in rows if re.search(pattern, name)]
             if wrong := next((name for name in names if rows[name] % (3 * size)), "" if names else "no matrix"):
-                problem = f"fits {wrong} of {rows[wrong]} rows" if names else "fits no matrix"
+                problem = f"fits {wrong} of {many(rows[wrong], 'row')}" if names else "fits no matrix"
                 raise RecipeError(f"optimizer.qkv: {pattern}", problem, f"matrices of 3 x heads x {size} rows")
         matrices = updates.with_decay([g for g in all_groups if g["kind"] == "matrix"], self.decay)
         rest = updates.with_decay([g for g in all_groups if g["kind"] != "matrix"], self.rest_decay)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.say import operations
+from ordsmed.base.say import many, operations
 from ordsmed.base.screen import markdown
 from ordsmed.maker.speedrun import entry, scores
 
@@ -48,7 +48,7 @@ def row(facts: Facts, path: str) -> list[str]:
     """An entry's."""
     over, machine, minutes = facts["over"], facts["machine"], facts["minutes"]
     pairs = entry.with_deviation(over[scores.BLIMP], 2) if scores.BLIMP in over else ""
-    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} threads"
+    where = machine["gpu"] or f"{machine['processor']}, {many(machine['threads'], 'thread')}"
     return [
         entry.with_deviation(over[facts["score"]]),
         pairs,

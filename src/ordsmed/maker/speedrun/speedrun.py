@@ -18,7 +18,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
@@ -127,7 +127,7 @@ def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[d
         planning.check_passes(planned, unique, rule.passes, request, words)
     entries = []
     for budget, planned in runs.items():
-        clock.stage(f"budget {budget:g}: {planned.steps:,} steps")
+        clock.stage(f"budget {budget:g}: {many(planned.steps, 'step')}")
         _train(request, rule, folder, budget, planned)
         clock.stage("scores")
         entries.append(_entry(request, rule, folder, budget, planned, clock, unique))
@@ -140,7 +140,9 @@ def _tell_sample(status: dict[str, Any], rule: Track) -> None:
     beyond = status.get("beyond", {})
     if beyond.get("documents"):
         most = f"the track takes {rule.words:,} words"
-        say(f"sample: {beyond['documents']:,} documents with {beyond['words']:,} words are left out: {most}")
+        say(
+            f"sample: {many(beyond['documents'], 'document')} with {many(beyond['words'], 'word')} are left out: {most}"
+        )
 
 
 def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted) -> None:
