@@ -140,6 +140,7 @@ def test_tables_within_settings_follow_from_annotations(lab: str, tmp_path: Path
         "again": (here, "Base"),
         "again.base": (other, "Inner"),
         "again.base.innermost": (other, "Innermost"),
+        "task.mining": ("ordsmed.learn.embedding.mining", "Mining"),
         "task.top": ("ordsmed.learn.upper_layers", "Top"),
     }
 
