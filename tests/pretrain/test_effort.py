@@ -171,7 +171,7 @@ def test_the_speed_of_the_first_steps_is_kept_for_the_next_start(
     work = sum(plan.work())
     assert pace.expected_seconds(plan) == pytest.approx(work / 0.55e9)
     timed = pace.Timed(plan.weighed(here=True, yes=False))
-    line = {"phase": 1, "loss": 3.0}
+    line = {"phase": 1, "loss": 3.0, "rows": plan.recipe.phase[0].batch}
     timed.metrics([{**line, "step": n, "seconds": 100.0} for n in (1, 2, 3)])
     timed.metrics([{"phase": 1, "step": 3, "validation": 3.0}])
     assert kept == {}, "the first steps wake threads and libraries"

@@ -283,8 +283,16 @@ def test_a_recipe_like_another(tmp_path: Path) -> None:
 def shrunk(recipe: Pretraining, data: Path) -> Pretraining:
     """Two layers of 64, two phases' worth of two rows of 32 tokens."""
     phases = [
-        dataclasses.replace(p, steps=2, epochs=0.0, length=min(p.length, 32), batch=2, warmup=min(p.warmup, 1))
-        for p in recipe.phase
+        dataclasses.replace(
+            p,
+            steps=2,
+            epochs=0.0,
+            length=min(p.length, 32),
+            batch=2,
+            warmup=min(p.warmup, 1),
+            batch_ramp=p.batch_ramp and dataclasses.replace(p.batch_ramp, start=1, over=1),
+        )
+        for p in recipe.phase  # fmt: skip
     ]
     objective = recipe.objective
     if hasattr(objective, "generator"):
