@@ -208,7 +208,7 @@ def job_for(objective: Any, model: Any, layout: Layout, optimizer: Any, vocabula
     spread = parallel.spread(made, layout, ranks)
     phases = (Phase(steps=1, length=8, batch=1, rate=1e-3),)
     recipe: Any = SimpleNamespace(
-        seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout, phases=phases
+        seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout, phases=phases, decay_schedule="constant",
     )  # fmt: skip
     return jobs.Job(recipe, ranks, None, made, optimizer.build(groups(made)), spread, Scaler.of(layout), "")  # type: ignore[arg-type]
 
