@@ -292,7 +292,7 @@ def shrunk(recipe: Pretraining, data: Path) -> Pretraining:
             warmup=min(p.warmup, 1),
             batch_ramp=p.batch_ramp and dataclasses.replace(p.batch_ramp, start=1, over=1),
         )
-        for p in recipe.phase  # fmt: skip
+        for p in recipe.phase
     ]
     objective = recipe.objective
     if hasattr(objective, "generator"):
