@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 import signal
@@ -106,6 +107,39 @@ def test_workers_make_the_same_batches() -> None:
     helped = list(load(Counted(), share, 2, 6, workers=2, device=CPU))
     assert len(alone) == len(helped) == 4
     assert all(same(a, b) for x, y in zip(alone, helped, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def test_workers_never_collect_garbage_of_this_process(tmp_path: Path) -> None:
+    """A tensor of a GPU among it would end them."""
+    collected = tmp_path / "collected"
+
+    class Garbage:
+        """Only a collector frees it."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            if os.getpid() != parent:
+                collected.touch()
+
+    class Collecting(Counted):
+        """Collects garbage before each row."""
+
+        def batch(self, numbers: Ints) -> Batch:
+            gc.collect()
+            return super().batch(numbers)
+
+    parent = os.getpid()
+    gc.disable()
+    try:
+        Garbage()
+        assert len(list(load(Collecting(), Share(6, 2), 0, 2, workers=1, device=CPU))) == 2
+        frozen = gc.get_freeze_count()
+    finally:
+        gc.enable()
+    assert not collected.exists()
+    assert not frozen, "this process goes on collecting"
 
 
 def test_a_signal_to_the_process_group_ends_no_worker() -> None:

@@ -6,6 +6,8 @@ Of a batch that grows, micro-batches stay as they are and become more. Nothing h
 follows from its number alone.
 """
 
+import contextlib
+import gc
 import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -88,13 +90,23 @@ def load(
     else:
         how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
         # by processes that go on making them when the group of this one is asked to stop
-        with started_deaf(forked=multiprocessing.get_start_method() == "fork"):
+        with started_deaf(forked=multiprocessing.get_start_method() == "fork"), _garbage_kept():
             ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
     for step in range(first, steps):
         batches: list[Batch] = []
         while len(batches) < share.accumulation_at(step) and not (batches and stop()):
             batches.append(next(ready))
         yield batches
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Processes forked in here never collect what is garbage now: a tensor of a GPU among it would end them."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _begin(worker: int) -> None:

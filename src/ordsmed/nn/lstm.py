@@ -73,9 +73,8 @@ class Lstm(nn.Module):
             # cuDNN lays them side by side at every call; a copy is cheap beside the rest
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             warnings.filterwarnings("ignore", message="LSTM with projections is not supported with (oneDNN|MIOpen)")
-            out, last, state = torch.lstm(
-                x, (h[None].to(x.dtype), c[None].to(x.dtype)), weights, True, 1, 0.0, self.training, False, False
-            )
+            begin = h[None].to(x.dtype).contiguous(), c[None].to(x.dtype).contiguous()  # cuDNN takes no other
+            out, last, state = torch.lstm(x, begin, weights, True, 1, 0.0, self.training, False, False)
         cell_clip, projection_clip = (clip or torch.inf for clip in self.clips)
         out, last = out.clamp(-projection_clip, projection_clip), last.clamp(-projection_clip, projection_clip)
         return out, last[0].detach().float(), state[0].detach().float().clamp(-cell_clip, cell_clip)
