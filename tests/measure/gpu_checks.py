@@ -63,7 +63,8 @@ def beside(name: str, ours: Callable[..., Any], plain: Callable[..., Any], given
         began = time.perf_counter()
         try:
             outs = way(*leaves)
-            above = [torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out).to(out.dtype) for out in outs]
+            above = [torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out) for out in outs]
+            above = [one.to(given[0].dtype).to(out.dtype) for one, out in zip(above, outs, strict=True)]
             results.append([*(out.detach() for out in outs), *torch.autograd.grad(outs, leaves, above)])
         except Exception as error:  # one that does not build must not hide the others
             print(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}", flush=True)
@@ -172,21 +173,13 @@ def flash(parts: Sequence[Tensor], ends: Tensor, longest: int, rate: float, *, c
     return out
 
 
-def cudnn(parts: Sequence[Tensor], ends: Tensor, longest: int, rate: float, *, causal: bool) -> Tensor:
-    """The same by cuDNN's kernel, which takes texts' ends and dropout."""
-    out: Tensor = torch.ops.aten._cudnn_attention_forward(
-        *parts, None, ends, ends, longest, longest, True, rate, causal, False
-    )[0]
-    return out
-
-
-def forward_and_back(way: Any, fused: Tensor, *given: Any, causal: bool) -> None:
-    out = way(fused.unbind(2), *given, causal=causal)
+def forward_and_back(fused: Tensor, *given: Any, causal: bool) -> None:
+    out = flash(fused.unbind(2), *given, causal=causal)
     torch.autograd.grad(out, fused, torch.ones_like(out))
 
 
 def attention() -> None:
-    """Texts of any length by flash and by cuDNN: numbers, the mean under dropout, and the time."""
+    """Texts of any length by flash: numbers, the mean under dropout, and the time."""
     for heads, length, rows, causal in ((12, 128, 512, False), (12, 512, 128, False), (16, 1_024, 64, True)):
         rows, length = (2, 16) if SMALL else (rows, length)
         cuts = [0]
@@ -197,28 +190,26 @@ def attention() -> None:
         few = next(at for at, end in enumerate(cuts) if end >= min(4 * length, rows * length))
         own = fused.detach()[: cuts[few]].double().requires_grad_()
         exact = definition(own.unbind(2), cuts[: few + 1], causal=causal)
-        above = torch.linspace(-1, 1, exact.numel(), device=DEVICE).view_as(exact)
+        above = torch.linspace(-1, 1, exact.numel(), device=DEVICE).view_as(exact).to(fused.dtype)
         (learned,) = torch.autograd.grad(exact, own, above.double())
-        for way in (flash, cudnn):
-            name = f"{way.__name__} {heads} x {length}{' causal' if causal else ''}"
-            try:
-                part = fused.detach()[: cuts[few]].requires_grad_()
-                out = way(part.unbind(2), ends[: few + 1], length, 0.0, causal=causal)
-                (gradient,) = torch.autograd.grad(out, part, above.to(out.dtype))
-                print(f"{name}: states and gradients apart from fp64 by {apart([out, gradient], [exact, learned])}")
-                if not causal:
-                    given = part.detach().unbind(2), ends[: few + 1], length, 0.1
-                    draws = torch.stack([way(*given, causal=causal).float() for _ in range(50)])
-                    off = (draws.mean(0) - exact).norm() / exact.norm()
-                    print(f"{name}: mean of 50 draws at 0.1 off by {float(off):.1e}", flush=True)
-            except Exception as error:  # a kernel that is not there is a finding
-                print(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}", flush=True)
-                continue
-            for rate in (0.0, 0.1):
-                flops = 14.0 * heads * 64 * sum((b - a) ** 2 for a, b in itertools.pairwise(cuts))
-
-                both = functools.partial(forward_and_back, way, fused, ends, length, rate, causal=causal)
-                tell(f"{name}, dropout {rate}, forward and back", both, flops=flops / (2 if causal else 1))
+        name = f"flash {heads} x {length}{' causal' if causal else ''}"
+        try:
+            part = fused.detach()[: cuts[few]].requires_grad_()
+            out = flash(part.unbind(2), ends[: few + 1], length, 0.0, causal=causal)
+            (gradient,) = torch.autograd.grad(out, part, above)
+            print(f"{name}: states and gradients apart from fp64 by {apart([out, gradient], [exact, learned])}")
+            if not causal:
+                given = part.detach().unbind(2), ends[: few + 1], length, 0.1
+                draws = torch.stack([flash(*given, causal=causal).float() for _ in range(50)])
+                off = (draws.mean(0) - exact).norm() / exact.norm()
+                print(f"{name}: mean of 50 draws at 0.1 off by {float(off):.1e}", flush=True)
+        except Exception as error:  # a kernel that is not there is a finding
+            print(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}", flush=True)
+            continue
+        flops = 14.0 * heads * 64 * sum((b - a) ** 2 for a, b in itertools.pairwise(cuts)) / (2 if causal else 1)
+        for rate in (0.0, 0.1):
+            both = functools.partial(forward_and_back, fused, ends, length, rate, causal=causal)
+            tell(f"{name}, dropout {rate}, forward and back", both, flops=flops)
 
 
 if __name__ == "__main__":

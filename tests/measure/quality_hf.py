@@ -1,7 +1,7 @@
 """What a user of transformers alone would train on the same words for the same FLOPs, and how good any folder is.
 
     python tests/measure/quality_hf.py train masked|causal CORPUS TOKENIZER OUT --flops 1.5e14
-        [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--seed 0] [--bf16] [--threads 2]
+        [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--seed 0] [--bf16] [--gpu] [--threads 2]
     python tests/measure/quality_hf.py score masked|causal CORPUS FOLDER... [--length 128]
 
 `train` does what transformers' run_mlm.py (a BERT) and run_clm.py (a GPT-2) do of a model from scratch with nothing
@@ -57,6 +57,7 @@ def main() -> None:
         train.add_argument(f"--{name}", type=int, default=usual)
     train.add_argument("--rate", type=float, default=5e-5)
     train.add_argument("--bf16", action="store_true")
+    train.add_argument("--gpu", action="store_true")
     score.add_argument("folders", nargs="+")
     score.add_argument("--length", type=int, default=128)
     given = reader.parse_args()
@@ -98,7 +99,7 @@ def trained(given: argparse.Namespace) -> None:
     steps = int(given.flops / step)
     arguments = TrainingArguments(
         given.out, max_steps=steps, per_device_train_batch_size=given.batch, learning_rate=given.rate, seed=given.seed,
-        bf16=given.bf16, use_cpu=True, report_to=[], save_strategy="no", logging_steps=max(1, steps // 10),
+        bf16=given.bf16, use_cpu=not given.gpu, report_to=[], save_strategy="no", logging_steps=max(1, steps // 10),
         disable_tqdm=True,
     )  # fmt: skip
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=masked, mlm_probability=MASKED)

@@ -20,7 +20,7 @@ from ordsmed.nn.context import Context
 from ordsmed.nn.kernels.ops import define
 from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
 
-ROWS, STEP, COLUMNS = 128, 8, 256  # a program's rows, those it takes at a time, and its columns
+ROWS, STEP, COLUMNS = 128, 8, 128  # a program's rows, those it takes at a time, and its columns
 
 
 @triton.jit
