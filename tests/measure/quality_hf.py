@@ -1,7 +1,8 @@
 """What a user of transformers alone would train on the same words for the same FLOPs, and how good any folder is.
 
     python tests/measure/quality_hf.py train masked|causal CORPUS TOKENIZER OUT --flops 1.5e14
-        [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--seed 0] [--bf16] [--gpu] [--threads 2]
+        [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--seed 0] [--bf16]
+        [--gpu] [--threads 2]
     python tests/measure/quality_hf.py score masked|causal CORPUS FOLDER... [--length 128]
 
 `train` does what transformers' run_mlm.py (a BERT) and run_clm.py (a GPT-2) do of a model from scratch with nothing
