@@ -517,6 +517,8 @@ def test_sparse_vectors_are_the_heads_largest_scores(sparse: Path, tmp_path: Pat
     assert np.log1p(np.maximum(logits.numpy(), 0)).max(0) == pytest.approx(vectors[0], abs=1e-6)
     with pytest.raises(RecipeError, match=r"gives sparse vectors.*wanted dense ones, which an index holds"):
         index_encoder(model.trained)
+    again = open_model(export(sparse, tmp_path / "again", to="sentence-transformers"), device="cpu")
+    assert np.array([found.vectors for found in again.embed(texts, of="sentences")]) == pytest.approx(vectors, abs=1e-6)
     for setting in ("pool=mean", "similarity=cosine"):
         with pytest.raises(RecipeError, match="for sparse vectors, which are pooled and compared as learned"):
             export(sparse, tmp_path / "out", to="sentence-transformers", overrides=[setting])

@@ -47,11 +47,12 @@ class TextVectors:
     length: int  # tokens of the longest text; longer ones are cut
     widths: tuple[int, ...] = ()  # fronts of it that are vectors as well
     sparse: bool = False  # is it a weight for each piece of the vocabulary?
+    compared: Literal["cosine", "dot"] | None = None  # None: by the cosine where they are of length 1, else the product
 
     @property
     def similarity(self) -> Literal["cosine", "dot"]:
         """How they are compared."""
-        return "cosine" if self.normalize else "dot"
+        return self.compared or ("cosine" if self.normalize else "dot")
 
 
 class Embedding:

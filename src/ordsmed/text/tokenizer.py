@@ -63,15 +63,21 @@ class Tokenizer:
         self.special: frozenset[int] = frozenset(added | set(self.roles.values()))
 
     @staticmethod
-    def load(path: str | Path | Sequence[str | Path], **how: Unpack[vocabulary.ReadingOptions]) -> Tokenizer:
-        """From a folder, a file, or files that belong together; see `vocabulary.read` for the kinds and for `how`."""
+    def load(
+        path: str | Path | Sequence[str | Path], *, as_there: bool = False, **how: Unpack[vocabulary.ReadingOptions]
+    ) -> Tokenizer:
+        """From a folder, a file, or files that belong together; see `vocabulary.read` for the kinds and for `how`.
+
+        Args:
+            as_there: with the signs around a text that others read in a folder of ours.
+        """
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
         pipeline = vocabulary.read(paths, **how)
         described = (paths[0] if paths[0].is_dir() else paths[0].parent) / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
         config = files.read_table(described) if known and described.is_file() else None
-        if config and FRAMED in config:
-            pipeline.post_processor = _post_processor(config.pop(FRAMED))
+        if config and (framed := config.pop(FRAMED, None)) and not as_there:
+            pipeline.post_processor = _post_processor(framed)
         source = sentencepiece_model.file_of(paths[0])
         counts = vocabulary.read_counts(paths, pipeline)
         return Tokenizer(pipeline, config, counts, source.read_bytes() if source else None)

@@ -24,7 +24,7 @@ from ordsmed.learn.objective import Network, Objective
 from ordsmed.nn.config import expect, short, table_of, whole
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings, TaskKind, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import weights
+from ordsmed.weights import sentence_modules, weights
 
 FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
 MANY = 1_000_000  # labels: more are a mistake
@@ -104,6 +104,11 @@ def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
         raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "put its own tokenizer there") from None
 
 
+def tokenizer(folder: Path) -> Tokenizer:
+    """That of a Hugging Face folder; where it tells of vectors, with the signs around a text that these are made of."""
+    return Tokenizer.load(folder, as_there=bool(sentence_modules.behind(folder)))
+
+
 def tokenizer_of(folder: Path) -> Path | None:
     """Where the tokenizer stands whose numbers the weights go by; None: they go by letters alone."""
     if not is_imported(folder):
@@ -116,7 +121,7 @@ def settings(folder: Path) -> Any:
     if is_imported(folder):
         return networks(folder).model
     config, place = read_config(folder), folder / "config.json"
-    _check_code(folder, config)
+    sentence_modules.check_code(folder, config)
     kind = config.get("model_type", "")
     choices = {name: menu.load("models", name) for name in menu.entries("models")}
     families = {called: name for name, choice in choices.items() for called in (choice.model_type, *choice.other_types)}
@@ -125,21 +130,6 @@ def settings(folder: Path) -> Any:
     settings = meant(families[kind], config, place)
     _affordable(settings, folder, place)
     return settings
-
-
-def _check_code(folder: Path, config: dict[str, Any]) -> None:
-    """Refuse a folder of sentence-transformers whose network, or what follows it, is code of its own."""
-    path = folder / "modules.json"
-    modules = files.read_json(path) if path.is_file() else []
-    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise DataError(path, f"found {short(modules)}", "a list of modules, as sentence-transformers writes it")
-    names = [str(module.get("type", "")) for module in modules]
-    place, code = path, next((name for name in names if not name.startswith("sentence_transformers.")), "")
-    if not code and config.get("auto_map") and (modules or "sentence_transformers" in config):
-        place, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
-    if code:
-        problem = f"names code of its own ({code}), which is not run"
-        raise DataError(place, problem, "modules of sentence-transformers and a network of a known family")
 
 
 def meant(family: str, config: dict[str, Any], place: Path) -> Any:

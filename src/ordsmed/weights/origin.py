@@ -27,7 +27,7 @@ from ordsmed.learn.objective import WHILE_LEARNING, Objective
 from ordsmed.learn.phases import changed, steps_of_epochs
 from ordsmed.nn.model import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import boxes, foreign, taken_over, weights
+from ordsmed.weights import boxes, foreign, sentence_modules, taken_over, weights
 from ordsmed.weights.foreign import Networks, decoded
 
 KIND = snapshots.KINDS[0]
@@ -229,6 +229,7 @@ class Origin:
             numbered = foreign.tokenizer_of(self.folder)
             if numbered:
                 _same_pieces(numbered, tokenizer)
+            sentence_modules.tell_left_out(self.folder)
             foreign.load_into(objective, self.folder, tokenizer)
             return None
         newest = snapshots.latest(self.folder / "checkpoints", place=self.folder)

@@ -224,7 +224,7 @@ def _before_the_first_step(origin: Origin) -> Trained:
 
 def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = foreign.tokenizer(folder)
     foreign.fits(model, tokenizer, folder)
     form = load("formats", foreign.FORMAT)()
     learned = form.learned(folder, model)

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
@@ -42,12 +43,13 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
 TEMPERATURE = 0.05  # where a loss is not of shares; sentence-transformers says scale = 20
-SIMILARITY = ("normalize", "temperature", "flops", "flops_warmup", "symmetric", "margin", "widths")
+SIMILARITY = ("normalize", "similarity", "temperature", "flops", "flops_warmup", "symmetric", "margin", "widths")
 COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions", "token_width")
 OF_TOKENS = ("token_width", "query_length", "expand", "skip_punctuation")
 TOKEN_WIDTH = 128  # as ColBERT has it
 FLOPS = (5e-5, 3e-5)  # of sparse vectors; what sentence-transformers' examples take
 COSINES = "task.normalize=true and dense ones: its scores are cosines"
+SHORTEST = 1e-12  # what torch divides a vector by that is none
 COMPARED = 64  # pairs of the dev files that are each other's negatives in their loss
 
 
@@ -67,6 +69,9 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     """which vector is a text's: the mean of its tokens, or that of the first or last; left out: mean, of causal last"""
     normalize: bool | None = None
     """vectors of length 1, compared by their cosine; false: by their product; left out: true, of sparse ones false"""
+    similarity: Literal["cosine", "dot"] | None = None
+    """dense: how they are compared where `normalize` does not tell: with normalize=false cosine leaves vectors as long
+    as they are (similarity_fn_name); left out: as normalize tells"""
     temperature: float | None = None
     """similarities are divided by it; left out: 0.05, of kl, sparse and multi-vector 1; elsewhere its inverse: scale =
     20"""
@@ -114,7 +119,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     MADE_UP: ClassVar[str] = "pairs.jsonl"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, *COMPARED_BY, "mining")
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "format", "header", "errors")
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("mining", "flops_warmup", *OF_TOKENS)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("mining", "flops_warmup", "similarity", *OF_TOKENS)
 
     def __post_init__(self) -> None:
         or_more(self, length=1, mine=0, flops_warmup=0, token_width=1, query_length=0, expand=0)
@@ -127,7 +132,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
                 if getattr(self, name) != usual:
                     raise ValueError(f"{name}: found with {self.loss}; wanted it with infonce alone")
         _check_head(self)
-        if self.loss == "cosine_mse" and not self.unit:
+        if self.loss == "cosine_mse" and not self.by_cosine:
             raise ValueError(
                 f"loss: found cosine_mse with vectors that are compared by their product; wanted {COSINES}"
             )
@@ -140,6 +145,11 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     def unit(self) -> bool:
         """Are vectors of length 1?"""
         return self.head != "sparse" if self.normalize is None else self.normalize
+
+    @property
+    def by_cosine(self) -> bool:
+        """Are vectors compared by their cosine?"""
+        return self.unit or self.similarity == "cosine"
 
     @property
     def record(self) -> str:
@@ -193,7 +203,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return self.mining.steps(epoch) if self.mining.count else None
 
     def chosen(self, records: PairRecords, answers: Arrays, *key: object) -> Ints:
-        return found_by(answers["vector"], records, self.mining, *key)
+        return found_by(self._vectors_of(answers), records, self.mining, *key)
 
     def with_chosen(self, features: Features, chosen: Ints) -> Features:
         more = features.more
@@ -231,7 +241,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
                 raise RecipeError("task.head", problem, "a network that has one, or dense")
             how = TextVectors("max", normalize=False, prompts=prompts, length=self.length, sparse=True)
             return SparsePairEncoder(model, tokenizer.vocabulary, how, self.comparison)
-        vectors = TextVectors(pool, self.unit, prompts, self.length, self.widths)
+        vectors = TextVectors(pool, self.unit, prompts, self.length, self.widths, compared=self.similarity)
         return PairEncoder(model, tokenizer.vocabulary, vectors, self.comparison)
 
     @property
@@ -241,11 +251,11 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         usual = 1.0 if loss == "kl" or self.head != "dense" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
         flops = (self.flops or FLOPS) if self.head == "sparse" else ()
-        alike = loss, temperature, self.unit, self.symmetric, self.margin, self.widths
+        alike = loss, temperature, self.by_cosine, self.symmetric, self.margin, self.widths
         return Comparison(*alike, flops, self.flops_warmup)
 
     def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
-        return outputs.predictions(records, _vectors(features, answers))
+        return outputs.predictions(records, self._compared(features, answers))
 
     def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
         return outputs.score(records, predictions, by_scores=self.record == "spearman")
@@ -255,7 +265,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         rows = inputs.RecordRows(features, Packing(0), batch=COMPARED)
         if self.loss in OF_SCORES and np.isnan(rows.scores[rows.first[:-1] + 1]).any():
             return {}
-        vectors, total = _vectors(features, answers), 0.0
+        vectors, total = self._compared(features, answers), 0.0
         for numbers in np.split(np.arange(len(rows)), range(COMPARED, len(rows), COMPARED)):
             texts, labels = rows.labels(numbers)
             of_texts = vectors.padded(texts) if isinstance(vectors, TokenRows) else torch.from_numpy(vectors[texts])
@@ -266,15 +276,23 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     def guesses(self, train: PairRecords, records: PairRecords) -> PairPredictions:
         return outputs.guesses(records)
 
+    def _compared(self, features: Features, answers: Arrays) -> outputs.Vectors:
+        """Of texts as their products compare them, or of their tokens."""
+        if "vector" not in answers:
+            return TokenRows(answers["vectors"], features.starts)
+        return self._vectors_of(answers)
 
-def _vectors(features: Features, answers: Arrays) -> outputs.Vectors:
-    """Of texts, or of their tokens."""
-    return answers["vector"] if "vector" in answers else TokenRows(answers["vectors"], features.starts)
+    def _vectors_of(self, answers: Arrays) -> NDArray[np.float32]:
+        vectors: NDArray[np.float32] = answers["vector"]
+        if not self.by_cosine or self.unit:
+            return vectors
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        return np.asarray(vectors / np.maximum(lengths, SHORTEST), np.float32)
 
 
 def _check_head(task: TextPairs) -> None:
     """Refuse settings of one kind of vectors with another."""
-    dense_only = {"pool": task.pool is not None, "normalize": task.normalize is not None}
+    dense_only = {name: getattr(task, name) is not None for name in ("pool", "normalize", "similarity")}
     if task.head == "sparse":
         dense_only |= {"normalize": task.normalize is True, "widths": bool(task.widths)}
     for name in (name for name, is_set in dense_only.items() if is_set and task.head != "dense"):

@@ -25,7 +25,7 @@ from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.start import check_same
-from ordsmed.weights import foreign, weights
+from ordsmed.weights import foreign, sentence_modules, weights
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import Trained, open_model
 
@@ -105,8 +105,11 @@ def _adopt(task: Task, its: TaskSettings, recipe: Finetuning, trained: Trained) 
 
 def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
     """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
+    sentence_modules.tell_left_out(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
-    if not recipe.fresh_head and (_task_of(folder) or [head_of(task)])[0] == head_of(task):
+    if not (recipe.fresh_head or sentence_modules.behind(folder)) and (_task_of(folder) or [head_of(task)])[
+        0
+    ] == head_of(task):
         try:
             trained = open_model(folder)
         except DataError as error:

@@ -16,10 +16,9 @@ from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice, load
 from ordsmed.learn.kept import told_scale
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import Files, Task
 from ordsmed.nn.model import ModelSettings, own_tensors
-from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import foreign, weights
+from ordsmed.weights import foreign, sentence_modules, weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.hub_files import config, rescaled_head, tensors, write_tokenizer
 from ordsmed.weights.renaming import LazyTensors
@@ -49,10 +48,10 @@ class HuggingFace(Choice):
             remedy = "embed, export and `init` take the folder as it is"
             raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
         learned = self.learned(path, family)
-        kind = "task" if foreign.task_of(path) else "objective"
+        kind = "task" if isinstance(learned, Files) else "objective"
         table = {"model": settings.plain(family), kind: settings.plain(learned)}
         networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
-        tokenizer = Tokenizer.load(path)
+        tokenizer = foreign.tokenizer(path)
         foreign.fits(networks.model, tokenizer, path)
         objective = networks.learned.build(networks.model, tokenizer)
         foreign.load_into(objective, path, tokenizer)
@@ -60,7 +59,9 @@ class HuggingFace(Choice):
         return Imported(networks, tokenizer, own_tensors(objective))
 
     def learned(self, folder: Path, model: ModelSettings) -> Any:
-        """The settings of what a folder's network learned, as far as its classes and its heads tell."""
+        """The settings of what a folder's network learned, as far as its modules, classes and heads tell."""
+        if vectors := sentence_modules.vectors_of(folder, model.longest()):
+            return settings.decode(load("tasks", "pairs"), vectors, f"{folder}/{sentence_modules.MODULES}")
         if task := self.task(folder):
             return task
         if self.is_shifted(folder):

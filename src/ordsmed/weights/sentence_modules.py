@@ -1,0 +1,184 @@
+"""What a folder of sentence-transformers says of its vectors: modules behind its network, prompts, how they compare.
+
+modules.json                        Transformer, Pooling, Normalize        ->  settings of a task that learns vectors
+1_Pooling/config.json               mean, first or last token
+sentence_bert_config.json           tokens of the longest text
+config_sentence_transformers.json   prompts, similarity
+
+Code of a folder's own is refused wherever it is opened. A module that is not known here is refused where vectors are
+wanted; where the network alone is, a line says what stays behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
+from ordsmed.nn.config import expect, short, table_of
+from ordsmed.text.tokenizer import Tokenizer
+
+PREFIX = "sentence_transformers."
+MODULES, COMPARED = "modules.json", "config_sentence_transformers.json"
+NETWORKS = ("Transformer", "MLMTransformer")
+DENSE = ["Pooling", "Normalize"]
+SPARSE = ["SpladePooling"]
+POOLS = {"mean": "mean", "cls": "first", "lasttoken": "last"}  # theirs -> ours
+OLDER = "pooling_mode_"  # keys of older folders: pooling_mode_cls_token: true
+PASSAGES = ("document", "passage", "corpus")  # prompts of texts that are found; the first that is there
+REMEDY = "`init=` of a training takes its network alone"
+
+
+def check_code(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder of sentence-transformers whose network, or what follows it, is code of its own."""
+    rows, place = _rows(folder), folder / MODULES
+    code = next((name for name in map(_class_of, rows) if not name.startswith(PREFIX)), "")
+    if not code and config.get("auto_map") and (rows or "sentence_transformers" in config):
+        place, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
+    if code:
+        problem = f"names code of its own ({code}), which is not run"
+        raise DataError(place, problem, "modules of sentence-transformers and a network of a known family")
+
+
+def behind(folder: Path) -> list[str]:
+    """The modules that follow the network; none where the folder tells of no vectors."""
+    kinds = [_class_of(row).rpartition(".")[2] for row in _rows(folder)]
+    return kinds[1:] if kinds[:1] and kinds[0] in NETWORKS else kinds
+
+
+def tell_left_out(folder: Path) -> None:
+    """Say what stays behind where the network of such a folder is taken alone."""
+    if modules := behind(folder):
+        prompts = [name for name, text in _prompts(folder).items() if text]
+        more = f", and its prompts {', '.join(prompts)}" if prompts else ""
+        say(f"{folder}: its network alone is taken; {', '.join(modules)} of {MODULES} are left out{more}")
+
+
+def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
+    """How texts become vectors, as settings of a task that learns them; None: the folder says nothing of it.
+
+    Args:
+        longest: the tokens that its network reads.
+    """
+    kinds = behind(folder)
+    if not kinds:
+        return None
+    places = _places(folder, kinds)
+    pooling = places[0] / "config.json"
+    prompts = _prompts(folder)
+    table: dict[str, Any] = _sparse(pooling) if kinds == SPARSE else _dense(pooling, prompts, kinds == DENSE)
+    if len(places) > 1 and (places[1] / "config.json").is_file():
+        _check(places[1] / "config.json", module_input_name=("sentence_embedding",))
+    table |= _similarity(folder, "cosine" if table.get("normalize") else "dot", sparse=kinds == SPARSE)
+    return {**table, **_ours(folder, prompts), "length": _length(folder, longest)}
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    path = folder / MODULES
+    rows = files.read_json(path) if path.is_file() else []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(path, f"found {short(rows)}", "a list of modules, as sentence-transformers writes it")
+    return rows
+
+
+def _class_of(row: dict[str, Any]) -> str:
+    return str(row.get("type", ""))
+
+
+def _places(folder: Path, kinds: list[str]) -> list[Path]:
+    """Where the modules behind the network stand; refused what is not computed here."""
+    path, rows = folder / MODULES, _rows(folder)
+    if len(kinds) == len(rows) or kinds not in (DENSE[:1], DENSE, SPARSE):
+        others = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]
+        raise DataError(path, f"found modules {', '.join(others)}", "Transformer, Pooling, Normalize", REMEDY)
+    if rows[0].get("path"):
+        raise DataError(path, f"found the network in {short(rows[0]['path'])}", "it beside modules.json")
+    return [folder / str(row.get("path", "")) for row in rows[1:]]
+
+
+def _dense(place: Path, prompts: dict[str, str], normalize: bool) -> dict[str, Any]:
+    """A pool of tokens, by one key or by a key for each."""
+    table = files.read_table(place)
+    older = [key.removeprefix(OLDER) for key, value in table.items() if key.startswith(OLDER) and value]
+    modes = table.get("pooling_mode", [mode.removesuffix("_token").removesuffix("_tokens") for mode in older] or "mean")
+    modes = [modes] if isinstance(modes, str) else modes
+    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLS:
+        raise DataError(place, f"pooling_mode: found {short(modes)}", " or ".join(POOLS), REMEDY)
+    if any(prompts.values()):
+        _check(place, include_prompt=(True,))
+    return {"pool": POOLS[modes[0]], "normalize": normalize}
+
+
+def _sparse(place: Path) -> dict[str, Any]:
+    _check(place, pooling_strategy=("max",), activation_function=("relu",))
+    return {"head": "sparse"}
+
+
+def _similarity(folder: Path, usual: str, *, sparse: bool) -> dict[str, str]:
+    """Where vectors are compared otherwise than their length tells."""
+    path = folder / COMPARED
+    given = files.read_table(path).get("similarity_fn_name") if path.is_file() else None
+    name = given or ("dot" if sparse else "cosine")  # as sentence-transformers takes it where none is named
+    if name not in (("dot",) if sparse else ("cosine", "dot")):
+        raise DataError(path, f"similarity_fn_name: found {short(name)}", "dot" if sparse else "cosine or dot", REMEDY)
+    return {} if name == usual else {"similarity": name}
+
+
+def _prompts(folder: Path) -> dict[str, str]:
+    """What is written before a text, by names."""
+    path = folder / COMPARED
+    try:
+        table = table_of(files.read_table(path), "prompts") if path.is_file() else {}
+    except ValueError as error:
+        raise DataError(path, f"{error}") from None
+    if wrong := [name for name, text in table.items() if not isinstance(text, str | None)]:
+        raise DataError(path, f"prompts: found {short(table[wrong[0]])} as {wrong[0]}", "a text")
+    return {name: text or "" for name, text in table.items()}
+
+
+def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
+    """The prompts of what is searched with and of what is found; a line tells of others."""
+    passage = next((name for name in PASSAGES if prompts.get(name)), "")
+    others = [name for name, text in prompts.items() if text and name not in ("query", passage)]
+    path = folder / COMPARED
+    usual = files.read_table(path).get("default_prompt_name") if path.is_file() else None
+    if others:
+        say(f"{path}: prompts {', '.join(others)} are not used; --prompt query and passage are")
+    if usual and prompts.get(str(usual)):
+        say(f"{path}: without --prompt nothing is written before a text, not its default prompt {usual}")
+    return {"query": prompts.get("query", ""), "passage": prompts.get(passage, "")}
+
+
+def _length(folder: Path, longest: int) -> int:
+    """Tokens of the longest text, as the network's module or the tokenizer names them."""
+    path = next((path for path in sorted(folder.glob("sentence_*_config.json")) if path.name != COMPARED), None)
+    table = files.read_table(path) if path else {}
+    if path:
+        lower = (False, True) if _lowers(folder) else (False,)
+        plain = {"query_length": (None,), "document_length": (None,), "query_expansion": (None,)}
+        _check(path, do_lower_case=lower, module_output_name=(None, "token_embeddings"), **plain)
+    place, key = path, "max_seq_length"
+    if table.get(key) is None:
+        place, key = folder / "tokenizer_config.json", "model_max_length"
+        table = files.read_table(place) if place.is_file() else {}
+    try:
+        return longest if table.get(key) is None else min(int(table[key]), longest)
+    except (TypeError, ValueError):
+        raise DataError(place, f"{key}: found {short(table[key])}", "a whole number") from None
+
+
+def _lowers(folder: Path) -> bool:
+    """Are large letters small ones to its tokenizer?"""
+    pipeline = Tokenizer.load(folder).pipeline
+    return bool(pipeline.encode("A Bc").ids == pipeline.encode("a bc").ids)
+
+
+def _check(place: Path, **understood: tuple[Any, ...]) -> None:
+    """Refuse a setting of a module that asks for what is not computed here."""
+    try:
+        expect(files.read_table(place), **understood)
+    except ValueError as error:
+        raise DataError(place, f"{error}", "", REMEDY) from None
