@@ -72,6 +72,53 @@ def test_a_folder_with_code_is_refused(
     assert not (tmp_path / "ran").exists()
 
 
+CODE = {"auto_map": {"AutoModel": "mine.Mine"}}
+
+
+def with_code(folder: Path, **changes: Any) -> Path:
+    """A plain folder that names code of its own."""
+    (folder / "mine.py").write_text("raise SystemExit('ran')\n")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | CODE | changes))
+    return folder
+
+
+def test_code_beside_a_known_class_stays_out_and_is_told(
+    tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = export(tiny_run.bert, tmp_path / "theirs", to="huggingface")
+    before = ordsmed.open(folder, device="cpu").embed("a dog").vectors
+    assert "auto_map" not in capsys.readouterr().err
+    after = ordsmed.open(with_code(folder), device="cpu").embed("a dog").vectors
+    assert (after == before).all()
+    told = r"config\.json: its own code \(auto_map, .*mine\.Mine.*\) is not run: read as BertForMaskedLM"
+    assert len(re.findall(told, capsys.readouterr().err)) == 1
+
+
+@pytest.mark.parametrize("way", OPENED)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"architectures": ["MineForMaskedLM"]},
+            r"\(auto_map, .*\) for MineForMaskedLM, which is not run; wanted a class",
+        ),
+        ({"architectures": None}, r"\(auto_map, .*\) for no known class, which is not run; wanted a class of"),
+        ({"model_type": "mine"}, r"model_type: found mine, whose code \(auto_map, .*mine\.Mine.*\) is not run"),
+    ],
+)
+def test_code_for_another_network_is_refused(
+    tiny_run: Any, tmp_path: Path, way: str, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_code(export(tiny_run.bert, tmp_path / "theirs", to="huggingface"), **changes)
+    capsys.readouterr()
+    with pytest.raises((OrdsmedError, SystemExit)) as caught:
+        OPENED[way](folder, tmp_path / "out")
+    told = capsys.readouterr().err if isinstance(caught.value, SystemExit) else str(caught.value)
+    assert re.search(message, told), told
+    assert len(told.strip().splitlines()) == 1
+
+
 def test_a_folder_of_its_own_modules_opens(tiny_run: Any, tmp_path: Path) -> None:
     folder = export(tiny_run.bert, tmp_path / "theirs", to="sentence-transformers")
     (folder / "modules.json").write_text("{}")

@@ -126,10 +126,24 @@ def settings(folder: Path) -> Any:
     choices = {name: menu.load("models", name) for name in menu.entries("models")}
     families = {called: name for name, choice in choices.items() for called in (choice.model_type, *choice.other_types)}
     if not isinstance(kind, str) or kind not in families:
-        raise DataError(place, f"model_type: found {short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
+        code = f", whose code (auto_map, {short(config['auto_map'])}) is not run" if config.get("auto_map") else ""
+        known = nearest(str(kind)[:40], filter(None, families))
+        raise DataError(place, f"model_type: found {short(kind)}{code}", "", known)
     settings = meant(families[kind], config, place)
+    _check_class(folder, config, settings.architectures.values())
     _affordable(settings, folder, place)
     return settings
+
+
+def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> None:
+    """Refuse a folder with code of its own whose network may be another than the one that its model_type names."""
+    own = [name for name in classes(folder) if name not in known]
+    if config.get("auto_map") and (own or not classes(folder)):
+        code, network = short(config["auto_map"]), ", ".join(own) or "no known class"
+        wanted = f"a class of transformers ({', '.join(sorted(set(known)))})"
+        found = f"names code of its own (auto_map, {code}) for {network}, which is not run"
+        remedy = "name its class in config.json and take auto_map out, if its network is one of these"
+        raise DataError(folder / "config.json", found, wanted, remedy)
 
 
 def meant(family: str, config: dict[str, Any], place: Path) -> Any:
@@ -275,7 +289,11 @@ def _read(
     wanted: Iterable[str], family: ModelSettings, folder: Path, tokenizer: Tokenizer, *, heads: bool = True
 ) -> weights.Tensors:
     """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
-    rows = read_config(folder)["vocab_size"]
+    config = read_config(folder)
+    if config.get("auto_map"):
+        read_as = ", ".join(classes(folder))
+        say(f"{folder}/config.json: its own code (auto_map, {short(config['auto_map'])}) is not run: read as {read_as}")
+    rows = config["vocab_size"]
     if not (
         rows == tokenizer.vocabulary or (tokenizer.vocabulary < rows < tokenizer.vocabulary + 1024 and rows % 8 == 0)
     ):
