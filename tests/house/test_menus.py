@@ -38,11 +38,8 @@ KNOWN = {  # these may only become fewer
     "data/pairs.py": {"electra": STYLE},
     "train/finetune/recipe.py": {"adamw": USUAL},
     "nn/encoder.py": {"bert": "how names of weights begin in others' files", "classify": HEAD},
-    "weights/foreign.py": {
-        "huggingface": "the format of a model of others",
-        "classify": HEAD,
-        "sentence_transformers": "a table of others",
-    },
+    "weights/foreign.py": {"huggingface": "the format of a model of others", "classify": HEAD},
+    "weights/sentence_modules.py": {"sentence_transformers": "a table of others"},
     "nn/model.py": {"classify": HEAD, "tag": HEAD},
     "text/tokenizer.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "train/training.py": {"adamw": USUAL},

@@ -78,6 +78,7 @@ def test_an_index_reads_and_compares_as_the_folder_says(folder: Path) -> None:
     assert asked == pytest.approx(vectors(folder, texts=["the old a dog"]), abs=1e-5)
     key = encoder.key()
     of_modules(folder, "Transformer", "Pooling")  # no vector of length 1 any more, but compared by the cosine
+    told(folder / COMPARED, similarity_fn_name=None)  # which is meant where nothing is said
     encoder = TextEncoder(open_model(folder, device="cpu").trained)
     assert encoder.unit
     assert not np.allclose(np.linalg.norm(vectors(folder), axis=1), 1, atol=0.1)

@@ -137,13 +137,13 @@ def settings(folder: Path) -> Any:
 
 def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> None:
     """Refuse a folder with code of its own whose network may be another than the one that its model_type names."""
-    own = [name for name in classes(folder) if name not in known]
-    if config.get("auto_map") and (own or not classes(folder)):
-        code, network = short(config["auto_map"]), ", ".join(own) or "no known class"
+    unknown = [name for name in classes(folder) if name not in known]
+    if config.get("auto_map") and (unknown or not classes(folder)):
+        code, network = short(config["auto_map"]), ", ".join(unknown) or "no known class"
         wanted = f"a class of transformers ({', '.join(sorted(set(known)))})"
-        found = f"names code of its own (auto_map, {code}) for {network}, which is not run"
+        problem = f"names code of its own (auto_map, {code}) for {network}, which is not run"
         remedy = "name its class in config.json and take auto_map out, if its network is one of these"
-        raise DataError(folder / "config.json", found, wanted, remedy)
+        raise DataError(folder / "config.json", problem, wanted, remedy)
 
 
 def meant(family: str, config: dict[str, Any], place: Path) -> Any:

@@ -66,12 +66,12 @@ def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
     kinds = behind(folder)
     if not kinds:
         return None
-    places = _places(folder, kinds)
-    pooling = places[0] / "config.json"
+    folders = _folders(folder, kinds)
+    pooling = folders[0] / "config.json"
     prompts = _prompts(folder)
     table: dict[str, Any] = _sparse(pooling) if kinds == SPARSE else _dense(pooling, prompts, kinds == DENSE)
-    if len(places) > 1 and (places[1] / "config.json").is_file():
-        _check(places[1] / "config.json", module_input_name=("sentence_embedding",))
+    if len(folders) > 1 and (folders[1] / "config.json").is_file():
+        _check(folders[1] / "config.json", module_input_name=("sentence_embedding",))
     table |= _similarity(folder, "cosine" if table.get("normalize") else "dot", sparse=kinds == SPARSE)
     return {**table, **_ours(folder, prompts), "length": _length(folder, longest)}
 
@@ -88,12 +88,12 @@ def _class_of(row: dict[str, Any]) -> str:
     return str(row.get("type", ""))
 
 
-def _places(folder: Path, kinds: list[str]) -> list[Path]:
+def _folders(folder: Path, kinds: list[str]) -> list[Path]:
     """Where the modules behind the network stand; refused what is not computed here."""
     path, rows = folder / MODULES, _rows(folder)
     if len(kinds) == len(rows) or kinds not in (DENSE[:1], DENSE, SPARSE):
-        others = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]
-        raise DataError(path, f"found modules {', '.join(others)}", "Transformer, Pooling, Normalize", REMEDY)
+        unknown = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]
+        raise DataError(path, f"found modules {', '.join(unknown)}", "Transformer, Pooling, Normalize", REMEDY)
     if rows[0].get("path"):
         raise DataError(path, f"found the network in {short(rows[0]['path'])}", "it beside modules.json")
     return [folder / str(row.get("path", "")) for row in rows[1:]]
@@ -120,8 +120,8 @@ def _sparse(place: Path) -> dict[str, Any]:
 def _similarity(folder: Path, usual: str, *, sparse: bool) -> dict[str, str]:
     """Where vectors are compared otherwise than their length tells."""
     path = folder / COMPARED
-    given = files.read_table(path).get("similarity_fn_name") if path.is_file() else None
-    name = given or ("dot" if sparse else "cosine")  # as sentence-transformers takes it where none is named
+    named = files.read_table(path).get("similarity_fn_name") if path.is_file() else None
+    name = named or ("dot" if sparse else "cosine")  # as sentence-transformers takes it where none is named
     if name not in (("dot",) if sparse else ("cosine", "dot")):
         raise DataError(path, f"similarity_fn_name: found {short(name)}", "dot" if sparse else "cosine or dot", REMEDY)
     return {} if name == usual else {"similarity": name}
@@ -142,11 +142,11 @@ def _prompts(folder: Path) -> dict[str, str]:
 def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
     """The prompts of what is searched with and of what is found; a line tells of others."""
     passage = next((name for name in PASSAGES if prompts.get(name)), "")
-    others = [name for name, text in prompts.items() if text and name not in ("query", passage)]
+    unused = [name for name, text in prompts.items() if text and name not in ("query", passage)]
     path = folder / COMPARED
     usual = files.read_table(path).get("default_prompt_name") if path.is_file() else None
-    if others:
-        say(f"{path}: prompts {', '.join(others)} are not used; --prompt query and passage are")
+    if unused:
+        say(f"{path}: prompts {', '.join(unused)} are not used; --prompt query and passage are")
     if usual and prompts.get(str(usual)):
         say(f"{path}: without --prompt nothing is written before a text, not its default prompt {usual}")
     return {"query": prompts.get("query", ""), "passage": prompts.get(passage, "")}
