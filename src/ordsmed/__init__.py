@@ -25,6 +25,8 @@ FACE = {  # a name -> where it stands
     "Classified": "use.predict", "Tagged": "use.predict", "Predicted": "use.predict",
     "Evaluated": "use.predict", "TrainingRun": "api.run",
     "make": "maker.make", "MadeModel": "maker.make", "Stopped": "base.ending",
+    "speedrun": "maker.speedrun.speedrun", "Speedrun": "maker.speedrun.speedrun",
+    "speedrun_check": "maker.speedrun.again",
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip
 __all__ = ["__version__", *FACE]

@@ -22,6 +22,9 @@ from ordsmed.base.errors import RunError as RunError
 from ordsmed.learn.score.answers import Answered as Answered
 from ordsmed.maker.make import MadeModel as MadeModel
 from ordsmed.maker.make import make as make
+from ordsmed.maker.speedrun.again import speedrun_check as speedrun_check
+from ordsmed.maker.speedrun.speedrun import Speedrun as Speedrun
+from ordsmed.maker.speedrun.speedrun import speedrun as speedrun
 from ordsmed.measure.likelihood.scored import Scored as Scored
 from ordsmed.use.embed import Embedded as Embedded
 from ordsmed.use.fill import Filled as Filled

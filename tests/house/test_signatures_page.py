@@ -27,7 +27,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     **{f"model.{name}": getattr(model.OpenModel, name) for name in ("fill", "generate", "embed")},
     "ordsmed.pretrain": ordsmed.pretrain,
     "ordsmed.finetune": ordsmed.finetune,
+    "ordsmed.speedrun": ordsmed.speedrun,
 }
+STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 OPTIONS: dict[str, tuple[Any, type]] = {
     "Unpack[WritingOptions]": (model.WritingOptions, SamplingOptions),
     "Unpack[EmbedOptions]": (model.EmbedOptions, Form),
@@ -44,8 +46,8 @@ def call(name: str) -> str:
     for key, parameter in inspect.signature(CALLS[name]).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
             words, star = [*words, "*"], True
-        if parameter.kind is parameter.VAR_KEYWORD:
-            words.append(f"**{key}")
+        if parameter.kind in STARS:
+            words, star = [*words, f"{STARS[parameter.kind]}{key}"], True
         elif key != "self":
             words.append(key if parameter.default is parameter.empty else f"{key}={literal(parameter.default)}")
     line = f"{name}({', '.join(words)})"
@@ -68,7 +70,7 @@ def rows(name: str) -> Iterator[tuple[str, str, str]]:
                 text = hint.__forward_arg__ if isinstance(hint, ForwardRef) else str(hint)
                 yield option, kind(text), usual.get(option, "")
         elif key != "self":
-            stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+            stars = STARS.get(parameter.kind, "")
             usual_ = "" if parameter.default is parameter.empty else literal(parameter.default)
             yield f"{stars}{key}", kind(parameter.annotation), usual_
 

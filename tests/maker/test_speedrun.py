@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+import ordsmed
 from maker.test_texts import prose
 from ordsmed.base import run, settings
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.cli import main
 from ordsmed.learn import masking
 from ordsmed.maker.speedrun import again, board, budget, entry, scaling, scores
 from ordsmed.maker.speedrun import plan as planning
+from ordsmed.maker.speedrun.speedrun import Speedrun
 from ordsmed.maker.speedrun.track import SpeedrunRequest, track, tracks
 from ordsmed.train.pretrain.recipe import Pretraining
 
@@ -137,6 +139,9 @@ def test_operations_are_three_times_those_forward_with_the_head_where_it_scores(
         ({"kind": "mask"}, "--kind: found mask; wanted one of masked, causal; .*masked"),
         ({"kind": "masked", "recipe": "masked.toml"}, "--recipe: found beside --kind masked"),
         ({"blimp": "none"}, "--blimp: none does not exist"),
+        ({"seeds": (1, 1)}, "--seeds: found 1, 1; wanted different numbers, 0 or more"),
+        ({"seeds": (-1,)}, "--seeds: found -1; wanted different numbers"),
+        ({"workers": -1}, "--workers: found -1; wanted 1 or more"),
     ],
 )
 def test_what_cannot_be_is_said(changes: dict[str, Any], problem: str) -> None:
@@ -348,7 +353,11 @@ def test_words_that_mean_nothing_are_said(words: list[str], problem: str, capsys
 
 @pytest.mark.long
 def test_an_entry_is_made_again_to_the_bit_and_what_differs_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["speedrun", "track.toml", "texts", "out", "--kind", "causal", "--workers", "2"])
+    made = ordsmed.speedrun("track.toml", "texts", "out", kind="causal", workers=2)
+    assert made.entry == entry.read(made.folder)
+    values = [row["scores"]["bits_per_byte"] for row in made.entry["runs"]]
+    assert made.mean == made.scores["bits_per_byte"] == pytest.approx(sum(values) / 2)
+    assert made.deviation == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     Path("more").mkdir()
     for number, path in enumerate(sorted(Path("texts").iterdir())):
         path.rename(f"more/{20 - number}.txt")  # in another order
@@ -360,12 +369,45 @@ def test_an_entry_is_made_again_to_the_bit_and_what_differs_is_named(capsys: pyt
         "equal to the bit: sample, tokenizer, weights of 2 seeds, validation, bits_per_byte" in capsys.readouterr()[0]
     )
     Path("more/9.txt").unlink()
-    with pytest.raises(SystemExit):
-        main(["speedrun", "--check", "out/entry.json", "more", "other"])
-    said = capsys.readouterr()[1]
+    with pytest.raises(RunError) as differs:
+        ordsmed.speedrun_check("out/entry.json", "more", "other")
+    said = str(differs.value)
     assert "the sample differs: other texts" in said
     assert "weights of seeds 1, 2 differ" in said
     assert "machine, versions and code are the same" in said
+
+
+def test_what_came_of_it_is_that_of_the_largest_budget() -> None:
+    small = whole_entry(budget=0.5, over={"bits_per_byte": {"mean": 2.5, "deviation": None}}, no_entry=["<half>"])
+    made = Speedrun(Path("out"), [whole_entry(no_entry=[]), small], ["a line"])
+    assert made.entry["budget"] == 1
+    assert made.scores == {"bits_per_byte": 2.0, "blimp": 60.0}
+    assert (made.mean, made.deviation) == (2.0, 0.01)
+    assert "2.5000" in made._repr_html_()
+    assert "&lt;half&gt;" in made._repr_html_()
+    assert Speedrun(Path("out"), [small], []).deviation is None
+
+
+def test_arguments_of_python_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Any]()
+    module = "ordsmed.maker.speedrun"
+    monkeypatch.setattr(f"{module}.speedrun.perform", lambda request, anew=False: asked.append((request, anew)))
+    ordsmed.speedrun("track.toml", "texts", Path("out"), "words=2_000", kind="causal", seeds=3, anew=True)
+    ordsmed.speedrun(
+        Path("track.toml"), [Path("texts"), "more"], "out", recipe=Path("masked.toml"), budget=[0.5, 1],
+        seeds=range(1, 3), blimp=Path("texts"), workers=2, yes=True,
+    )  # fmt: skip
+    how = {"recipe": "masked.toml", "budgets": (0.5, 1.0), "seeds": (1, 2), "blimp": "texts", "workers": 2, "yes": True}
+    assert asked == [
+        (request(changes=("words=2_000",), kind="causal", seeds=(3,)), True),
+        (request(texts=("texts", "more"), **how), False),
+    ]
+    with pytest.raises(RecipeError, match="--kind: found mask"):
+        ordsmed.speedrun("track.toml", "texts", "out", kind="mask")
+    with pytest.raises(RecipeError, match="--check: found texts alone; wanted texts and out"):
+        ordsmed.speedrun_check("out", "texts")
+    monkeypatch.setattr(f"{module}.again.check", lambda *given: [*map(str, given)])
+    assert ordsmed.speedrun_check("out", "texts", "again") == ["out", "('texts',)", "again", ""]
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import settings
+from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
@@ -18,6 +18,23 @@ from ordsmed.maker.speedrun.track import SpeedrunRequest
 
 FOLDER = "again"  # in that of an entry, where no other is named
 Facts = Mapping[str, Any]
+
+
+@files.in_a_line()
+def speedrun_check(
+    entry: str | Path, texts: str | Path | Sequence[str | Path] = (), out: str | Path = "", *, blimp: str | Path = "",
+) -> list[str]:  # fmt: skip
+    """Make an entry again (entry.json, or its folder); lines that say it is equal to the bit, or RunError with what
+    differs.
+
+    `texts`, `out`: left out those that the folder was made of, and `again` in it; `blimp`: its minimal pairs.
+
+        ordsmed.speedrun_check("my-speedrun")
+    """
+    names = tuple(map(str, [texts] if isinstance(texts, str | Path) else texts))
+    if bool(names) != bool(str(out)):
+        raise RecipeError("--check", f"found {'texts' if names else 'out'} alone", "texts and out, a new folder")
+    return check(Path(entry), names, str(out), str(blimp))
 
 
 def check(name: Path, texts: Sequence[str] = (), out: str = "", blimp: str = "") -> list[str]:

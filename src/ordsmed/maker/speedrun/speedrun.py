@@ -10,6 +10,8 @@ OUT/ corpus.toml tokenizer.toml data.toml   the sample and its ids, as recipes; 
 from __future__ import annotations
 
 import dataclasses
+import html
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,63 @@ class Speedrun:
         """For a person."""
         summary = [line for facts in self.entries for line in entry.lines(facts)]
         return [*summary, *self.curve, f"{self.folder / 'report.html'}: the page"]
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The table of entry.json; of several budgets that of the largest one."""
+        return max(self.entries, key=lambda facts: float(facts["budget"]))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Means over the seeds, of all that was scored."""
+        return {name: float(over["mean"]) for name, over in self.entry["over"].items()}
+
+    @property
+    def mean(self) -> float:
+        """Of the score by which entries are compared, `entry["score"]`."""
+        return self.scores[self.entry["score"]]
+
+    @property
+    def deviation(self) -> float | None:
+        """Of that score over the seeds; None: there was one seed."""
+        found: float | None = self.entry["over"][self.entry["score"]]["deviation"]
+        return found
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(chr(10).join(self.lines))}</pre>"
+
+
+@files.in_a_line()
+def speedrun(
+    track: str | Path, texts: str | Path | Sequence[str | Path], out: str | Path, *changes: str, kind: str = "",
+    recipe: str | Path = "", budget: float | Sequence[float] = 1.0, seeds: int | Sequence[int] = (),
+    blimp: str | Path = "", workers: int = 0, yes: bool = False, anew: bool = False,
+) -> Speedrun:  # fmt: skip
+    """The best model of a fixed budget of operations and words: a sample of the texts, a run a seed, scores, an entry.
+
+    `track`: cpu, gpu, babylm-10m, babylm-100m, or a file of one; `texts`: files, folders, patterns, or the folder of a
+    corpus; `changes`: words that change the track or its recipe. `kind` of model, as the track calls them, or another
+    `recipe` of pretraining; `budget`: times that of the track, several for a curve; `seeds`: left out those of the
+    track; `blimp`: minimal pairs; `workers`: runs at a time; `yes`: although the text is read too often. The same call
+    goes on where it was stopped; `anew`: delete what is in `out`.
+
+        made = ordsmed.speedrun("cpu", "my-texts", "my-speedrun", "model.layers=6", budget=0.1, seeds=1)
+        made.mean, made.scores, made.entry["no_entry"]
+    """
+    asked = SpeedrunRequest(
+        str(track),
+        tuple(map(str, [texts] if isinstance(texts, str | Path) else texts)),
+        str(out),
+        kind=kind,
+        recipe=str(recipe),
+        changes=changes,
+        budgets=tuple(map(float, budget)) if isinstance(budget, Sequence) else (float(budget),),
+        seeds=(seeds,) if isinstance(seeds, int) else tuple(seeds),
+        blimp=str(blimp),
+        workers=workers,
+        yes=yes,
+    )
+    return perform(asked, anew=anew)
 
 
 def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
@@ -180,4 +239,4 @@ def _entry(
     if path.exists() and entry.is_same(before := entry.read(path), result):
         return before
     files.write_json(path, result)
-    return result
+    return entry.read(path)

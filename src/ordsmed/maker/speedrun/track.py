@@ -88,6 +88,10 @@ class SpeedrunRequest:
             raise RecipeError("--budget", f"found {wrong[0]:g}", "numbers above 0: times the budget of the track")
         if len(set(self.budgets)) < len(self.budgets):
             raise RecipeError("--budget", "found the same number twice", "different ones")
+        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds, default=0) < 0:
+            raise RecipeError("--seeds", f"found {', '.join(map(str, self.seeds))}", "different numbers, 0 or more")
+        if self.workers < 0:
+            raise RecipeError("--workers", f"found {self.workers}", "1 or more; left out: as many as fit")
         if self.kind and self.recipe:
             raise RecipeError("--recipe", f"found beside --kind {self.kind}", "one of them")
         if self.kind and self.kind not in self.rule.recipes:
