@@ -12,9 +12,10 @@ import pytest
 
 import ordsmed
 from maker.test_texts import prose
-from ordsmed.base import run, settings
+from ordsmed.base import run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.cli import main
+from ordsmed.data.words_seen import BABYLM
 from ordsmed.learn import masking
 from ordsmed.maker.speedrun import again, board, budget, entry, scaling, scores
 from ordsmed.maker.speedrun import plan as planning
@@ -54,6 +55,7 @@ passes = 10
 validation = 0.1
 seeds = [1, 2]
 scored = 20
+revisions_at_words = [1_000, 5_000, 1_000_000]
 [tokenizer]
 kind = "bytebpe"
 size = 300
@@ -192,6 +194,23 @@ def test_words_change_the_track_or_its_recipe() -> None:
     assert "tokenizer" not in changed.learned
 
 
+@pytest.mark.parametrize("name", ["babylm-10m", "babylm-100m"])
+def test_tracks_of_babylm_keep_weights_by_words(name: str) -> None:
+    learned = settings.decode(Pretraining, {**request(track=name).learned, "data": "data"}, name)
+    assert learned.revision_words == BABYLM
+    assert BABYLM[:2] + BABYLM[9:11] == (1_000_000, 2_000_000, 10_000_000, 20_000_000)
+    assert len(BABYLM) == 28
+
+
+def test_weights_are_kept_as_the_track_says_or_the_recipe() -> None:
+    assert request().learned["revisions_at_words"] == [1_000, 5_000, 1_000_000]
+    assert "revisions_at_words" not in request(changes=("revisions_at_words=[]",)).learned
+    assert request(changes=("revisions_at_words=[7]",)).learned["revisions_at_words"] == [7]
+    Path("own.toml").write_text("revisions_at_words = [9]\n" + Path("masked.toml").read_text())
+    assert request(recipe="own.toml").learned["revisions_at_words"] == [9]
+    assert "revisions_at_words" not in request(track="gpu").learned
+
+
 def test_a_text_too_large_is_sampled_and_told() -> None:
     lines = planning.plan(request()).lines()
     assert any("words are left out: 3,000 at most" in line for line in lines)
@@ -209,6 +228,7 @@ def facts_of(**changes: Any) -> dict[str, Any]:
         ({}, []),
         ({"track": "cpu.toml"}, ["rules of its own"]),
         ({"rules": settings.plain(track("cpu", ["words=9_000"]))}, ["rules of its own"]),
+        ({"rules": settings.plain(track("cpu", ["revisions_at_words=[5]"]))}, []),
         ({"budget": 0.1}, ["0.1 times the budget"]),
         ({"passes": 11.0}, ["11.0 passes over the text, more than 10"]),
         ({"seeds": [1]}, ["1 seed, fewer than 3"]),
@@ -240,6 +260,10 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     assert made["flops"] <= 8e8
     assert made["sample"]["train"]["words"] <= 3_000
     assert made["sample"]["beyond"]["words"] > 0
+    reached = [label for label, _ in snapshots.reached(Path("out/budget-1/seed-1/checkpoints"))]
+    assert reached == ["chck_1000", "chck_5000"], "what lies beyond the run is left out"
+    main(["export", "out/budget-1/seed-1", "entry", "--to", "babylm"])
+    assert {path.parent.name for path in Path("entry").glob("*/config.json")} == {"main", *reached}
     assert made["words"] == pytest.approx(made["passes"] * made["sample"]["train"]["words"], abs=2)
     assert made["recipe"]["phase"][0]["steps"] == made["runs"][0]["steps"] - made["recipe"]["phase"][1]["steps"]
     assert not {"out", "data", "seed"} & made["recipe"].keys()

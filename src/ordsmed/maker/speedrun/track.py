@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError, meant
@@ -40,6 +40,9 @@ class Track:
     """a run with each: what an entry needs"""
     scored: int = 4_000
     """words of held-out text on which a masked model is asked, a pass for each"""
+    revisions_at_words: tuple[int, ...] | Literal["babylm"] = ()
+    """words of text seen, as far as a run comes, after which its weights are kept, as pretraining's setting of this
+    name; a recipe may have its own"""
 
     def __post_init__(self) -> None:
         for name in ("flops", "words", "passes", "validation"):
@@ -118,10 +121,12 @@ class SpeedrunRequest:
         words = [word for word in self.changes if _first(word) not in OF_TRACK]
         if wrong := [key for key in map(_first, words) if key in DECIDED]:
             raise RecipeError(wrong[0], "found among changes of the recipe", "what the track leaves open")
-        return settings.override(table, words)
+        kept = {KEPT: settings.plain(rule)[KEPT]} if rule.revisions_at_words else {}
+        return {**kept, **settings.override(table, words)}
 
 
 OF_TRACK = tuple(field.name for field in fields(Track))  # what words behind OUT change of it; others change the recipe
+KEPT = "revisions_at_words"  # of a track and of a recipe; no score changes by it
 DECIDED = ("seed", "grid", "data", "out", "jobs")  # of the recipe, which others are not compared by
 
 
