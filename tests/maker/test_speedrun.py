@@ -253,6 +253,7 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     score = "pseudo_bits_per_byte" if kind == "masked" else "bits_per_byte"
     assert made["score"] == score
     assert set(made["over"]) >= {score, "validation", "blimp"}
+    assert ("masked_loss" in made["over"]) == (kind == "masked")
     assert made["seeds"] == [1, 2]
     values = [row["scores"][score] for row in made["runs"]]
     assert made["over"][score]["mean"] == pytest.approx(sum(values) / 2)

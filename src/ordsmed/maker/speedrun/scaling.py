@@ -62,7 +62,8 @@ class PowerLaw:
 def leave(folder: Path, entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Pictures, numbers, and lines for a person, of entries that differ in their budgets."""
     entries = sorted(entries, key=lambda facts: facts["flops"])
-    names = [name for name in (*scores.LOWER, scores.BLIMP) if all(name in facts["over"] for facts in entries)]
+    told = (*scores.LOWER, scores.MASKED_LOSS, scores.BLIMP)
+    names = [name for name in told if all(name in facts["over"] for facts in entries)]
     lines, kept = list[str](), dict[str, Any]()
     for name in names:
         accuracy = name == scores.BLIMP

@@ -1,7 +1,7 @@
 """Scores of the models of an entry: how likely held-out text is, and minimal pairs as BabyLM's evaluation counts them.
 
 Both go by what a model can do: one that goes on with texts is asked for the next token, one that fills gaps for each
-token from all others.
+token from all others, and for a share of them hidden at once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from ordsmed.api.model import open as open_model
 from ordsmed.base import files
 from ordsmed.base.run import Run
 from ordsmed.corpus.folder import documents, parts
+from ordsmed.maker.speedrun.masked_loss import masked_loss
 from ordsmed.train import checkpoint
 
 LOWER = ("bits_per_byte", "pseudo_bits_per_byte")  # what models are ranked by, and less of which is better
+MASKED_LOSS = "masked_loss"
 BLIMP = "blimp"
 
 
@@ -35,13 +37,16 @@ def held_out(corpus: Path, path: Path, words: int) -> None:
 
 
 def scores(model: Path, texts: Mapping[str, Path], blimp: str) -> dict[str, float]:
-    """What a trained model scores; `texts`: held-out ones, all and the few on which each token is asked by itself."""
+    """What a trained model scores; `texts`: held-out ones, all (of a corpus) and the few on which each token is asked
+    by itself."""
     opened = open_model(model, threads=checkpoint.threads_kept(model))
     result = {"validation": float(Run(model).status.get("validation") or float("nan"))}
     masked = is_masked(opened)
     probe = "pseudo_perplexity" if masked else "perplexity"
     facts = opened.evaluate(str(texts["few" if masked else "all"]), probe=probe).scores
     result |= {name: float(facts[name]) for name in (*LOWER, probe) if name in facts}
+    if masked and (loss := masked_loss(opened.trained, texts["all"].parent)) is not None:
+        result[MASKED_LOSS] = loss
     if blimp:
         paths = [str(Path(blimp) / "*.jsonl*")] if Path(blimp).is_dir() else [blimp]
         pairs = opened.evaluate(paths, probe="minimal_pairs", scoring="babylm").scores
