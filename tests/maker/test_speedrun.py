@@ -55,7 +55,7 @@ passes = 10
 validation = 0.1
 seeds = [1, 2]
 scored = 20
-revisions_at_words = [1_000, 5_000, 1_000_000]
+revisions_at_words = [1_000, 3_000, 1_000_000]
 [tokenizer]
 kind = "bytebpe"
 size = 300
@@ -203,7 +203,7 @@ def test_tracks_of_babylm_keep_weights_by_words(name: str) -> None:
 
 
 def test_weights_are_kept_as_the_track_says_or_the_recipe() -> None:
-    assert request().learned["revisions_at_words"] == [1_000, 5_000, 1_000_000]
+    assert request().learned["revisions_at_words"] == [1_000, 3_000, 1_000_000]
     assert "revisions_at_words" not in request(changes=("revisions_at_words=[]",)).learned
     assert request(changes=("revisions_at_words=[7]",)).learned["revisions_at_words"] == [7]
     Path("own.toml").write_text("revisions_at_words = [9]\n" + Path("masked.toml").read_text())
@@ -262,7 +262,7 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     assert made["sample"]["train"]["words"] <= 3_000
     assert made["sample"]["beyond"]["words"] > 0
     reached = [label for label, _ in snapshots.reached(Path("out/budget-1/seed-1/checkpoints"))]
-    assert reached == ["chck_1000", "chck_5000"], "what lies beyond the run is left out"
+    assert reached == ["chck_1000", "chck_3000"], "what lies beyond the run is left out"
     main(["export", "out/budget-1/seed-1", "entry", "--to", "babylm"])
     assert {path.parent.name for path in Path("entry").glob("*/config.json")} == {"main", *reached}
     assert made["words"] == pytest.approx(made["passes"] * made["sample"]["train"]["words"], abs=2)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as Pipeline
+from tokenizers import models
 
 from kit.makers import job_of, make_store
 from ordsmed.base import run
@@ -20,11 +22,12 @@ from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Ramp, Schedule
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import plan as train_plans
 from ordsmed.train.mesh.layout import Layout, memory
 from ordsmed.train.pretrain import plan as plans
 from ordsmed.train.pretrain.plan import PretrainingPlan
-from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train.pretrain.recipe import Pretraining
 
 Recipe = Callable[..., Path]
@@ -315,3 +318,45 @@ def test_a_network_that_cannot_learn_this_is_refused_before_data_are_made(
     with pytest.raises(RecipeError, match=re.escape(refusal)):
         pretrain(name, [f'objective={{kind="{objective}"}}'])
     assert [path.name for path in tmp_path.glob("work/*") if path.name != "pretrain"] == []
+
+
+def without_signs() -> Path:
+    """A store whose tokenizer has pieces alone."""
+    store = make_store(Path("store"))
+    words = (store / "vocab.txt").read_text().split()
+    pieces = {word if word[0] == "w" else f"x{number}": number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(Pipeline(models.WordPiece(pieces, unk_token="x1")))
+    tokenizer.save(store / "tokenizer")
+    Run(store).set(tokenizer=tokenizer.fingerprint)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective", "line"),
+    [
+        ("bert", "mlm", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as mlm needs"),
+        ("bert", "diffusion", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as diffusion needs"),
+        ("bert", "mlm_nsp", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as mlm_nsp needs"),
+        ("electra", "rtd", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as rtd needs"),
+        ("elmo", "bilm", "tokenizer: has no start token; wanted [CLS] [SEP] [UNK], as bilm needs"),
+        ("gpt2", "clm", "tokenizer: has no end sign; wanted <|endoftext|>, </s> or [SEP], as clm needs"),
+        ("modern", "hybrid", "tokenizer: has no end sign; wanted <|endoftext|>, </s> or [SEP], as hybrid needs"),
+    ],
+)
+def test_a_tokenizer_without_signs_is_refused_by_the_plan(kind: str, objective: str, line: str, recipe: Recipe) -> None:
+    """As by the rows themselves, in the same words; by a dry run too, and before data are made."""
+    store = without_signs()
+    Path("e.toml").write_text(f'corpus = "stdlib"\ntokenizer = "{store}/tokenizer"\nout = "encoded"\n')
+    extra = "pack = false" if objective == "mlm_nsp" else ""
+    asked = ['model={kind="elmo"}'] if kind == "elmo" else []
+    for data in (str(store), "e.toml"):
+        path = str(recipe(f"{objective}-run", kind, objective, extra=extra, data=data))
+        for perform in (rehearse, pretrain):
+            with pytest.raises(RecipeError) as refused:
+                perform(path, asked)
+            assert str(refused.value) == f"{path}: {line}"
+    assert not Path("encoded").exists()
+    settings = run.load(Pretraining, path, asked)[0]
+    tokenizer = Tokenizer.load(store / "tokenizer")
+    with pytest.raises(RecipeError, match=re.escape(line)):
+        settings.objective.rows([], [], tokenizer, settings.phase[0], 0)

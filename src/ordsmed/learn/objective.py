@@ -354,7 +354,8 @@ class ObjectiveSettings(Protocol):
             model: settings of the network, from the recipe's [model].
             tokenizer: its vocabulary and special tokens.
 
-        An objective with more networks than the model also offers `others(model)`, the settings of those.
+        An objective with more networks than the model also offers `others(model)`, the settings of those; one whose
+        rows need signs `check_tokenizer(tokenizer)`, which refuses a tokenizer without them before anything is made.
         """
 
 
@@ -364,6 +365,14 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
         if getattr(tokenizer, role) is None:
             wanted = f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
             raise RecipeError("tokenizer", f"has no {role} token", wanted)
+
+
+def end_sign(tokenizer: Tokenizer, *, by: str) -> int:
+    """What stands between documents; refused is a tokenizer without one; `by`: the name of the objective."""
+    end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+    if end is None:
+        raise RecipeError("tokenizer", "has no end sign", f"<|endoftext|>, </s> or [SEP], as {by} needs")
+    return end
 
 
 def at_positions(hidden: Tensor, batch: Batch) -> Tensor:

@@ -58,6 +58,9 @@ class BiLm(Choice):
         if not 0 < self.scale < float("inf"):
             raise ValueError(f"scale: found {self.scale}; wanted a finite number above 0")
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        need(tokenizer, "start", "stop", "unknown", by="bilm")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
@@ -66,7 +69,7 @@ class BiLm(Choice):
             raise RecipeError("objective.head", "found false", "true: without scores nothing is learned")
         if not phase.pack:
             raise RecipeError("pack", "found false", "true: rows that carry on are neither packed nor padded")
-        need(tokenizer, "start", "stop", "unknown", by="bilm")
+        self.check_tokenizer(tokenizer)
         assert tokenizer.start is not None
         assert tokenizer.stop is not None
         assert tokenizer.unknown is not None

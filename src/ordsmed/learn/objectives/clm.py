@@ -20,7 +20,7 @@ from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import StreamRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
-from ordsmed.learn.objective import LossInputs, OneTerm
+from ordsmed.learn.objective import LossInputs, OneTerm, end_sign
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.teacher import Teacher
 from ordsmed.nn.loss import token_loss
@@ -61,6 +61,9 @@ class Clm(Choice):
         """Why tensor parallelism cannot be had; empty: it can."""
         return Teacher.UNDIVIDED if self.teacher else "heads of further tokens (`ahead`)" if self.ahead > 1 else ""
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        end_sign(tokenizer, by="clm")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
@@ -80,9 +83,7 @@ class CausalRows(StreamRows):
         self, settings: Clm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
-        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
-        if end is None:
-            raise RecipeError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP], as clm needs")
+        end = end_sign(tokenizer, by="clm")
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.separate = settings.separate
 

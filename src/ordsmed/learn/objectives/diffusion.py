@@ -42,11 +42,14 @@ class Diffusion(Choice):
     cut: Literal["anywhere", "sentence"] = "anywhere"
     """rows end anywhere and are full, or with a sentence"""
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        need(tokenizer, "start", "stop", "mask", "pad", by="diffusion")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
     ) -> HiddenRows:  # fmt: skip
-        need(tokenizer, "start", "stop", "mask", "pad", by="diffusion")
+        self.check_tokenizer(tokenizer)
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
         if phase.length <= frame.joint:
             short = f"found {phase.length}, of which {frame.joint} are special tokens"

@@ -25,7 +25,7 @@ from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, schedules
-from ordsmed.learn.objective import Network, OneTerm, counted
+from ordsmed.learn.objective import Network, OneTerm, counted, end_sign
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
 from ordsmed.learn.usage import Usage, block, in_python, loaded, pipeline
@@ -67,6 +67,9 @@ class Hybrid(Choice):
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        end_sign(tokenizer, by="hybrid")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
@@ -89,9 +92,7 @@ class HybridRows(StreamRows):
         self, settings: Hybrid, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch,
     ) -> None:  # fmt: skip
-        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
-        if end is None:
-            raise RecipeError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP], as hybrid needs")
+        end = end_sign(tokenizer, by="hybrid")
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.settings, self.stretch, self.mask = settings, stretch, tokenizer.mask or 0
         self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in tokenizer.special])

@@ -85,6 +85,9 @@ class Mlm(Choice):
         """Why tensor parallelism cannot be had; empty: it can."""
         return Teacher.UNDIVIDED if self.teacher else ""
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
@@ -104,7 +107,7 @@ class MaskedRows(CorruptedRows):
         self, settings: Mlm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch = OVER,
     ) -> None:  # fmt: skip
-        need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
+        settings.check_tokenizer(tokenizer)
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
         if phase.length <= frame.joint:
             problem = f"found {phase.length}, of which {frame.joint} are special tokens"

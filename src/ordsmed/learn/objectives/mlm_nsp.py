@@ -75,6 +75,9 @@ class MlmNsp(Choice):
         """Places of a row for what is hidden."""
         return self.most or masking.slots(self.hide, length)
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
@@ -97,7 +100,7 @@ class MaskedPairRows(CorruptedRows):
         self, settings: MlmNsp, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
-        need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
+        settings.check_tokenizer(tokenizer)
         if phase.pack:
             raise RecipeError("phase.pack", "found true", "false: a pair stands alone in its row")
         frame = {"length": phase.length, "start": tokenizer.start or 0, "stop": tokenizer.stop or 0}

@@ -125,6 +125,9 @@ class Rtd(Choice):
             key, _, rest = str(error).partition(": ")
             raise RecipeError(f"objective.generator.{key}", rest) from None
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        need(tokenizer, "start", "stop", "mask", "pad", by="rtd")
+
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
@@ -152,7 +155,7 @@ class ReplacedRows(CorruptedRows):
         self, settings: Rtd, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
-        need(tokenizer, "start", "stop", "mask", "pad", by="rtd")
+        settings.check_tokenizer(tokenizer)
         start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
         frame = Frame(phase.length, start, stop, pad)
         if phase.length < 5:

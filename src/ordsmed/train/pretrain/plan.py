@@ -79,6 +79,7 @@ class PretrainingPlan(Plan):
             self._check_network(here=here)
         notes, tokenizer, data = _inputs(self.recipe, make=make)
         plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
+        check_signs(self.recipe, tokenizer)
         if data:
             check_data(data, self.network)
             for encoded in data.encoded:
@@ -111,6 +112,7 @@ class PretrainingPlan(Plan):
             tokenizer = _inputs(self.recipe, make=False)[1]
         except OrdsmedError:  # what making them will tell
             return
+        check_signs(self.recipe, tokenizer)
         if hasattr(tokenizer, "kind"):  # one of somebody's own that is not made yet may be of any
             with contextlib.suppress(AttributeError):  # and a family may ask for what only a made one tells
                 self.network.fits(tokenizer)
@@ -355,6 +357,12 @@ def check_data(data: TextData, network: ModelSettings) -> None:
     wordy = next((source.folder for source in data.encoded if source.train.lexicon is not None), None)
     if wordy:
         check_words(network, wordy)
+
+
+def check_signs(recipe: Pretraining, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer without the special tokens that rows are made of; what is not made yet tells of none."""
+    if isinstance(tokenizer, Tokenizer) and hasattr(recipe.objective, "check_tokenizer"):
+        recipe.objective.check_tokenizer(tokenizer)
 
 
 def check_words(network: ModelSettings, place: object) -> None:
