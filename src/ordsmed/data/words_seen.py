@@ -8,7 +8,7 @@ has exactly the words of the text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ordsmed.data.windows import Ints
 
 MILLION = 1_000_000
 BABYLM = (*(n * unit * MILLION for unit in (1, 10, 100) for n in range(1, 10)), 1000 * MILLION)
+WordNumbers = tuple[int, ...] | Literal["babylm"]  # as recipes name them
 
 
 class CountedSource(Protocol):
@@ -69,6 +70,11 @@ class WordsSeen:
         size = starts[sentence + 1] - starts[sentence]
         inside: Ints = sums[sentence] + words[sentence].astype(np.int64) * (tokens - starts[sentence]) // size
         return inside
+
+
+def numbers(named: WordNumbers) -> tuple[int, ...]:
+    """Those that a recipe names."""
+    return BABYLM if named == "babylm" else named
 
 
 def label(words: int) -> str:

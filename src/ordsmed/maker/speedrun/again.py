@@ -22,8 +22,8 @@ Facts = Mapping[str, Any]
 
 @files.in_a_line()
 def speedrun_check(
-    entry: str | Path, texts: str | Path | Sequence[str | Path] = (), out: str | Path = "", *, blimp: str | Path = "",
-) -> list[str]:  # fmt: skip
+    entry: str | Path, texts: str | Path | Sequence[str | Path] = (), out: str | Path = "", *, blimp: str | Path = ""
+) -> list[str]:
     """Make an entry again (entry.json, or its folder); lines that say it is equal to the bit, or RunError with what
     differs.
 

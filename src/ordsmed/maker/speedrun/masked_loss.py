@@ -34,12 +34,12 @@ def masked_loss(trained: Trained, corpus: Path) -> float | None:
     total, count = 0.0, 0
     for half in range(2):
         drawn = random.Random(SEED)
-        asked = (_item(row, drawn) for row in islice(_rows(scorer, corpus, half, size), ROWS))
-        while items := list(islice(asked, TOGETHER)):
+        rows = (_item(row, drawn) for row in islice(_rows(scorer, corpus, half, size), ROWS))
+        while items := list(islice(rows, TOGETHER)):
             with trained.within():
-                found = scorer.scores(items)
-            total -= sum(scores.total for scores in found)
-            count += sum(len(scores.logs) for scores in found)
+                scored = scorer.scores(items)
+            total -= sum(scores.total for scores in scored)
+            count += sum(len(scores.logs) for scores in scored)
     if not count:
         say(f"{corpus}: no held-out document has {size} tokens; masked_loss is left out")
     return total / count if count else None
@@ -55,5 +55,5 @@ def _rows(scorer: Scorer, corpus: Path, half: int, size: int) -> Iterator[Ints]:
 
 def _item(pieces: Ints, drawn: random.Random) -> Item:
     """A row and its hidden places, in their order."""
-    places = drawn.sample(range(len(pieces)), max(1, round(HIDE * len(pieces))))
-    return Item(pieces, hidden=np.asarray(sorted(places), np.int64))
+    hidden = drawn.sample(range(len(pieces)), max(1, round(HIDE * len(pieces))))
+    return Item(pieces, hidden=np.asarray(sorted(hidden), np.int64))

@@ -62,8 +62,8 @@ class PowerLaw:
 def leave(folder: Path, entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Pictures, numbers, and lines for a person, of entries that differ in their budgets."""
     entries = sorted(entries, key=lambda facts: facts["flops"])
-    told = (*scores.LOWER, scores.MASKED_LOSS, scores.BLIMP)
-    names = [name for name in told if all(name in facts["over"] for facts in entries)]
+    fitted = (*scores.LOWER, scores.MASKED_LOSS, scores.BLIMP)
+    names = [name for name in fitted if all(name in facts["over"] for facts in entries)]
     lines, kept = list[str](), dict[str, Any]()
     for name in names:
         accuracy = name == scores.BLIMP

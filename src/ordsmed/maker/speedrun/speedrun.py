@@ -71,8 +71,8 @@ class Speedrun:
     @property
     def deviation(self) -> float | None:
         """Of that score over the seeds; None: there was one seed."""
-        found: float | None = self.entry["over"][self.entry["score"]]["deviation"]
-        return found
+        deviation: float | None = self.entry["over"][self.entry["score"]]["deviation"]
+        return deviation
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(chr(10).join(self.lines))}</pre>"
@@ -80,10 +80,19 @@ class Speedrun:
 
 @files.in_a_line()
 def speedrun(
-    track: str | Path, texts: str | Path | Sequence[str | Path], out: str | Path, *changes: str, kind: str = "",
-    recipe: str | Path = "", budget: float | Sequence[float] = 1.0, seeds: int | Sequence[int] = (),
-    blimp: str | Path = "", workers: int = 0, yes: bool = False, anew: bool = False,
-) -> Speedrun:  # fmt: skip
+    track: str | Path,
+    texts: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *changes: str,
+    kind: str = "",
+    recipe: str | Path = "",
+    budget: float | Sequence[float] = 1.0,
+    seeds: int | Sequence[int] = (),
+    blimp: str | Path = "",
+    workers: int = 0,
+    yes: bool = False,
+    anew: bool = False,
+) -> Speedrun:
     """The best model of a fixed budget of operations and words: a sample of the texts, a run a seed, scores, an entry.
 
     `track`: cpu, gpu, babylm-10m, babylm-100m, or a file of one; `texts`: files, folders, patterns, or the folder of a
@@ -95,7 +104,7 @@ def speedrun(
         made = ordsmed.speedrun("cpu", "my-texts", "my-speedrun", "model.layers=6", budget=0.1, seeds=1)
         made.mean, made.scores, made.entry["no_entry"]
     """
-    asked = SpeedrunRequest(
+    request = SpeedrunRequest(
         str(track),
         tuple(map(str, [texts] if isinstance(texts, str | Path) else texts)),
         str(out),
@@ -108,7 +117,7 @@ def speedrun(
         workers=workers,
         yes=yes,
     )
-    return perform(asked, anew=anew)
+    return perform(request, anew=anew)
 
 
 def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.menu import Menu
+from ordsmed.data.words_seen import WordNumbers
 
 VERB = "speedrun"
 
@@ -40,7 +41,7 @@ class Track:
     """a run with each: what an entry needs"""
     scored: int = 4_000
     """words of held-out text on which a masked model is asked, a pass for each"""
-    revisions_at_words: tuple[int, ...] | Literal["babylm"] = ()
+    revisions_at_words: WordNumbers = ()
     """words of text seen, as far as a run comes, after which its weights are kept, as pretraining's setting of this
     name; a recipe may have its own"""
 

@@ -24,7 +24,7 @@ from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.mix import listed
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.data.tokenizer_training import is_tokenizer, learned_from, read_tokenizer
-from ordsmed.learn.objective import Objective, built, fresh
+from ordsmed.learn.objective import Objective, ObjectiveSettings, built, fresh
 from ordsmed.learn.phases import MOST_ROWS, Stretch, steps_of_rows, total
 from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
@@ -79,7 +79,6 @@ class PretrainingPlan(Plan):
             self._check_network(here=here)
         notes, tokenizer, data = _inputs(self.recipe, make=make)
         plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
-        check_signs(self.recipe, tokenizer)
         if data:
             check_data(data, self.network)
             for encoded in data.encoded:
@@ -112,7 +111,6 @@ class PretrainingPlan(Plan):
             tokenizer = _inputs(self.recipe, make=False)[1]
         except OrdsmedError:  # what making them will tell
             return
-        check_signs(self.recipe, tokenizer)
         if hasattr(tokenizer, "kind"):  # one of somebody's own that is not made yet may be of any
             with contextlib.suppress(AttributeError):  # and a family may ask for what only a made one tells
                 self.network.fits(tokenizer)
@@ -123,7 +121,8 @@ class PretrainingPlan(Plan):
             plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
             _ = plan.objective
         except RecipeError as error:
-            if error.place.startswith(("objective", "model")):  # not what a tokenizer has that is not made yet
+            known = isinstance(tokenizer, Tokenizer)  # else not what a tokenizer has that is not made yet
+            if error.place.startswith(("objective", "model")) or (known and error.place == "tokenizer"):
                 raise
 
     def by(self, recipe: Training) -> Self:
@@ -146,6 +145,7 @@ class PretrainingPlan(Plan):
             if same is None:
                 with torch.device("meta"):
                     same = built(learned, network, self.tokenizer)
+                check_tokenizer(learned, self.tokenizer)
                 if self.teacher:
                     learn_from(same, self.teacher)
             phases.append((learned, network, same))
@@ -359,10 +359,10 @@ def check_data(data: TextData, network: ModelSettings) -> None:
         check_words(network, wordy)
 
 
-def check_signs(recipe: Pretraining, tokenizer: Tokenizer) -> None:
+def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
     """Refuse a tokenizer without the special tokens that rows are made of; what is not made yet tells of none."""
-    if isinstance(tokenizer, Tokenizer) and hasattr(recipe.objective, "check_tokenizer"):
-        recipe.objective.check_tokenizer(tokenizer)
+    if isinstance(tokenizer, Tokenizer) and hasattr(objective, "check_tokenizer"):
+        objective.check_tokenizer(tokenizer)
 
 
 def check_words(network: ModelSettings, place: object) -> None:

@@ -13,7 +13,7 @@ from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import Mix, Names, listed
-from ordsmed.data.words_seen import BABYLM
+from ordsmed.data.words_seen import WordNumbers, numbers
 from ordsmed.learn.objective import ObjectiveSettings
 from ordsmed.learn.phases import Phase, changed
 from ordsmed.nn.model import ModelSettings
@@ -48,7 +48,7 @@ class Pretraining(Training):
     elsewhere save_steps, save_interval"""
     revisions: int | tuple[int, ...] | Literal["powers"] = ()
     """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
-    revisions_at_words: tuple[int, ...] | Literal["babylm"] = ()
+    revisions_at_words: WordNumbers = ()
     """the same by words of text seen; babylm: 1M 2M ... 10M 20M ... 100M 200M ... 1000M, as its evaluation asks"""
     validate: int | float = 500
     """steps between validations; below 1: that share of all steps; 0: only at the end; elsewhere eval_steps,
@@ -178,7 +178,7 @@ class Pretraining(Training):
 
     @property
     def revision_words(self) -> tuple[int, ...]:
-        return BABYLM if self.revisions_at_words == "babylm" else self.revisions_at_words
+        return numbers(self.revisions_at_words)
 
     def stamp(self) -> list[Any]:
         """The fingerprints of the data, and of a teacher."""
