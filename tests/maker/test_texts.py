@@ -46,6 +46,7 @@ def test_each_kind_of_file_is_read_by_its_own_source(tmp_path: Path) -> None:
     (tmp_path / "b.md.gz").write_bytes(gzip.compress(prose(5).encode()))
     (tmp_path / "c.jsonl").write_text(json.dumps({"id": "1", "body": PROSE, "url": "x"}) + "\n")
     (tmp_path / "d.xml.bz2").write_bytes(bz2.compress(b"<mediawiki><page></page></mediawiki>"))
+    (tmp_path / "d.xml-p1p41242.bz2").write_bytes(bz2.compress(b"<mediawiki><page></page></mediawiki>"))
     with (tmp_path / "e.csv").open("w") as file:
         csv.writer(file).writerows([["n", "note"], ["1", PROSE]])
     (tmp_path / "f.epub").write_bytes(b"PK")
@@ -60,9 +61,10 @@ def test_each_kind_of_file_is_read_by_its_own_source(tmp_path: Path) -> None:
     assert kinds["jsonl"]["text_key"] == "body"
     assert kinds["csv"]["text_key"] == "note"
     assert [Path(path).name for path in kinds["text"]["path"]] == ["a.txt", "b.md.gz", "no-suffix"]
+    assert [Path(path).name for path in kinds["wikipedia"]["path"]] == ["d.xml-p1p41242.bz2", "d.xml.bz2"]
     assert found.left_out == {".bin file": 1, ".pdf file": 1, "empty file": 1, "unreadable file": 1}
     assert found.unreadable == ("cut.txt.gz",)
-    assert found.files == 7
+    assert found.files == 8
     assert settings.decode(Corpus, {"source": list(found.sources)}, "test").sources  # every table is one of the menu's
 
 

@@ -201,8 +201,8 @@ def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
         return "empty file"
     if kind == "parquet":
         return _table(kind, _parquet_columns(path))
-    if kind == "wikipedia":
-        return {"kind": kind, "errors": "replace", "cut": "take"} if b"<mediawiki" in sample else ".xml file"
+    if kind == "wikipedia" or sample.startswith(b"<mediawiki"):  # parts of large dumps are named .xml-p1p41242.bz2
+        return {"kind": "wikipedia", "errors": "replace", "cut": "take"} if b"<mediawiki" in sample else ".xml file"
     if not _is_text(sample):
         return f".{suffix} file" if suffix else "file without text"
     text = read.decoded(sample, [encodings.guess(sample, False) or "utf-8"], "replace", path)[0]
