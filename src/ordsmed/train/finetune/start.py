@@ -107,9 +107,8 @@ def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Pa
     """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
     sentence_modules.tell_left_out(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
-    if not (recipe.fresh_head or sentence_modules.behind(folder)) and (_task_of(folder) or [head_of(task)])[
-        0
-    ] == head_of(task):
+    head, alone = head_of(task), recipe.fresh_head or sentence_modules.behind(folder)
+    if not alone and (_task_of(folder) or [head])[0] == head:
         try:
             trained = open_model(folder)
         except DataError as error:
