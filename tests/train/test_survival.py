@@ -493,7 +493,9 @@ def test_a_rank_that_hangs_is_named(start: Start, tmp_path: Path, part: int) -> 
     """
     late = {
         "before the others have a watch": 'before(session, "Watch", lambda *_: until("still") or time.sleep(0.1))',
-        "while they meet": 'ranks.MEETING = 3.0; before(ranks, "word_of_attempt", lambda *_: until("met"))',
+        "while they meet": (
+            'ranks.rendezvous.__kwdefaults__["least"] = 3.0; before(ranks, "word_of_attempt", lambda *_: until("met"))'
+        ),
     }
     begun = {}
     for (rank, where), what in list(HANGING.items())[part::2]:  # together: mostly they wait
