@@ -74,6 +74,7 @@ def test_a_good_one() -> None:
     ("words", "said"),
     [
         (["phase[2].lenght=3"], "r.toml: phase[2].lenght: unknown setting; did you mean `length`?"),
+        (["model.theta=3.0"], "r.toml: model.theta: unknown setting; `theta` is of modern"),
         (["modle=3"], "r.toml: modle: unknown setting; did you mean `model`?"),
         (["model.widht=3"], "r.toml: model.widht: unknown setting; did you mean `width`?"),
         (["phase[2].schedule.ende=0.5"], "r.toml: phase[2].schedule.ende: unknown setting; did you mean `end`?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,17 @@ def test_a_corpus_is_counted_cut_and_encoded(tiny_run: Any, elsewhere: Path) -> 
         "pretrain", "tiny/bert", "data=work/encode/corpus-wordpiece", "out=work/pretrain/corpus-wordpiece"
     ]  # fmt: skip
     assert counted == ["corpus", "stats", str(corpus)]
+
+
+def test_each_corpus_of_a_tokenizer_is_encoded(tiny_run: Any, elsewhere: Path) -> None:
+    """Each by itself, with its own folder."""
+    corpus = tiny_run.folder / "corpus"
+    shutil.copytree(corpus, elsewhere / "second")
+    main(["tokenizer", "mixture", f'corpus=["{corpus}","second"]', "tokenizer.size=300", "out=both"])
+    assert words_of(Path("both")) == [
+        ["encode", "folder-bytebpe", f"corpus={name}", "tokenizer=both", f"out=work/encode/both-{Path(name).name}"]
+        for name in (corpus, "second")
+    ]
 
 
 @pytest.mark.parametrize(("model", "asks"), [("bert", "fill"), ("gpt2", "generate")])

@@ -92,6 +92,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("phases")
     make_store(folder / "a")
     make_store(folder / "b", seed=1, documents=20)
+    make_store(folder / "empty", documents=0)
     make_store(folder / "other", seed=2, specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[MORE]"))
     for micro in (4, 2):
         pretrain(str(written(folder, f"whole{micro}", micro)), yes=True)
@@ -336,13 +337,19 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[2].data={here}/other"], r"phase\[2\].data: .*other was encoded with another tokenizer"),
         (["phase[2].theta=0.5"], r"phase\[2\].model.theta: found 0.5; wanted 1 or more"),
         (["phase[2].model={{width=64}}"], r"phase\[2\].model.width: modern cannot change it on the way"),
-        (["phase[2].hide=1.5"], r"phase\[2\].objective.hide: found 1.5"),
+        (["phase[2].hide=1.5"], r"refused.toml: phase\[2\].objective.hide: found 1.5"),
         (["phase[2].objective={{hides=0.1}}"], "mlm has no such setting; wanted one that a phase may change: hide"),
         (["phase[3].longer_than=9_999"], r"phase\[3\].longer_than: found 9,999, but .*b has no document"),
+        (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, where no text is; wanted stores with text"),
+        (['data=["{here}/a","{here}/empty"]'], "data: found .*empty, where no text is; wanted stores with text; leave"),
         (["most_epochs=0.1"], r"most_epochs: found .* epochs? of .*; wanted at most 0.1"),
         (["phase[2].mix={{unimax=0.01}}"], r"phase\[2\].mix.unimax: found 0.01, which gives .* for a phase of 512"),
         (["phase[2].mix={{temperature=2.0}}"], "found 2; wanted 0 to 1: who divides by a temperature of 2 means 0.5"),
-        (["phase[2].mix={{}}"], "mix: found neither; wanted `temperature` or `unimax`"),
+        (["phase[2].mix={{}}"], r"phase\[2\].mix.temperature: missing; wanted it, or `unimax`"),
+        (["phase[2].mix={{temperature=0.5,unimax=4.0}}"], r"phase\[2\].mix.unimax: found beside temperature"),
+        (['phase[2].data={{"{here}/a"=0,"{here}/b"=0}}'], r"phase\[2\].data: found .*; wanted a weight above 0"),
+        (["phase[1].batch_ramp={{start=8}}"], r"batch_ramp: found start 8, more than the batch of 4; wanted fewer"),
+        (["phase[1].batch_ramp={{start=3}}"], "3 more at a time do not bring to 4; wanted `by` = 1, or"),
         (['phase[2].data={{"{here}/a"=1,"{here}/b"=2}}'], "mix: found beside weights of data"),
         (["phase[2].freeze=[\"nothing\"]"], "freeze: found nothing, which is in no weight's name"),
         (["phase[2].freeze=[\"\"]"], "freeze: found all weights; wanted some that learn"),
@@ -356,4 +363,4 @@ def test_what_cannot_be_is_refused_before_anything_runs(here: Path, words: list[
     for start in (pretrain, rehearse):
         with pytest.raises(RecipeError, match=message):
             start(str(written(here, "refused")), told)
-    assert not (here / "refused" / "checkpoints").exists()
+    assert not (here / "refused").exists()

@@ -163,6 +163,12 @@ def lines(module: str, name: str = "") -> list[Line]:
     ]
 
 
+def of_others(menu: str, setting: str) -> str:
+    """Which choices of a menu have a setting that another one lacks, in words; empty where none has."""
+    able = [kind for kind in entries(menu) if any(line.name == setting for line in lines(module_of(menu, kind)))]
+    return f"`{setting}` is of {', '.join(able)}" if able else ""
+
+
 def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
     """The tables within the settings of a dataclass, by what their annotations name; those of a menu's kinds too."""
     tables: list[Nested] = []

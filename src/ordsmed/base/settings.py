@@ -32,7 +32,9 @@ FORMER = {name: former for former, name in RENAMED.items()}
 
 
 class _Unknown(RecipeError):
-    """A key that its table does not have; `names` are those that it has."""
+    """A key that its table does not have; `names` are those that it has, `others` which choices beside it have it."""
+
+    others = ""
 
     def __init__(self, place: str, key: str, names: Sequence[str]) -> None:
         self.key, self.names = key, names
@@ -285,7 +287,12 @@ def _choice(choices: menu.Menu, value: object, place: str) -> Any:
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries(choices.name)))
     chosen = menu.load(choices.name, table["kind"], place=f"{place}.kind")
-    return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
+    try:
+        return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
+    except _Unknown as error:
+        if error.place == _at(place, error.key):
+            error.others = menu.of_others(choices.name, error.key)
+        raise
 
 
 def _leaf(wish: object, value: object, place: str) -> Any:
@@ -470,7 +477,7 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
         same = [path for path in paths if path.rpartition(".")[2] == key]
         if alike := [*near(error.key, error.names, 0.8), *same][:3]:
             return f"did you mean {' or '.join(f'`{path}`' for path in alike)}?"
-    return error.remedy
+    return error.others or error.remedy
 
 
 def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:

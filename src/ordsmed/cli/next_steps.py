@@ -48,14 +48,16 @@ def _of_corpus(folder: Path) -> Iterator[str]:
 
 
 def _of_tokenizer(folder: Path) -> Iterator[str]:
-    """It encodes the corpus that it learned from."""
+    """It encodes the corpora that it learned from, each by itself."""
     corpus, kind = settings.read(folder / RECIPE).get("corpus"), read_status(folder).get("kind")
     fitting = (
         name for name in run.recipe_names("encode") if name.startswith("folder-") and _kind_of_pieces(name) == kind
     )
-    if corpus and (recipe := next(fitting, None)):
-        out = f"out=work/encode/{folder.resolve().name}"
-        yield command("encode", recipe, f"corpus={corpus}", f"tokenizer={folder}", out)
+    corpora = [corpus] if isinstance(corpus, str) else corpus
+    if corpora and (recipe := next(fitting, None)):
+        for name in corpora:
+            out = "-".join([folder.resolve().name, *([Path(name).name] if corpora[1:] else [])])
+            yield command("encode", recipe, f"corpus={name}", f"tokenizer={folder}", f"out=work/encode/{out}")
 
 
 def _of_store(folder: Path) -> Iterator[str]:

@@ -27,9 +27,10 @@ class Mix:
     """all alike, but none is gone through more often than so many times"""
 
     def __post_init__(self) -> None:
-        if (self.temperature is None) == (self.unimax is None):
-            count = "both" if self.unimax is not None else "neither"
-            raise ValueError(f"mix: found {count}; wanted `temperature` or `unimax`")
+        if self.temperature is None and self.unimax is None:
+            raise ValueError("temperature: missing; wanted it, or `unimax`")
+        if None not in (self.temperature, self.unimax):
+            raise ValueError("unimax: found beside temperature; wanted one of the two")
         if self.temperature is not None and not 0 <= self.temperature <= 1:
             problem = f"found {self.temperature:g}; wanted 0 to 1"
             remedy = f": who divides by a temperature of {self.temperature:g} means {1 / self.temperature:.3g} here"
@@ -65,6 +66,8 @@ def listed(names: Names, mix: Mix | None = None) -> dict[str, float]:
         return dict.fromkeys(names, 1.0)
     if not names or not all(0 <= weight < math.inf for weight in names.values()):
         raise ValueError(f"data: found {as_toml(names)}; wanted one or more, with weights of 0 or more")
+    if not any(names.values()):
+        raise ValueError(f"data: found {as_toml(names)}; wanted a weight above 0, for nothing would be read")
     if mix is not None and len(set(names.values())) > 1:
         raise ValueError("mix: found beside weights of data; wanted one of the two: name the data as a list")
     return dict(names)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ordsmed.base import settings
 from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import entries, is_choice, kind_of, load
+from ordsmed.base.menu import is_choice, kind_of, of_others
 from ordsmed.base.say import many
 from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.mix import Mix, Names, listed
@@ -114,7 +114,8 @@ class Phase:
             raise ValueError(f"epochs: found {self.epochs:g} beside {many(self.steps, 'step')}; {wanted}")
         if self.most_steps < 0 or (self.most_steps and self.steps):
             count = f"{self.most_steps}" + (f" beside {many(self.steps, 'step')}" if self.steps else "")
-            raise ValueError(f"most_steps: found {count}; wanted epochs, and 0 or more steps beside them")
+            remedy = "; it is enough alone, or `most_steps=0` as well takes a recipe's away" if self.steps else ""
+            raise ValueError(f"most_steps: found {count}; wanted epochs, and 0 or more steps beside them{remedy}")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:
@@ -136,11 +137,15 @@ class Phase:
         if self.data is not None:
             listed(self.data, self.mix)
         if ramp := self.batch_ramp:
-            by = ramp.by or ramp.start
-            if ramp.start > self.batch or (self.batch - ramp.start) % by:
-                wanted = f"fewer than the batch of {self.batch:,} by a multiple of `by`, {by:,} (as many: none grows)"
-                raise ValueError(f"batch_ramp: found start {ramp.start:,}; wanted {wanted}")
-            if (self.batch - ramp.start) // by > MOST_SIZES:
+            by, left = ramp.by or ramp.start, self.batch - ramp.start
+            if left < 0:
+                problem = f"found start {ramp.start:,}, more than the batch of {self.batch:,}"
+                raise ValueError(f"batch_ramp: {problem}; wanted fewer, or as many: it does not grow")
+            if left % by:
+                fitting = next(size for size in range(min(by, left), 0, -1) if left % size == 0)
+                problem = f"found start {ramp.start:,}, which {by:,} more at a time do not bring to {self.batch:,}"
+                raise ValueError(f"batch_ramp: {problem}; wanted `by` = {fitting:,}, or another that does")
+            if left // by > MOST_SIZES:
                 raise ValueError(f"batch_ramp: found by {by:,}; wanted more, for at most {MOST_SIZES:,} sizes")
         if self.rewarm and not self.warmup:
             raise ValueError("rewarm: found true without a warm-up; wanted `warmup`, above 0")
@@ -205,19 +210,13 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
             called = kind_of(usual) if is_choice(usual) else type(usual).__name__
             problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it on the way"
             wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it names no CHANGES"
-            raise RecipeError(f"{place}.{key}", problem, wanted, "" if key in names else _choices_with(key, menu))
+            raise RecipeError(f"{place}.{key}", problem, wanted, "" if key in names else of_others(menu, key))
     whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
     try:
         return settings.decode(type(usual), {**whole, **table}, place)
     except RecipeError as error:  # a key of a file stands behind a colon there
         key = error.place.removeprefix(f"{place}: ")
         raise RecipeError(f"{place}.{key}", error.found, error.wanted, error.remedy) from None
-
-
-def _choices_with(key: str, menu: str) -> str:
-    """Which choices of a menu have a setting that another one lacks."""
-    able = [name for name in entries(menu) if key in getattr(load(menu, name), "__dataclass_fields__", {})]
-    return f"`{key}` is of {', '.join(able)}" if able else ""
 
 
 def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -263,16 +263,15 @@ def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
             raise RecipeError("revisions_at_words", problem, "", remedy)
 
 
-def check_frozen(job: Job) -> None:
-    """Refuse to freeze what is not there, or all."""
-    names = [part.name for part in job.parts]
-    for index, phase in enumerate(job.phases):
+def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
+    """Refuse to freeze what is not there, or all; `names`: of all weights."""
+    for index, phase in enumerate(phases):
         place = f"phase[{index + 1}].freeze"
         for pattern in phase.freeze:
             if not any(re.search(pattern, name) for name in names):
                 remedy = "weights are called like " + ", ".join(f"`{name}`" for name in names[:3])
                 raise RecipeError(place, f"found {pattern}, which is in no weight's name", "", remedy)
-        if not job.learning(index):
+        if all(any(re.search(pattern, name) for pattern in phase.freeze) for name in names):
             raise RecipeError(place, "found all weights", "some that learn")
 
 

@@ -95,6 +95,9 @@ class PretrainingPlan(Plan):
             notes.append(f"init: {left}")
         plan = dataclasses.replace(plan, notes=tuple(notes))
         plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
+        if data and any(phase.freeze for phase in plan.recipe.phase):
+            names = [name for name, weight in plan.objective.named_parameters() if weight.requires_grad]
+            check_frozen(plan.recipe.phase, names)
         return plan
 
     def missing(self) -> list[tuple[str, str]]:
@@ -252,7 +255,6 @@ class PretrainingPlan(Plan):
         job = dataclasses.replace(job, begins_taught=bool(recipe.init) and gone_on is None)
         if any(phase.model or phase.objective for phase in recipe.phase):
             job = dataclasses.replace(job, by_phase=self.by_phase)
-        check_frozen(job)
         check_word_count(job, gone_on)
         if gone_on:
             return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))

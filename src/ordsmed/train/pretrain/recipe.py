@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
@@ -88,7 +89,7 @@ class Pretraining(Training):
         super().__post_init__()
         listed(self.data, self.mix)
         for index, phase in enumerate(self.phase):
-            self.objective_of(index)
+            self._check_objective(index)
             if phase.mix and phase.data is None:
                 listed(self.data, phase.mix)
         if not 0 <= self.most_epochs < math.inf:
@@ -130,6 +131,13 @@ class Pretraining(Training):
         number = index % len(self.phase) + 1
         usual: ObjectiveSettings = self.objective
         return changed(usual, self.phase[index].objective, f"phase[{number}].objective", "objectives")
+
+    def _check_objective(self, index: int) -> None:
+        """Refuse as settings do, so that the place names the file."""
+        try:
+            self.objective_of(index)
+        except RecipeError as error:
+            raise ValueError(str(error)) from None
 
     def network_of(self, network: ModelSettings, index: int) -> ModelSettings:
         """The settings of the network in a phase: what those before it changed stays so."""

@@ -63,11 +63,14 @@ class TextData:
     def tokens(self, index: int) -> dict[str, int]:
         """Of each that a phase reads, as many as there are for it; refused where that is none."""
         least = self.phases[index].longer_than
-        if not least:
-            return {name: encoded.train.token_count for name, encoded in self.read_in(index).items()}
         tokens = {name: store.token_count for name, store in zip(self.read_in(index), self.stores(index), strict=True)}
         if empty := [name for name, count in tokens.items() if not count]:
             more = f", and {many(len(empty) - 1, 'other')}" if empty[1:] else ""
+            if not least:
+                place = "data" if self.phases[index].data is None else f"phase[{index + 1}].data"
+                raise RecipeError(
+                    place, f"found {empty[0]}{more}, where no text is", "stores with text", "leave it out"
+                )
             problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
             remedy = "a smaller number, or name `data` of this phase without it"
             raise RecipeError(f"phase[{index + 1}].longer_than", problem, "", remedy)
