@@ -313,6 +313,18 @@ def test_nearest() -> None:
     assert nearest("zzz", ["b", "a"]) == "there are: a, b"
 
 
+def test_more_files_may_be_open_than_a_system_begins_with() -> None:
+    """As many as are asked for and some more, up to what the system allows; never fewer than before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        for count, wanted in ((1_000, 1_000 + files.OTHERS), (10, 1_000 + files.OTHERS), (10**9, hard)):
+            files.allow_open(count)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (wanted, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_limits_are_not_left_behind() -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 

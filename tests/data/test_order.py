@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import chance
-from ordsmed.data.order import draw, permute
+from ordsmed.data.order import draw, draw_from, permute
 
 
 @pytest.mark.long
@@ -83,3 +83,14 @@ def test_golden_sizes() -> None:
     assert permute(np.arange(8), 8, 1).tolist() == [0, 7, 5, 3, 4, 2, 1, 6]
     assert permute(np.arange(9), 9, 1).tolist() == [2, 4, 8, 5, 3, 7, 1, 6, 0]
     assert draw(np.asarray([0, 8, 16, 24]), 8, "x", 3).tolist() == [1, 4, 7, 2]
+
+
+def test_rows_of_several_sources_at_once_are_those_of_each() -> None:
+    chance_of = np.random.default_rng(1)
+    sizes = np.asarray([1, 2, 3, 97, 128, 129, 5_000])
+    sources, numbers = chance_of.integers(0, len(sizes), 900), chance_of.integers(0, 9_000, 900)
+    found = draw_from(sources, numbers, sizes, "x", 3)
+    assert found.dtype == np.int64
+    for source, size in enumerate(sizes.tolist()):
+        mine = sources == source
+        assert np.array_equal(found[mine], draw(numbers[mine], size, "x", 3, source)), size

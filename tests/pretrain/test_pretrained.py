@@ -122,7 +122,7 @@ def test_data_of_every_source_are_made_and_verified(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plans, "Encoded", lambda at: SimpleNamespace(
         check=lambda: noted.append(at), train=train, tokenizer=SimpleNamespace(fingerprint="same"),
         facts={"tokenizer": "same"}))  # fmt: skip
-    monkeypatch.setattr(plans.run, "finished", lambda *_: True)
+    monkeypatch.setattr(plans.run, "finished_by", lambda *_: True)
     recipe: Any = SimpleNamespace(sources=["a", "b"], data={"a": 1.0, "b": 2.0}, tokenizer=None)
     _, _, data = plans._inputs(recipe, make=True)
     assert noted == ["a", "b"]

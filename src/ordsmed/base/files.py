@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import zlib
@@ -19,6 +20,9 @@ from ordsmed.base.say import many, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+OTHERS = 512  # files that a process holds open beside those that are counted
 
 
 @contextlib.contextmanager
@@ -65,10 +69,18 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+def allow_open(count: int) -> None:
+    """Let this process hold so many files open beside its others, as far as its system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + OTHERS if hard == resource.RLIM_INFINITY else min(count + OTHERS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def read_json(path: Path) -> Any:
     """JSON from a file, with a complaint that names it."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
+        return loads(path.read_bytes().decode())
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
     except RecursionError:

@@ -338,7 +338,11 @@ def part(text: str | None) -> tuple[int, int]:
 
 def finished(path: Path, verb: str) -> bool:
     """Does a finished folder of this verb stand here? A folder of another verb is refused."""
-    status = Run(path).status
+    return finished_by(Run(path).status, path, verb)
+
+
+def finished_by(status: Mapping[str, Any], path: Path, verb: str) -> bool:
+    """The same of a folder that has this status; of thousands each file that is read counts."""
     if status and status.get("verb") != verb:
         raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", f"that of a `{verb}`")
     return status.get("state") == "done"
@@ -346,11 +350,11 @@ def finished(path: Path, verb: str) -> bool:
 
 def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Path:
     """The finished folder that a name stands for; what is missing is made once, by one process, while others wait."""
-    verb = getattr(cls, "verb", "")
-    if kind_of_folder(name).made:
+    verb, status = getattr(cls, "verb", ""), read_status(Path(name)) if os.path.isdir(name) else {}
+    if status:
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
-        if finished(Path(name), verb) and not anew:
+        if finished_by(status, Path(name), verb) and not anew:
             return Path(name)
         with at_home(name) as folder:
             return _obtained(Path(folder), read_recipe(cls, Path(folder)), folder, (), anew)

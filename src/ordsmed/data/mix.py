@@ -42,7 +42,8 @@ class Mix:
         """Of `budget` tokens in all, the share of each store that has so many."""
         if self.temperature is not None:
             powers = [count**self.temperature for count in counts]
-            return [power / math.fsum(powers) for power in powers]
+            whole = math.fsum(powers)
+            return [power / whole for power in powers]
         assert self.unimax is not None
         most = self.unimax * math.fsum(counts)
         if most < budget:

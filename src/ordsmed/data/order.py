@@ -12,14 +12,13 @@ Numbers = NDArray[np.int64]
 ROUNDS = 6
 
 
-def permute(numbers: Numbers, size: int, key: int) -> Numbers:
-    """Where the permutation of 0..size-1 that belongs to this key sends each number."""
-    bits = max((size - 1).bit_length(), 2)
+def permute(numbers: Numbers, size: int | Numbers, key: int | chance.Bits) -> Numbers:
+    """Where the permutation of 0..size-1 that belongs to this key sends each number; or each has a size and a key."""
+    bits = np.maximum(np.frexp(np.asarray(size, np.float64) - 1)[1], 2)  # that size - 1 has
     image = _scramble(numbers.astype(np.uint64), bits, key)
-    outside = image >= size
-    while outside.any():
-        image[outside] = _scramble(image[outside], bits, key)
-        outside = image >= size
+    while (outside := image >= size).any():
+        several = (bits[outside], key[outside]) if isinstance(key, np.ndarray) else (bits, key)
+        image[outside] = _scramble(image[outside], *several)
     return image.astype(np.int64)
 
 
@@ -33,9 +32,17 @@ def draw(numbers: Numbers, size: int, *parts: object) -> Numbers:
     return rows
 
 
-def _scramble(numbers: NDArray[np.uint64], bits: int, key: int) -> NDArray[np.uint64]:
-    low = np.uint64(bits // 2)
-    high = np.uint64(bits) - low
+def draw_from(sources: Numbers, numbers: Numbers, sizes: Numbers, *parts: object) -> Numbers:
+    """The same of several sources at once, each of its size: `numbers` are those of rows in their sources."""
+    size, count = sizes[sources], len(sizes)
+    different, which = np.unique(numbers // size * count + sources, return_inverse=True)
+    keys = [chance.key("order", *parts, one % count, one // count) for one in different.tolist()]
+    return permute(numbers % size, size, np.asarray(keys, np.uint64)[which])
+
+
+def _scramble(numbers: NDArray[np.uint64], bits: NDArray[np.integer], key: int | chance.Bits) -> NDArray[np.uint64]:
+    low = (bits // 2).astype(np.uint64)
+    high = bits.astype(np.uint64) - low
     low_mask, high_mask = (np.uint64(1) << low) - np.uint64(1), (np.uint64(1) << high) - np.uint64(1)
     left, right = numbers >> low, numbers & low_mask
     for step in range(ROUNDS):

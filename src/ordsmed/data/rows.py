@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.batch import Batch
-from ordsmed.data.order import draw
+from ordsmed.data.order import draw_from
 from ordsmed.data.windows import DocumentPieces, Ints, Windows, document_at, run, split, windows
 
 PATTERN = 10_000  # a blend keeps its weights to this precision, exactly, over every so many rows
@@ -93,12 +93,33 @@ class Assembled:
         """Rows of several sources in one, in the order of the batch: `order` says which rows of it each part is."""
         if len(parts) == 1:
             return parts[0]
-        back = np.argsort(np.concatenate(order))
         names = [name for name, values in vars(parts[0]).items() if values is not None]
-        return Assembled(**{name: np.concatenate([getattr(part, name) for part in parts])[back] for name in names})
+        whole = Assembled(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+        return whole.ordered(np.argsort(np.concatenate(order)))
+
+    def ordered(self, numbers: Ints) -> Assembled:
+        """Some of the rows, in this order."""
+        return Assembled(**{name: values[numbers] for name, values in vars(self).items() if values is not None})
 
 
-def assemble(source: NDArray[np.integer], pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
+@dataclass(frozen=True)
+class SeveralTokens:
+    """Ids of several sources, asked for one source after the other: thousands of rows have as many sources."""
+
+    sources: Sequence[NDArray[Any]]
+    ends: Ints  # how many are asked for, up to each but the last
+
+    @staticmethod
+    def of(sources: Sequence[NDArray[Any]], parts: Sequence[DocumentPieces]) -> SeveralTokens:
+        """Those of these pieces."""
+        return SeveralTokens(sources, np.cumsum([int((part.stop - part.start).sum()) for part in parts])[:-1])
+
+    def __getitem__(self, positions: Ints) -> NDArray[Any]:
+        some = np.split(positions, self.ends)
+        return np.concatenate([source[asked] for source, asked in zip(self.sources, some, strict=True)])
+
+
+def assemble(source: NDArray[np.integer] | SeveralTokens, pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
     """Lay pieces side by side in rows of a fixed length."""
     lengths = pieces.stop - pieces.start
     sizes = lengths + frame.joint
@@ -138,7 +159,7 @@ class Blend:
             raise DataError(f"source {int(np.argmin(sizes)) + 1}", "has no row of this length", "", "add text")
         if not all(0 < weight < float("inf") for weight in weights):
             raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
-        self.sizes, self.key = sizes, key
+        self.sizes, self.key = np.asarray(sizes, np.int64), key
         self.pattern, self.counts = _pattern(weights, chance.key("blend", *key))
         together = np.argsort(self.pattern, kind="stable")  # rows of the pattern, source by source
         firsts = np.cumsum(self.counts) - self.counts
@@ -159,10 +180,7 @@ class Blend:
     def place(self, numbers: Ints) -> tuple[Ints, Ints]:
         """Which source, and which of its rows."""
         source, count = self.counted(numbers)
-        rows = np.empty_like(numbers)
-        for k in np.unique(source).tolist():
-            rows[source == k] = draw(count[source == k], self.sizes[k], *self.key, k)
-        return source, rows
+        return source, draw_from(source, count, self.sizes, *self.key)
 
 
 class PackedRows:
@@ -192,10 +210,12 @@ class PackedRows:
     def assembled(self, numbers: Ints) -> Assembled:
         source, rows = self.blend.place(numbers)
         order = {int(k): np.flatnonzero(source == k) for k in np.unique(source)}
-        parts = [
-            assemble(self.sources[k].tokens, self._pieces(rows[at], k), len(at), self.frame) for k, at in order.items()
-        ]
-        return Assembled.join(parts, list(order.values()))
+        parts = [self._pieces(rows[at], k) for k, at in order.items()]
+        tokens, places = [self.sources[k].tokens for k in order], list(order.values())
+        if len(order) == 1:
+            return assemble(tokens[0], parts[0], len(numbers), self.frame)
+        whole = assemble(SeveralTokens.of(tokens, parts), DocumentPieces.join(parts, places), len(numbers), self.frame)
+        return whole.ordered(np.argsort(np.concatenate(places)))
 
     def spans(self, numbers: Ints) -> list[Span]:
         spans = []

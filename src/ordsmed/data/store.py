@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import mmap
 import os
 import struct
 import zipfile
@@ -66,14 +67,12 @@ class Store:
             if not path.is_file():
                 problem = "no such file"
                 raise DataError(path, problem, "a store: PREFIX.bin and PREFIX.idx", "make it with `ordsmed encode`")
-        with index.open("rb") as file:
-            head = file.read(9)
-        dtype, lengths, offsets, documents = (_read_old if head.startswith(OLD) else _read_index)(index)
-        store = Store(
-            prefix, _mapped(tokens, dtype, 0, tokens.stat().st_size // dtype.itemsize), lengths, offsets, documents
-        )
+        dtype, lengths, offsets, documents = _read_index(index)
+        on_disk = tokens.stat().st_size
+        ids = _mapped(tokens, on_disk - on_disk % dtype.itemsize).view(dtype)
+        store = Store(prefix, ids, lengths, offsets, documents)
         store.vocabulary, store.fingerprint = vocabulary, fingerprint
-        store._check(index, tokens)
+        store._check(index, tokens, on_disk)
         return store
 
     @functools.cached_property
@@ -158,9 +157,9 @@ class Store:
             raise DataError(f"{self.prefix}.bin", f"holds the id {int(np.flatnonzero(counts)[-1])}", wanted, remedy)
         return np.pad(counts, (0, max(0, self.vocabulary - len(counts))))[: self.vocabulary]
 
-    def _check(self, index: Path, tokens: Path) -> None:
+    def _check(self, index: Path, tokens: Path, on_disk: int) -> None:
         """Do the two files belong together? Whatever was cut off, mixed up or turned round shows here."""
-        size, on_disk = self.tokens.dtype.itemsize, tokens.stat().st_size
+        size = self.tokens.dtype.itemsize
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
         if on_disk != wanted:
             problem = f"{on_disk} bytes"
@@ -352,8 +351,10 @@ def blocks(tokens: Ids) -> Iterator[Ids]:
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         head = file.read(HEADER.size)
+    if head.startswith(OLD):
+        return _read_old(path)
     if len(head) < HEADER.size or head[:9] != MAGIC:
         raise DataError(path, f"begins with {head[:9]!r}", f"{MAGIC!r}, Megatron's index", "encode again")
     _, version, code, sequences, documents = HEADER.unpack(head)
@@ -365,7 +366,7 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
     wanted, size = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
     if size not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
         raise DataError(path, f"{size} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
-    whole = _mapped(path, np.dtype("u1"), 0, wanted)  # one map: thousands of stores are opened, each map is a file
+    whole = _mapped(path, wanted)  # one map: thousands of stores are opened, each map is a file
     ends = HEADER.size + np.asarray([0, 4, 12]) * sequences
     lengths, offsets, begins = (
         np.ndarray(count, kind, whole, int(end))
@@ -390,10 +391,12 @@ def _read_old(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
     return dtype, body[2 * (items + 1) :][:sizes].astype(np.int32), offsets, ends
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    if not count:  # nothing cannot be mapped
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype, "r", offset, (count,)).view(np.ndarray)
+def _mapped(path: Path, size: int) -> NDArray[np.uint8]:
+    """The first bytes of a file; a fifth of the time that `np.memmap` takes, where thousands are opened."""
+    if not size:  # nothing cannot be mapped
+        return np.zeros(0, np.uint8)
+    with path.open("rb", buffering=0) as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
 
 
 def _save_counts(path: Path, counts: Ints) -> None:

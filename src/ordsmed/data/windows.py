@@ -11,6 +11,7 @@ Each document in a row costs `joint` positions more than its tokens ([CLS] and [
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -172,6 +173,14 @@ class DocumentPieces:
     document: Ints
     start: Ints
     stop: Ints
+
+    @staticmethod
+    def join(parts: Sequence[DocumentPieces], rows: Sequence[Ints]) -> DocumentPieces:
+        """Of rows end to end; each part is of as many as `rows` has of it."""
+        firsts = np.cumsum([0, *map(len, rows[:-1])])
+        row = np.concatenate([part.row + first for part, first in zip(parts, firsts, strict=True)])
+        names = ("document", "start", "stop")
+        return DocumentPieces(row, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def split(document_starts: Ints, start: Ints, stop: Ints) -> DocumentPieces:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -299,9 +300,17 @@ def assemble(
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
     grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
+    _without_compiler()
     optimizer = recipe.optimizer.build(grouped)
     job = Job(recipe, ranks, data, objective, optimizer, spread, Scaler.of(recipe.layout), note,
               RunState(LossHistory(recipe.trouble)), began_with=began_with, kernels=kernels)  # fmt: skip
     check_decay(job)
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job
+
+
+def _without_compiler() -> None:
+    """Make optimizers without torch's compiler, which torch loads (1 to 2 s, 100 MB) so as not to compile this."""
+    plain = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
+    if plain and "torch._dynamo" not in sys.modules:
+        plain.__dynamo_disable = plain  # where torch keeps what it is to call instead

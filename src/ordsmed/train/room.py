@@ -13,6 +13,7 @@ from ordsmed.base.machine import memory
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import many, size
 from ordsmed.nn.model import ModelSettings
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.train.training import Training
 
 ABSURD = 10**15  # bytes that no process of any machine has
@@ -55,7 +56,7 @@ def parameters(model: ModelSettings, make: Make) -> int | None:
     """How many numbers networks have, without making them; None: beyond counting. Of many layers a few tell it."""
 
     def count(layers: int | None) -> int:
-        with torch.device("meta"):
+        with unfilled():
             objective = make(model if layers is None else dataclasses.replace(model, layers=layers))
         return sum(tensor.numel() for tensor in objective.parameters())
 

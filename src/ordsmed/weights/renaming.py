@@ -20,6 +20,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import many
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import Names, own_tensors
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 
@@ -120,7 +121,7 @@ def import_tensors(
 
     `only`: a pattern of those of ours that are asked for, of a network without all of its heads.
     """
-    with torch.device("meta"):
+    with unfilled():
         objective = networks.learned.build(networks.model, tokenizer)
     tensors = {name: tensor for name, tensor in own_tensors(objective).items() if re.match(only, name)}
     at, rows = counterparts(objective, spell, alike=alike), tokenizer.vocabulary

@@ -21,6 +21,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, built
 from ordsmed.nn.model import ModelSettings, own_tensors
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.text.surfaces import Descent, descent
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, weights
@@ -69,7 +70,7 @@ def begin(
 
 def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> list[str]:
     """The tensors with a row for each piece: those that are larger with one piece more."""
-    with torch.device("meta"):
+    with unfilled():
         plain, more = (
             own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
         )

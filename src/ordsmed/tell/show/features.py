@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
-import torch
-
 from ordsmed.base import menu, run
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.screen import markdown as rows_of
@@ -23,6 +21,7 @@ from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, built
 from ordsmed.learn.task import packing
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.weights.foreign import FORMAT, Format
 
@@ -193,7 +192,7 @@ def _built(name: str, kind: str, network: ModelSettings) -> Objective:
     settings = menu.load(name, kind)()
     if hasattr(settings, "labels"):  # which data tell otherwise
         settings = dataclasses.replace(settings, labels=("one", "other"))
-    with torch.device("meta"):
+    with unfilled():
         return built(settings, network, AnyTokenizer())  # type: ignore[arg-type]
 
 
@@ -231,7 +230,7 @@ def _shared(family: str) -> Cell:
 
 
 def _without_mask(family: str) -> Cell:
-    with torch.device("meta"):
+    with unfilled():
         return Cell(bool(getattr(_small(family).build(WIDTH), "takes_texts", False)))
 
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ordsmed.base import hub, run, settings
 from ordsmed.base.binary import bundle
 from ordsmed.base.errors import RecipeError
@@ -20,6 +18,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.nn.model import ModelSettings
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, taken_over, weights
 from ordsmed.weights.foreign import Format
@@ -82,7 +81,7 @@ def _hugging_face(form: Any, place: Path) -> list[str]:
     """Without loading more than must be: the tensors of a folder tell their shapes."""
     model, tokenizer = foreign.settings(place), Tokenizer.load(place)
     learned = form.learned(place, model)
-    with torch.device("meta"):
+    with unfilled():
         network = learned.build(model, tokenizer).networks()[""]
     shapes = weights.foreign_shapes(place)
     left = weights.left_out(shapes, network.tensors(), network.settings.names())

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
-
 from ordsmed.base import hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
@@ -20,6 +18,7 @@ from ordsmed.data.tokenizer_training import is_tokenizer
 from ordsmed.learn.objective import Objective, built, fresh
 from ordsmed.learn.task import Task
 from ordsmed.nn.model import ModelSettings
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.text import read
 from ordsmed.train.finetune.examples import TaskData, records_of
 from ordsmed.train.finetune.finish import finish
@@ -127,7 +126,7 @@ class FinetuningPlan(Plan):
     @functools.cached_property
     def task(self) -> Task:
         """The network with its head, without their numbers."""
-        with torch.device("meta"):
+        with unfilled():
             return prepared(built(self.recipe.task, self.network, self.tokenizer), self.recipe)
 
     def subject(self) -> str:
@@ -141,7 +140,7 @@ class FinetuningPlan(Plan):
         if self.begun is None:
             return []
         if not self.recipe.examples:  # what the head tells apart is known by the data
-            with torch.device("meta"):
+            with unfilled():
                 body = self.network.build(self.tokenizer.vocabulary)
             return [f"network: {sum(t.numel() for t in body.parameters()):,} parameters without a head"]
         count, learned = self._counts()

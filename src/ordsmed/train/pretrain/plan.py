@@ -11,9 +11,8 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-import torch
 
-from ordsmed.base import run
+from ordsmed.base import files, run
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.menu import kind_of
@@ -28,6 +27,7 @@ from ordsmed.learn.objective import Objective, ObjectiveSettings, built, fresh
 from ordsmed.learn.phases import MOST_ROWS, Stretch, steps_of_rows, total
 from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint
 from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
@@ -50,6 +50,7 @@ from ordsmed.weights.trained import Trained
 from ordsmed.weights.transplant import Beginning, begin
 
 WORDS = "wordlevel"
+FILES = 6  # that are open of one: ids, an index and words, of two splits
 SHOWN = 40  # data that are told of one by one
 USUAL = 128  # tokens of a task's texts
 
@@ -146,7 +147,7 @@ class PretrainingPlan(Plan):
             learned, network = self.recipe.objective_of(index), self.recipe.network_of(self.network, index)
             same = next((networks for *how, networks in phases if how == [learned, network]), None)
             if same is None:
-                with torch.device("meta"):
+                with unfilled():
                     same = built(learned, network, self.tokenizer)
                 check_tokenizer(learned, self.tokenizer)
                 if self.teacher:
@@ -376,10 +377,12 @@ def check_words(network: ModelSettings, place: object) -> None:
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
     """What stands of the data, their tokenizer or what is expected of it, and themselves where all of them stand."""
     lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
+    files.allow_open(FILES * len(recipe.sources))
     for name in recipe.sources:
         folder = _made(name) if make else standing(name)
-        if run.finished(folder, "encode"):
-            stand.append(encoded := Encoded(folder))
+        encoded = Encoded(folder)
+        if run.finished_by(encoded.facts, folder, "encode"):
+            stand.append(encoded)
             tokens, documents = encoded.train.token_count, encoded.train.document_count
             lines.append(f"data: {folder}, {tokens:,} tokens in {many(documents, 'document')}")
             tokenizers += [encoded.tokenizer] if not tokenizers else []  # all have one, as `TextData` sees to

@@ -29,6 +29,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.nn.model import own_tensors
+from ordsmed.nn.unfilled import unfilled
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import google, weights
@@ -338,7 +339,7 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
     for name, size in sizes.items():
         if size > file_size:
             raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {file_size:,} bytes")
-    with torch.device("meta"):
+    with unfilled():
         network = model.build(0)
     wanted = _theirs({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
     wrong = [f"lacks {name} {list(wanted[name].shape)}" for name in wanted if name not in stored]
