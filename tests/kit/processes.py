@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -85,6 +86,27 @@ def run_born(nursery: Callable[..., Any], folder: Path, *words: object, read: st
     finally:
         process.end()
     return CompletedProcess(asked, status, files["SAID"].read_text(), files["TOLD"].read_text())
+
+
+def work_side_by_side(nursery: Callable[..., Any], folder: Path, world: int, script: list[str]) -> None:
+    """A script and its words in so many processes with torchrun's variables, each of which has to end well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    shared = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = []
+    for rank in range(world):
+        out = folder / f"said-{rank}.txt"
+        env = shared | {"RANK": rank, "LOCAL_RANK": rank, "SAID": out}
+        pid = nursery(script=script, env={name: str(value) for name, value in env.items()})
+        started.append(Process(pid, lambda pid=pid: nursery(poll=pid), out))  # type: ignore[misc]
+    try:
+        ended = [process.wait() for process in started]
+    finally:
+        for process in started:
+            process.end()
+    assert ended == [0] * world, "\n".join(process.said for process in started)[-6000:]
 
 
 def alive(pid: int) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.processes import Process
+from kit.processes import work_side_by_side
 
 HERE = Path(__file__).parent
 
@@ -22,23 +21,8 @@ def at_work(nursery: Callable[..., Any]) -> Callable[[Path, int, list[dict[str, 
     def work(folder: Path, world: int, todo: list[dict[str, Any]]) -> list[dict[str, Any]]:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cases.json").write_text(json.dumps(todo))
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        shared = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         script = [str(HERE / "ranks_at_work.py"), str(folder / "cases.json"), str(folder)]
-        started = []
-        for rank in range(world):
-            out = folder / f"said-{rank}.txt"
-            env = shared | {"RANK": rank, "LOCAL_RANK": rank, "SAID": out}
-            pid = nursery(script=script, env={name: str(value) for name, value in env.items()})
-            started.append(Process(pid, lambda pid=pid: nursery(poll=pid), out))
-        try:
-            ended = [process.wait() for process in started]
-        finally:
-            for process in started:
-                process.end()
-        assert ended == [0] * world, "\n".join(process.said for process in started)[-6000:]
+        work_side_by_side(nursery, folder, world, script)
         return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(world)]
 
     return work

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from kit.makers import job_of, make_store
+from kit.processes import work_side_by_side
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
@@ -32,6 +34,7 @@ from ordsmed.weights import seen, weights
 from ordsmed.weights.export import export
 from ordsmed.weights.trained import open_model
 
+Nursery = Callable[..., Any]
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 RECIPE = """
 data = "{here}/a"
@@ -106,10 +109,25 @@ def written(folder: Path, name: str, micro: int = 4, text: str = RECIPE) -> Path
 
 
 def learned(folder: Path) -> list[Any]:
-    """All that a run notes of its steps but their time, and its last weights."""
+    """All that a run notes of its steps but their time, its last moments and weights."""
     lines = [[(k, v) for k, v in line.items() if k in ("step", "loss", "norm", "validation")]
              for line in read(folder / "metrics.jsonl")]  # fmt: skip
-    return [lines, *((folder / f"{part}/model.safetensors").read_bytes() for part in ("weights", "average"))]
+    files = sorted(checkpoint.path_of(folder / "checkpoints", lines[-1][0][1]).glob("optimizer*"))
+    moments = [{name: value.numpy().tobytes() for name, value in weights.read(file).items()} for file in files]
+    assert all(moments)
+    return [lines, moments, *((folder / f"{part}/model.safetensors").read_bytes() for part in ("weights", "average"))]
+
+
+def killed(run: Path, step: int, folder: Path) -> Path:
+    """A copy of a finished run as a kill behind this step leaves it: notes of later steps stand, checkpoints do not."""
+    shutil.copytree(run, folder)
+    for name in ("weights", "average"):
+        shutil.rmtree(folder / name)
+    for later in checkpoint.steps(folder / "checkpoints"):
+        if later > step:
+            shutil.rmtree(checkpoint.path_of(folder / "checkpoints", later))
+    Run(folder).set(state="running")
+    return folder
 
 
 @pytest.mark.long
@@ -117,14 +135,7 @@ def learned(folder: Path) -> list[Any]:
 @pytest.mark.parametrize("step", range(1, 7) if FULL else (3, 5, 6))
 def test_a_run_that_was_killed_goes_on_bit_by_bit(here: Path, step: int, micro: int) -> None:
     """At the border of phases and within, with other data, masks, angles, frozen weights and moments begun anew."""
-    folder = here / f"killed-{micro}-{step}"
-    shutil.copytree(here / f"whole{micro}", folder)
-    for name in ("weights", "average"):
-        shutil.rmtree(folder / name)
-    for later in checkpoint.steps(folder / "checkpoints"):
-        if later > step:
-            shutil.rmtree(checkpoint.path_of(folder / "checkpoints", later))
-    Run(folder).set(state="running")
+    folder = killed(here / f"whole{micro}", step, here / f"killed-{micro}-{step}")
     pretrain(str(folder))
     assert learned(folder) == learned(here / f"whole{micro}")
 
@@ -266,11 +277,88 @@ def test_recipes_of_three_phases(here: Path, name: str, hide: float) -> None:
     assert all(any(f"phase {number}: 0." in line for line in lines) for number in (1, 2, 3)), "shares of both"
 
 
+GRID = """
+data = "{here}/a"
+out = "{here}/{name}"
+save = 1
+keep = 99
+validate = 3
+validation_rows = 8
+average = 0.9
+layout = {{ device = "cpu", threads = 1, precision = "fp32", micro = 1 }}
+objective = {{ kind = "mlm", hide = 0.3 }}
+[model]
+kind = "modern"
+width = 32
+layers = 2
+heads = 2
+positions = 64
+window = 8
+theta = 500.0
+dropout = 0.1
+[[phase]]
+steps = 5
+length = 16
+batch = 8
+rate = 2e-3
+warmup = 1
+batch_ramp = {{ start = 2, over = 3, by = 2 }}
+[[phase]]
+steps = 4
+length = 32
+batch = 6
+rate = 1e-3
+data = ["{here}/a", "{here}/b"]
+mix = {{ temperature = 0.5 }}
+theta = 9_000.0
+hide = 0.2
+freeze = ["model.words", "blocks.0."]
+batch_ramp = {{ start = 2, over = 2, by = 2 }}
+[[phase]]
+steps = 3
+length = 32
+batch = 4
+rate = 1e-3
+data = {{ "{here}/a" = 0.3, "{here}/b" = 0.7 }}
+theta = 20_000.0
+hide = 0.1
+warmup = 1
+rewarm = true
+batch_ramp = {{ start = 2, over = 1 }}
+"""
+PLACES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)  # of 12 steps; phases end with 5 and 9, batches grow behind 1 to 4 and so on
+SCRIPT = Path(__file__).parent / "runs_gone_on_with.py"
+
+
+@pytest.mark.parametrize("layout", ["one process", "two", pytest.param("two, split weights", marks=pytest.mark.long)])
+def test_killed_at_ten_places_of_phases_that_change_all(here: Path, nursery: Nursery, layout: str) -> None:
+    """Batches that grow, angles, masks, frozen weights and mixtures: weights and moments end with the same bits."""
+    text = GRID.replace("micro = 1", "micro = 1, shard = 2") if "split" in layout else GRID
+    name = f"grid of {layout}"
+    recipe = written(here, name, text=text)
+
+    def run(*names: Path) -> None:
+        if layout == "one process":
+            for one in names:
+                pretrain(str(one), yes=True)
+        else:
+            work_side_by_side(nursery, here / f"said of {name}", 2, [str(SCRIPT), *map(str, names)])
+
+    run(recipe)
+    whole = here / name
+    rows = [line["rows"] for line in read(whole / "metrics.jsonl") if "loss" in line]
+    assert rows == [2, 4, 6, 8, 8, 2, 4, 6, 6, 2, 4, 4]
+    cut = [killed(whole, step, here / f"{name}, killed at {step}") for step in PLACES]
+    run(*cut)
+    wanted = learned(whole)
+    assert [step for step, folder in zip(PLACES, cut, strict=True) if learned(folder) != wanted] == []
+
+
 RAMP = ["phase[1].steps=5", "phase[1].batch_ramp={start=2,over=3,by=1}", "phase[2].batch_ramp={start=2}"]
 
 
 def test_a_batch_that_grows(here: Path) -> None:
-    """Rows follow on each other over all steps, are counted and named; killed while it grows, to the same bits."""
+    """Rows follow on each other over all steps, are counted and named."""
     whole = pretrain(str(written(here, "grown", 1)), RAMP, yes=True)
     lines = [line for line in read(whole / "metrics.jsonl") if "loss" in line]
     rows = [line["rows"] for line in lines]
@@ -284,15 +372,6 @@ def test_a_batch_that_grows(here: Path) -> None:
     for step, first in ((1, 0), (3, 4), (4, 7), (5, 11), (6, 0), (7, 2)):
         named = {line.split("row ")[1].split(":")[0] for line in show.documents(str(whole), step)[1:]}
         assert named == {str(number) for number in range(first, first + rows[step - 1])}
-    cut = here / "grown-cut"
-    shutil.copytree(whole, cut)
-    for name in ("weights", "average"):
-        shutil.rmtree(cut / name)
-    for later in range(4, 10):
-        shutil.rmtree(checkpoint.path_of(cut / "checkpoints", later))
-    Run(cut).set(state="running")
-    pretrain(str(cut))
-    assert learned(cut) == learned(whole)
 
 
 def test_a_batch_that_grows_is_learned_alike_in_other_micro_batches(here: Path) -> None:
