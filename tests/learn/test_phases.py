@@ -85,9 +85,9 @@ def test_steps_of_so_many_rows() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"start": 9}, "batch_ramp: found start 9; wanted fewer than the batch of 8 by a multiple of `by`, 9"),
-        ({"start": 3}, "batch_ramp: found start 3; wanted fewer than the batch of 8 by a multiple of `by`, 3"),
-        ({"by": 4}, "found start 2; wanted fewer than the batch of 8 by a multiple of `by`, 4"),
+        ({"start": 9}, "batch_ramp: found start 9, more than the batch of 8; wanted fewer, or as many"),
+        ({"start": 3}, "found start 3, which 3 more at a time do not bring to 8; wanted `by` = 1, or another"),
+        ({"by": 4}, "found start 2, which 4 more at a time do not bring to 8; wanted `by` = 3, or another"),
         ({"start": 0}, "start: found 0"),
         ({"over": 1.5}, "over: found 1.5; wanted steps, 0 or more, or a share of the phase below 1"),
         ({"over": float("inf")}, "over: found inf"),

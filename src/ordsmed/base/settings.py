@@ -32,9 +32,9 @@ FORMER = {name: former for former, name in RENAMED.items()}
 
 
 class _Unknown(RecipeError):
-    """A key that its table does not have; `names` are those that it has, `others` which choices beside it have it."""
+    """A key that its table does not have; `names` are those that it has, `elsewhere` the choices that have it."""
 
-    others = ""
+    elsewhere = ""
 
     def __init__(self, place: str, key: str, names: Sequence[str]) -> None:
         self.key, self.names = key, names
@@ -291,7 +291,7 @@ def _choice(choices: menu.Menu, value: object, place: str) -> Any:
         return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
     except _Unknown as error:
         if error.place == _at(place, error.key):
-            error.others = menu.of_others(choices.name, error.key)
+            error.elsewhere = menu.of_others(choices.name, error.key)
         raise
 
 
@@ -477,7 +477,7 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
         same = [path for path in paths if path.rpartition(".")[2] == key]
         if alike := [*near(error.key, error.names, 0.8), *same][:3]:
             return f"did you mean {' or '.join(f'`{path}`' for path in alike)}?"
-    return error.others or error.remedy
+    return error.elsewhere or error.remedy
 
 
 def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:

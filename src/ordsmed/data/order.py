@@ -36,7 +36,7 @@ def draw_from(sources: Numbers, numbers: Numbers, sizes: Numbers, *parts: object
     """The same of several sources at once, each of its size: `numbers` are those of rows in their sources."""
     size, count = sizes[sources], len(sizes)
     different, which = np.unique(numbers // size * count + sources, return_inverse=True)
-    keys = [chance.key("order", *parts, one % count, one // count) for one in different.tolist()]
+    keys = [chance.key("order", *parts, number % count, number // count) for number in different.tolist()]
     return permute(numbers % size, size, np.asarray(keys, np.uint64)[which])
 
 

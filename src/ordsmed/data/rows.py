@@ -116,7 +116,7 @@ class SeveralTokens:
 
     def __getitem__(self, positions: Ints) -> NDArray[Any]:
         some = np.split(positions, self.ends)
-        return np.concatenate([source[asked] for source, asked in zip(self.sources, some, strict=True)])
+        return np.concatenate([source[at] for source, at in zip(self.sources, some, strict=True)])
 
 
 def assemble(source: NDArray[np.integer] | SeveralTokens, pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
@@ -211,11 +211,13 @@ class PackedRows:
         source, rows = self.blend.place(numbers)
         order = {int(k): np.flatnonzero(source == k) for k in np.unique(source)}
         parts = [self._pieces(rows[at], k) for k, at in order.items()]
-        tokens, places = [self.sources[k].tokens for k in order], list(order.values())
+        tokens, positions = [self.sources[k].tokens for k in order], list(order.values())
         if len(order) == 1:
             return assemble(tokens[0], parts[0], len(numbers), self.frame)
-        whole = assemble(SeveralTokens.of(tokens, parts), DocumentPieces.join(parts, places), len(numbers), self.frame)
-        return whole.ordered(np.argsort(np.concatenate(places)))
+        whole = assemble(
+            SeveralTokens.of(tokens, parts), DocumentPieces.join(parts, positions), len(numbers), self.frame
+        )
+        return whole.ordered(np.argsort(np.concatenate(positions)))
 
     def spans(self, numbers: Ints) -> list[Span]:
         spans = []

@@ -33,7 +33,7 @@ class _WithoutDraws(TorchFunctionMode):
         types: Sequence[type],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> object:
         named = kwargs or {}
         if func in DRAWS and (weight := args[0] if args else named["tensor"]).is_meta:
             return weight
