@@ -113,8 +113,11 @@ def test_it_gives_up_in_the_end(scripts: Scripts) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_is_passed_on_once_and_is_no_failure(scripts: Scripts, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_is_passed_on_once_and_is_no_failure(
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     """Who asks to stop wants no restart; handlers are the old ones afterwards."""
+    monkeypatch.setattr(local, "GRACE", 30.0)  # a busy machine may not let one of them hear for a second
     before = signal.getsignal(number)
     seen = scripts(
         f"def hear(*_):\n open(f'heard{{rank}}', 'a').write('x'); os._exit({128 + number})\n"
