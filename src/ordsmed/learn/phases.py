@@ -195,6 +195,10 @@ class Phase:
         """The rate of a step of this phase (0 is its first)."""
         return self.rate * factor(self.schedule, step, self.steps, self.warmup)
 
+    def freezes(self, name: str) -> bool:
+        """Does the weight of this name stay as it is?"""
+        return any(re.search(pattern, name) for pattern in self.freeze)
+
 
 def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
     """Settings with what a phase says otherwise; refused where weights would be others, or nothing would come of it.

@@ -187,8 +187,7 @@ class Job:
 
     def learning(self, index: int) -> list[LocalParameter]:
         """Weights that learn in this phase: all but the frozen ones."""
-        frozen = self.phases[index].freeze
-        return [part for part in self.parts if not any(re.search(pattern, part.name) for pattern in frozen)]
+        return [part for part in self.parts if not self.phases[index].freezes(part.name)]
 
     def see(self, words: int | None) -> None:
         """After a step: so many words were learned from; None: nobody knows."""
@@ -272,7 +271,7 @@ def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
             if not any(re.search(pattern, name) for name in names):
                 remedy = "weights are called like " + ", ".join(f"`{name}`" for name in names[:3])
                 raise RecipeError(place, f"found {pattern}, which is in no weight's name", "", remedy)
-        if all(any(re.search(pattern, name) for pattern in phase.freeze) for name in names):
+        if all(map(phase.freezes, names)):
             raise RecipeError(place, "found all weights", "some that learn")
 
 
