@@ -262,9 +262,12 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     broken, bytes_ = tmp_path / "a.toml", tmp_path / "b.toml"
     broken.write_text("a = \n")
     bytes_.write_bytes(b"a = '\xff'\n")
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "a recipe was meant"}\n')
     for path, said in (
         (broken, "not TOML: "),
         (bytes_, "not TOML: "),
+        (texts, "not TOML; wanted a recipe (TOML); `ordsmed recipes`"),
         (tmp_path / "c.toml", "no such file"),
         (tmp_path, "is a folder"),
     ):

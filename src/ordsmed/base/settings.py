@@ -52,7 +52,9 @@ def read(
     except IsADirectoryError:
         raise RecipeError(path, "is a folder", wanted) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(path, f"not TOML: {error}", "", "mend that line") from None
+        if path.suffix in ("", ".toml"):
+            raise RecipeError(path, f"not TOML: {error}", "", "mend that line") from None
+        raise RecipeError(path, "not TOML", wanted, remedy) from None  # a text, say, whose lines are right
 
 
 def override(table: Table, words: Sequence[str]) -> Table:
