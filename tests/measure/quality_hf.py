@@ -1,13 +1,14 @@
 """What a user of transformers alone would train on the same words for the same FLOPs, and how good any folder is.
 
     python tests/measure/quality_hf.py train masked|causal CORPUS TOKENIZER OUT --flops 1.5e14
-        [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--seed 0] [--bf16]
-        [--gpu] [--threads 2]
+        [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--warmup 0] [--seed 0]
+        [--nanogpt] [--bf16] [--gpu] [--threads 2]
     python tests/measure/quality_hf.py score masked|causal CORPUS FOLDER... [--length 128]
 
 `train` does what transformers' run_mlm.py (a BERT) and run_clm.py (a GPT-2) do of a model from scratch with nothing
 said but its size: texts of CORPUS (a folder that `ordsmed corpus` made) one after another cut into rows of `--length`,
-Trainer with its settings (AdamW, 5e-5, a line to 0, 8 rows a step, 15 % masked), TOKENIZER a Hugging Face folder. FLOPs
+Trainer with its settings (AdamW, 5e-5, a line to 0, 8 rows a step, 15 % masked), TOKENIZER a Hugging Face folder.
+`--nanogpt` has what nanoGPT's train.py trains with: betas 0.9 and 0.95, weight decay 0.1, a cosine to a tenth. FLOPs
 are those of its products, backwards twice as many; it scores all places, so that all are counted.
 `score` opens folders by transformers alone: the loss at 15 % masked places, the same of every folder with this
 tokenizer, or bits a byte of whole rows; both of two halves of the validation documents. Needs transformers, accelerate.
@@ -57,6 +58,8 @@ def main() -> None:
     for name, usual in (("width", 256), ("layers", 4), ("heads", 4), ("length", 512), ("batch", 8), ("seed", 0)):
         train.add_argument(f"--{name}", type=int, default=usual)
     train.add_argument("--rate", type=float, default=5e-5)
+    train.add_argument("--warmup", type=float, default=0.0, help="share of the steps")
+    train.add_argument("--nanogpt", action="store_true", help="its optimizer and schedule, no dropout")
     train.add_argument("--bf16", action="store_true")
     train.add_argument("--gpu", action="store_true")
     score.add_argument("folders", nargs="+")
@@ -91,6 +94,7 @@ def trained(given: argparse.Namespace) -> None:
         model: Any = BertForMaskedLM(BertConfig(**sizes, max_position_embeddings=max(given.length, 512)))
     else:
         sizes = {"n_embd": given.width, "n_layer": given.layers, "n_head": given.heads, "vocab_size": len(tokenizer)}
+        sizes |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0) if given.nanogpt else {}
         model = GPT2LMHeadModel(GPT2Config(**sizes, n_positions=max(given.length, 1024)))
     ids: list[int] = []
     for text in texts(given.corpus, "train"):
@@ -98,10 +102,12 @@ def trained(given: argparse.Namespace) -> None:
     rows = [{"input_ids": ids[at : at + given.length]} for at in range(0, len(ids) - given.length + 1, given.length)]
     step = flops_a_token(given.width, given.layers, given.length, len(tokenizer), masked) * given.length * given.batch
     steps = int(given.flops / step)
+    schedule: dict[str, Any] = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
+    nanogpt: dict[str, Any] = {"weight_decay": 0.1, "adam_beta2": 0.95, **schedule} if given.nanogpt else {}
     arguments = TrainingArguments(
         given.out, max_steps=steps, per_device_train_batch_size=given.batch, learning_rate=given.rate, seed=given.seed,
-        bf16=given.bf16, use_cpu=not given.gpu, report_to=[], save_strategy="no", logging_steps=max(1, steps // 10),
-        disable_tqdm=True,
+        warmup_steps=int(given.warmup * steps), bf16=given.bf16, use_cpu=not given.gpu, report_to=[],
+        save_strategy="no", logging_steps=max(1, steps // 10), disable_tqdm=True, **nanogpt,
     )  # fmt: skip
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=masked, mlm_probability=MASKED)
     began = time.perf_counter()
