@@ -78,6 +78,10 @@ def test_who_never_differs() -> None:
     assert Clustered(1.0, 0.0, 5).p == 0.0
 
 
+def test_what_chance_never_does_is_not_less_than_never() -> None:
+    assert min(Clustered(mean, 0.004, groups).p for mean in (0.2, 0.3, 0.4) for groups in range(50, 150)) == 0.0
+
+
 def test_many_groups_are_as_good_as_endless() -> None:
     assert Clustered(1.0, 0.5, 33_000).interval == pytest.approx((1 - 1.96 * 0.5, 1 + 1.96 * 0.5), abs=2e-3)
 

@@ -38,7 +38,7 @@ class Clustered:
             return math.nan
         if self.error == 0:
             return 1.0 if self.mean == 0 else 0.0
-        return 1 - within_t(abs(self.mean) / self.error, self._freedom)
+        return max(0.0, 1 - within_t(abs(self.mean) / self.error, self._freedom))  # rounding may leave less than none
 
     @property
     def _freedom(self) -> int:
