@@ -279,3 +279,27 @@ def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.Mon
     keeper.failed = ["worker 2 was ended by SIGKILL"]
     with pytest.raises(RunError, match="SIGKILL while the server stopped: what it had accepted is lost"):
         keeper.check()
+
+
+def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ticks is not, nor one that ends by itself and takes its time."""
+    keeper, told = WorkerKeeper(SharedMemory(3)), list[str]()
+    processes = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+    keeper.children = [workers.Child(pid=process.pid, began=1.0) for process in processes]
+    hung, ticking, leaving = keeper.shared.rows
+    set_time(monkeypatch, workers, sleep=lambda seconds: None, monotonic=lambda: 1_000.0)
+    monkeypatch.setattr(workers, "say", told.append)
+    for row, ticked in ((hung, 939), (ticking, 940), (leaving, 1)):
+        row["ticked"] = ticked
+    workers.Worker(keeper.shared, 2, 0, first=False).leave()
+    try:
+        keeper._end_hung()
+        assert processes[0].wait(20) == -signal.SIGKILL
+        assert [process.poll() for process in processes[1:]] == [None, None]
+        assert told == ["worker 1 hangs: it has not ticked for 61 s; it is ended"]
+        keeper._end_hung()
+        assert len(told) == 1
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

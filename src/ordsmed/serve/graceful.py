@@ -146,6 +146,7 @@ class GracefulServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's closes the port and all silent connections: here none of them is about to ask."""
         if self.worker and not self.worker.stopping:  # it alone ends: others take what comes
+            self.worker.leave()
             for port in self.servers:
                 port.close()
             self.closing = True

@@ -10,7 +10,8 @@ from __future__ import annotations
 import mmap
 import time
 
-NUMBERS = ("pid", "ready", "waiting", "computing", "connections", "reloading", "reloaded", "starts")  # of a row
+# a row's
+NUMBERS = ("pid", "ready", "ticked", "waiting", "computing", "connections", "reloading", "reloaded", "starts")
 TEXTS = {"metrics": 60 << 10, "problem": 2 << 10}  # bytes of each at most
 HEAD = ("stop", "reload")  # is the server asked to stop? how often were its models to be opened again?
 ROW = 64 << 10

@@ -38,6 +38,7 @@ LOOK = 0.05  # seconds between two looks at the workers
 LEAD = 0.001  # seconds in which a worker with fewer connections may take a new one first
 SOON = 10.0  # a worker that lives shorter than this waits before it is started anew, each time longer
 LONGEST = 30.0  # seconds of that wait
+HUNG = 60  # seconds without a tick after which a worker is ended
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Worker:
         """Is the server to stop, not this worker alone?"""
         return bool(self.shared["stop"]) or os.getppid() != self.parent
 
+    def leave(self) -> None:
+        """It alone ends and ticks no more: it may take as long as its requests do."""
+        self.row["ticked"] = 0
+
     def waiting_elsewhere(self, waiting: int) -> int:
         """Told how many texts wait here; so many wait in the others."""
         self.row["waiting"] = waiting
@@ -75,6 +80,7 @@ class Worker:
     def tick(self, connections: int, models: ServedModels, batcher: Batcher) -> None:
         """Of the server, some times a second: what it counts is told, and what others ask for begun."""
         self.row["connections"], self.row["computing"], self.row["ready"] = connections, batcher.computing, 1
+        self.row["ticked"] = int(time.monotonic())
         if self.row["reloading"] < (wanted := self.shared["reload"]):
             self.row["reloading"] = wanted
             asyncio.get_running_loop().create_task(self._reload(models, wanted))
@@ -173,7 +179,7 @@ class WorkerKeeper:
         """Fork it; in the child, the worker."""
         parent, row, child = os.getpid(), self.shared.rows[number], self.children[number]
         row.mend()
-        row["ready"] = row["waiting"] = row["computing"] = row["connections"] = 0
+        row["ready"] = row["ticked"] = row["waiting"] = row["computing"] = row["connections"] = 0
         row["reloading"] = row["reloaded"] = self.shared["reload"]
         row["starts"] += 1
         signals = {signal.SIGTERM, signal.SIGINT}
@@ -197,6 +203,7 @@ class WorkerKeeper:
     def _look(self, *, opened: bool = True) -> Worker | None:
         """Who has died is noted, and started anew when it is due; before the first one listens, that is the end."""
         time.sleep(LOOK)
+        self._end_hung()
         for number, status in self._ended():
             if self.shared["stop"]:
                 return None
@@ -213,6 +220,15 @@ class WorkerKeeper:
             if due and (worker := self._start(number)):
                 return worker
         return None
+
+    def _end_hung(self) -> None:
+        """Connections that the system hands to a worker that hangs would wait for good."""
+        for number, (child, row) in enumerate(zip(self.children, self.shared.rows, strict=True)):
+            silent = time.monotonic() - row["ticked"]
+            if child.pid and row["ticked"] and silent > HUNG:
+                row["ticked"] = 0
+                say(f"worker {number + 1} hangs: it has not ticked for {silent:.0f} s; it is ended")
+                os.kill(child.pid, signal.SIGKILL)
 
     def _ended(self) -> Iterator[tuple[int, int]]:
         """Those that are gone: number, and status or minus a signal."""
