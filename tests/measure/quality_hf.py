@@ -2,7 +2,7 @@
 
     python tests/measure/quality_hf.py train masked|causal CORPUS TOKENIZER OUT --flops 1.5e14
         [--width 256 --layers 4 --heads 4] [--length 512] [--batch 8] [--rate 5e-5] [--warmup 0] [--seed 0]
-        [--nanogpt] [--bf16] [--gpu] [--threads 2]
+        [--modern] [--nanogpt] [--bf16] [--gpu] [--threads 2]
     python tests/measure/quality_hf.py score masked|causal CORPUS FOLDER... [--length 128]
 
 `train` does what transformers' run_mlm.py (a BERT) and run_clm.py (a GPT-2) do of a model from scratch with nothing
@@ -36,6 +36,8 @@ from transformers import (
     DataCollatorForLanguageModeling,
     GPT2Config,
     GPT2LMHeadModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
     Trainer,
     TrainingArguments,
 )
@@ -59,6 +61,7 @@ def main() -> None:
         train.add_argument(f"--{name}", type=int, default=usual)
     train.add_argument("--rate", type=float, default=5e-5)
     train.add_argument("--warmup", type=float, default=0.0, help="share of the steps")
+    train.add_argument("--modern", action="store_true", help="a ModernBERT in place of the BERT")
     train.add_argument("--nanogpt", action="store_true", help="its optimizer and schedule, no dropout")
     train.add_argument("--bf16", action="store_true")
     train.add_argument("--gpu", action="store_true")
@@ -79,9 +82,9 @@ def texts(corpus: Path, part: str) -> Iterator[str]:
             yield from (json.loads(line)["text"] for line in lines)
 
 
-def flops_a_token(width: int, layers: int, length: int, vocabulary: int, masked: bool) -> float:
-    """Of a training step: three times the forward one's products; a causal mask is computed whole."""
-    blocks = layers * (12 * width**2 + 2 * length * width)
+def flops_a_token(width: int, layers: int, length: int, vocabulary: int, masked: bool, modern: bool) -> float:
+    """Of a training step: three times the forward one's products; a causal mask is computed whole, a local one too."""
+    blocks = layers * ((8.5 if modern else 12) * width**2 + 2 * length * width)
     return 6.0 * (blocks + width * vocabulary + masked * width**2)
 
 
@@ -90,8 +93,14 @@ def trained(given: argparse.Namespace) -> None:
     tokenizer, masked = AutoTokenizer.from_pretrained(given.tokenizer), given.kind == "masked"
     if masked:
         sizes = {"hidden_size": given.width, "num_hidden_layers": given.layers, "num_attention_heads": given.heads}
-        sizes |= {"intermediate_size": 4 * given.width, "vocab_size": len(tokenizer)}
-        model: Any = BertForMaskedLM(BertConfig(**sizes, max_position_embeddings=max(given.length, 512)))
+        sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": max(given.length, 512)}
+        signs = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        signs |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+        model: Any = (
+            ModernBertForMaskedLM(ModernBertConfig(**sizes, **signs, intermediate_size=3 * given.width // 2))
+            if given.modern
+            else BertForMaskedLM(BertConfig(**sizes, intermediate_size=4 * given.width))
+        )
     else:
         sizes = {"n_embd": given.width, "n_layer": given.layers, "n_head": given.heads, "vocab_size": len(tokenizer)}
         sizes |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0) if given.nanogpt else {}
@@ -100,8 +109,8 @@ def trained(given: argparse.Namespace) -> None:
     for text in texts(given.corpus, "train"):
         ids += tokenizer(text, return_special_tokens_mask=False, verbose=False)["input_ids"]
     rows = [{"input_ids": ids[at : at + given.length]} for at in range(0, len(ids) - given.length + 1, given.length)]
-    step = flops_a_token(given.width, given.layers, given.length, len(tokenizer), masked) * given.length * given.batch
-    steps = int(given.flops / step)
+    a_token = flops_a_token(given.width, given.layers, given.length, len(tokenizer), masked, given.modern)
+    steps = int(given.flops / (a_token * given.length * given.batch))
     schedule: dict[str, Any] = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
     nanogpt: dict[str, Any] = {"weight_decay": 0.1, "adam_beta2": 0.95, **schedule} if given.nanogpt else {}
     arguments = TrainingArguments(
