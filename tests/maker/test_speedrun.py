@@ -323,12 +323,14 @@ def test_the_board_has_the_best_first_and_nothing_that_is_no_entry() -> None:
     Path("records/a.json").write_text(json.dumps(whole_entry()))
     Path("records/b.json").write_text(json.dumps(whole_entry(over=best, name="mine")))
     lines = board.lines(Path("records"))
-    assert lines[0] == "### cpu: bits_per_byte"
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "records/" in line]
+    assert lines[0] == "### cpu: bits_per_byte, 150 TFLOP"
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][2:]
     assert [row[:4] for row in rows] == [
-        ["1.9000 ± 0.0200", "", "mine", "1, 2, 3"], ["2.0000 ± 0.0100", "60.00 ± 1.00", "small-causal", "1, 2, 3"],
+        ["1.9000 ± 0.0200", "", "[mine][b]", "1, 2, 3"],
+        ["2.0000 ± 0.0100", "60.00 ± 1.00", "[small-causal][a]", "1, 2, 3"],
     ]  # fmt: skip
-    assert rows[0][4:9] == ["150 TFLOP", "5.0 M", "12.0", "A, 2 threads", "0.2.0+g1234567"]
+    assert rows[0][4:8] == ["5.0 M", "12.0", "A, 2 threads", "1234567"]
+    assert [line for line in lines if line.startswith("[")] == ["[b]: records/b.json", "[a]: records/a.json"]
     Path("records/c.json").write_text(json.dumps(whole_entry(passes=12.0)))
     with pytest.raises(DataError, match=r"c.json: is no entry: 12.0 passes over the text, more than 10"):
         board.lines(Path("records"))

@@ -12,7 +12,7 @@ from ordsmed.base.say import many, operations
 from ordsmed.base.screen import markdown
 from ordsmed.maker.speedrun import entry, scores
 
-HEAD = ("score", "BLiMP", "recipe", "seeds", "operations", "words", "minutes", "machine", "code", "date", "entry")
+HEAD = ("score", "BLiMP", "recipe", "seeds", "words", "minutes", "machine", "commit", "date")
 Facts = Mapping[str, Any]
 
 
@@ -25,7 +25,7 @@ def lines(folder: Path) -> list[str]:
         tables[facts["track"], facts["score"]].append((path, facts))
     if not tables:
         return ["No entry yet."]
-    return [line for key in sorted(tables) for line in _table(*key, tables[key], folder.name)]
+    return [line for key in sorted(tables) for line in _table(key, tables[key], folder.name)]
 
 
 def _check(path: Path, facts: Facts) -> None:
@@ -36,29 +36,31 @@ def _check(path: Path, facts: Facts) -> None:
         raise DataError(path, f"is no entry: {'; '.join(reasons)}", "one by the rules of its track")
 
 
-def _table(track: str, score: str, entries: Sequence[tuple[Path, Facts]], home: str) -> Iterator[str]:
+def _table(key: tuple[str, str], entries: Sequence[tuple[Path, Facts]], home: str) -> Iterator[str]:
+    """Links stand below, so that rows are no wider than a page."""
+    track, score = key
     ordered = sorted(entries, key=lambda pair: pair[1]["over"][score]["mean"])
-    yield f"### {track}: {score}"
+    yield f"### {track}: {score}, {operations(ordered[0][1]['rules']['flops'])}"
     yield ""
-    yield from markdown(HEAD, [row(facts, f"{home}/{path.name}") for path, facts in ordered])
+    yield from markdown(HEAD, [row(facts, path.stem) for path, facts in ordered])
+    yield ""
+    yield from (f"[{path.stem}]: {home}/{path.name}" for path, _ in ordered)
     yield ""
 
 
-def row(facts: Facts, path: str) -> list[str]:
-    """An entry's."""
-    over, machine, minutes = facts["over"], facts["machine"], facts["minutes"]
+def row(facts: Facts, name: str) -> list[str]:
+    """An entry's, which the link of this name leads to."""
+    over, machine = facts["over"], facts["machine"]
     pairs = entry.with_deviation(over[scores.BLIMP], 2) if scores.BLIMP in over else ""
     where = machine["gpu"] or f"{machine['processor']}, {many(machine['threads'], 'thread')}"
     return [
         entry.with_deviation(over[facts["score"]]),
         pairs,
-        facts["name"],
+        f"[{facts['name']}]" if facts["name"] == name else f"[{facts['name']}][{name}]",
         ", ".join(map(str, facts["seeds"])),
-        operations(facts["flops"]),
         f"{facts['words'] / 1e6:.1f} M",
-        f"{minutes['training']:.1f}",
+        f"{facts['minutes']['training']:.1f}",
         where,
-        facts["ordsmed"],
+        facts["ordsmed"].partition("+g")[2],
         facts["date"],
-        f"[{Path(path).name}]({path})",
     ]
