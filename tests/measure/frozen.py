@@ -1,6 +1,6 @@
 """Measure steps of a phase that freezes the embeddings and some layers: with all gradients made, and only those needed.
 
-    python tests/measure/frozen.py FOLDER [--layers 4] [--turns 8]
+    PYTHONPATH=tests python tests/measure/frozen.py FOLDER [--layers 4] [--turns 8]
 
 The two take turns; seconds are those of this process's CPU, the fastest of three steps a turn.
 """
