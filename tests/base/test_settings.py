@@ -267,7 +267,7 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     for path, said in (
         (broken, "not TOML: "),
         (bytes_, "not TOML: "),
-        (texts, "not TOML; wanted a recipe (TOML); `ordsmed recipes`"),
+        (texts, "not TOML: Invalid statement (at line 1, column 1); wanted a recipe (TOML); `ordsmed recipes`"),
         (tmp_path / "c.toml", "no such file"),
         (tmp_path, "is a folder"),
     ):

@@ -68,6 +68,8 @@ def main() -> None:
     score.add_argument("folders", nargs="+")
     score.add_argument("--length", type=int, default=128)
     given = reader.parse_args()
+    if given.verb == "train" and (given.modern if given.kind == "causal" else given.nanogpt):
+        reader.error("--modern goes with masked, --nanogpt with causal")
     torch.set_num_threads(given.threads)
     if given.verb == "train":
         trained(given)

@@ -286,17 +286,26 @@ def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper, told = WorkerKeeper(SharedMemory(3)), list[str]()
     processes = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
     keeper.children = [workers.Child(pid=process.pid, began=1.0) for process in processes]
-    hung, ticking, leaving = keeper.shared.rows
-    set_time(monkeypatch, workers, sleep=lambda seconds: None, monotonic=lambda: 1_000.0)
+    ticking = keeper.shared.rows[1]
+    now = 1_000.0
+    set_time(monkeypatch, workers, sleep=lambda seconds: None, monotonic=lambda: now)
     monkeypatch.setattr(workers, "say", told.append)
-    for row, ticked in ((hung, 939), (ticking, 940), (leaving, 1)):
-        row["ticked"] = ticked
+    for row in keeper.shared.rows:
+        row["ticked"] = 1_000
     workers.Worker(keeper.shared, 2, 0, first=False).leave()
     try:
         keeper._end_hung()
+        now += 100  # all were stopped, the parent as well
+        keeper._end_hung()
+        for _ in range(61):
+            assert told == []
+            now += 1
+            ticking["ticked"] = int(now)
+            keeper._end_hung()
         assert processes[0].wait(20) == -signal.SIGKILL
         assert [process.poll() for process in processes[1:]] == [None, None]
         assert told == ["worker 1 hangs: it has not ticked for 61 s; it is ended"]
+        now += 1
         keeper._end_hung()
         assert len(told) == 1
     finally:

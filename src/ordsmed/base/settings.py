@@ -52,9 +52,8 @@ def read(
     except IsADirectoryError:
         raise RecipeError(path, "is a folder", wanted) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        if path.suffix in ("", ".toml"):
-            raise RecipeError(path, f"not TOML: {error}", "", "mend that line") from None
-        raise RecipeError(path, "not TOML", wanted, remedy) from None  # a text, say, whose lines are right
+        meant = ("", "mend that line") if path.suffix in ("", ".toml") else (wanted, remedy)
+        raise RecipeError(path, f"not TOML: {error}", *meant) from None
 
 
 def override(table: Table, words: Sequence[str]) -> Table:

@@ -143,6 +143,8 @@ class Child:
     began: float = 0.0
     due: float = 0.0  # when it is to be started
     wait: float = 0.0  # seconds that it waited the last time
+    ticked: int = 0  # its last tick, and when the parent saw that it was a new one
+    seen: float = 0.0
 
 
 @dataclass
@@ -152,6 +154,7 @@ class WorkerKeeper:
     shared: SharedMemory
     children: list[Child] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)  # workers that did not end as they were asked to
+    looked: float = 0.0  # when it last looked whether they tick
 
     def run(self, ready: Callable[[], None]) -> Worker | None:
         """In each worker that worker; in the parent None, when all have ended after a signal.
@@ -222,12 +225,18 @@ class WorkerKeeper:
         return None
 
     def _end_hung(self) -> None:
-        """Connections that the system hands to a worker that hangs would wait for good."""
+        """Connections that the system hands to a worker that hangs would wait for good.
+
+        Where the parent did not run either (Ctrl-Z, a machine that slept), all have their time again.
+        """
+        now = time.monotonic()
+        paused, self.looked = now - self.looked > SOON, now
         for number, (child, row) in enumerate(zip(self.children, self.shared.rows, strict=True)):
-            silent = time.monotonic() - row["ticked"]
-            if child.pid and row["ticked"] and silent > HUNG:
+            if paused or row["ticked"] != child.ticked:
+                child.ticked, child.seen = row["ticked"], now
+            elif child.pid and child.ticked and now - child.seen > HUNG:
                 row["ticked"] = 0
-                say(f"worker {number + 1} hangs: it has not ticked for {silent:.0f} s; it is ended")
+                say(f"worker {number + 1} hangs: it has not ticked for {now - child.seen:.0f} s; it is ended")
                 os.kill(child.pid, signal.SIGKILL)
 
     def _ended(self) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ def lines(folder: Path) -> list[str]:
         tables[facts["track"], facts["score"]].append((path, facts))
     if not tables:
         return ["No entry yet."]
-    return [line for key in sorted(tables) for line in _table(key, tables[key], folder.name)]
+    return [line for key in sorted(tables) for line in _table(*key, tables[key], folder.name)]
 
 
 def _check(path: Path, facts: Facts) -> None:
@@ -36,9 +36,8 @@ def _check(path: Path, facts: Facts) -> None:
         raise DataError(path, f"is no entry: {'; '.join(reasons)}", "one by the rules of its track")
 
 
-def _table(key: tuple[str, str], entries: Sequence[tuple[Path, Facts]], home: str) -> Iterator[str]:
+def _table(track: str, score: str, entries: Sequence[tuple[Path, Facts]], home: str) -> Iterator[str]:
     """Links stand below, so that rows are no wider than a page."""
-    track, score = key
     ordered = sorted(entries, key=lambda pair: pair[1]["over"][score]["mean"])
     yield f"### {track}: {score}, {operations(ordered[0][1]['rules']['flops'])}"
     yield ""
