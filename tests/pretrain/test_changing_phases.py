@@ -63,6 +63,7 @@ length = 16
 batch = 4
 rate = 2e-3
 warmup = 1
+objective = {{ causal = true }}
 [[phase]]
 steps = 2
 length = 64
@@ -418,6 +419,7 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[2].model={{width=64}}"], r"phase\[2\].model.width: modern cannot change it on the way"),
         (["phase[2].hide=1.5"], r"refused.toml: phase\[2\].objective.hide: found 1.5"),
         (["phase[2].objective={{hides=0.1}}"], "mlm has no such setting; wanted one that a phase may change: hide"),
+        (["phase[3].objective={{causal=true}}"], "objective.causal: found for the last phase, with which no run can"),
         (["phase[3].longer_than=9_999"], r"phase\[3\].longer_than: found 9,999, but .*b has no document"),
         (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, where no text is; wanted stores with text"),
         (['data=["{here}/a","{here}/empty"]'], "data: found .*empty, where no text is; wanted stores with text; leave"),

@@ -64,6 +64,7 @@ class Objective(nn.Module):
     model_settings: ModelSettings
     weights: dict[str, float]  # term -> its factor in the loss
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
+    one_way: bool = False  # are rows read from left to right by a network that can see both sides?
     shifted: bool = False  # does it fill a gap from the state of the place before it?
     guesses: str = ""  # the term whose loss compares with guessing words by frequency
     compares: bool = (

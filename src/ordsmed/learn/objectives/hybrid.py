@@ -132,7 +132,7 @@ class HybridRows(StreamRows):
 class BothWays(OneTerm):
     """A network and its token head, asked about the place behind each that counts."""
 
-    shifted = True
+    one_way = shifted = True
 
     def __init__(self, settings: Hybrid, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("hybrid", model, vocabulary)

@@ -6,22 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import Choice
+from ordsmed.base.menu import Choice, kind_of
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import Assembled, Frame, PackedRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import CorruptedRows, OneTerm, masked, need
+from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, masked, need
+from ordsmed.learn.objectives.clm import CausalRows, Clm
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.learn.teacher import Teacher
@@ -46,6 +48,7 @@ class Mlm(Choice):
         "rounding",
         "signs",
         "cut",
+        "causal",
     )
     hide: float | Ramp = 0.15
     """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
@@ -70,9 +73,15 @@ class Mlm(Choice):
     teacher: Teacher | None = None
     """a model whose scores of the hidden tokens are learned too: { run = "work/pretrain/large", share = 0.5 }"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher",)
+    causal: bool = False
+    """of a phase that another follows: no masks, every token is guessed from those before it, as clm does; with
+    `modern`, which then learns to fill gaps from there; a validation hides tokens in such a phase too"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher", "causal")
 
     def __post_init__(self) -> None:
+        if self.causal and self.teacher:
+            raise ValueError("causal: found true beside a teacher; wanted one of the two: a teacher fills gaps")
         low, high = ends(self.hide)
         if not (low > 0 and high < 1):
             shares = f"{low} to {high}" if isinstance(self.hide, Ramp) else f"{low}"
@@ -85,19 +94,38 @@ class Mlm(Choice):
         """Why tensor parallelism cannot be had; empty: it can."""
         return Teacher.UNDIVIDED if self.teacher else ""
 
+    @property
+    def unfinished(self) -> str:
+        """The setting with which a run cannot end; empty: it can end so."""
+        return "causal" if self.causal else ""
+
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
-    ) -> MaskedRows:  # fmt: skip
-        return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
+    ) -> MaskedRows | ReadFromTheLeft:  # fmt: skip
+        if not self.causal or stretch.validating:
+            return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
+        return ReadFromTheLeft(Clm(), stores, weights, tokenizer, phase, *key)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> MaskedTokens:
         if model.capabilities.causal:
             raise RecipeError("objective.kind", "mlm with a model that sees only what stands before", "", "use clm")
+        if self.causal and not model.capabilities.both:
+            problem = f"found true with {kind_of(model)}, which reads one way only"
+            raise RecipeError("objective.causal", problem, 'kind = "modern" in [model]')
         return MaskedTokens(self, model, tokenizer.vocabulary)
+
+
+class ReadFromTheLeft(CausalRows):
+    """Rows of running text for a network that otherwise sees both sides."""
+
+    def batch(self, numbers: Ints) -> Batch:
+        batch = super().batch(numbers)
+        documents = torch.ones_like(batch.tokens, dtype=torch.int32) if batch.documents is None else batch.documents
+        return replace(batch, documents=documents, causal=torch.ones(len(numbers), dtype=torch.bool))
 
 
 class MaskedRows(CorruptedRows):
@@ -155,14 +183,14 @@ class MaskedRows(CorruptedRows):
 
 
 class MaskedTokens(OneTerm):
-    """A network and its token head, which sees only the places it is asked about."""
+    """A network and its token head, which sees only the places it is asked about; in a causal phase all of them."""
 
     def __init__(self, settings: Mlm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("mlm", model, vocabulary)
-        self.settings, self.teacher = settings, settings.teacher
+        self.settings, self.teacher, self.one_way = settings, settings.teacher, settings.causal
 
     def scored(self, length: int) -> int:
-        return masking.slots(ends(self.settings.hide)[1], length)
+        return length if self.settings.causal else masking.slots(ends(self.settings.hide)[1], length)
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
@@ -170,5 +198,8 @@ class MaskedTokens(OneTerm):
         return 3.0 * rows * (body + head) + self.teaching_flops(rows, length)
 
     def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
-        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
-        return masked(self.head, hidden, batch, self.vocabulary)
+        seen = (batch.tokens, batch.positions, batch.texts(self.model), batch.types)
+        if batch.causal is None:
+            return masked(self.head, self.model(*seen), batch, self.vocabulary)
+        hidden = self.model(*seen, causal=batch.causal)
+        return counted(self.head, hidden, batch.targets, batch.weights, self.vocabulary, at=batch.counting)

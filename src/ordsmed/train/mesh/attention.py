@@ -29,7 +29,7 @@ def way(
     dtype = DTYPES[layout.precision] if layout.half else torch.float32
     lack = why_not(device, dtype, network.width // heads)
     if device.type == "cpu":
-        return [f"attention: {_on_a_cpu(network, layout, lengths, reach, dropout)}"]
+        return [f"attention: {_on_a_cpu(network, layout, lengths, reach, dropout, mixed=mixed)}"]
     if not lack and not mixed:
         how = "; dropout by torch's operator below them" if dropout else ""
         return [f"attention: {FLASH}, no mask{how}"]
@@ -39,13 +39,17 @@ def way(
     return [f"attention: torch's kernel; {masked} ({FLASH} {wanted})"]
 
 
-def _on_a_cpu(network: ModelSettings, layout: Layout, lengths: Sequence[int], reach: int | None, dropout: float) -> str:
+def _on_a_cpu(
+    network: ModelSettings, layout: Layout, lengths: Sequence[int], reach: int | None, dropout: float, *, mixed: bool
+) -> str:
     products = "products by hand, for with dropout torch's kernel is slower" if dropout else "torch's kernel"
     if layout.precision == "bf16" and not dropout and not layout.compile:
         long = network.capabilities.causal and max(lengths) > QUERIES
         products += f", gradients by products, which are faster in bf16{f' to {QUERIES} tokens' if long else ''}"
     if layout.compile:
         return f"{products}; masks, for blocks are compiled"
+    if mixed:
+        return f"{products}; masks where rows are read from left to right"
     parts = [products, "texts one by one where that costs less than a mask"]
     if reach is not None:
         near = [f"{length:,}" for length in lengths if 0 < FAR * reach <= length]

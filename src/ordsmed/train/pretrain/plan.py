@@ -220,7 +220,7 @@ class PretrainingPlan(Plan):
         return [first, *self.objective.describe(self.ranks.device.type, self.recipe.layout.precision), *batches]
 
     def attention(self, *, mixed: bool = False) -> list[str]:
-        return super().attention(mixed=mixed or self.objective.shifted)
+        return super().attention(mixed=mixed or any(networks.one_way for networks in self.by_phase))
 
     def held(self) -> int:
         weights = 4 * held_by_rank(self.objective, self.recipe.layout)
@@ -332,6 +332,9 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
     if recipe.layout.tensor > 1 and (reason := getattr(recipe.objective, "undivided", "")):
         problem = f"found {recipe.layout.tensor} beside {reason}"
         raise RecipeError("layout.tensor", problem, "1", "`layout.shard` splits weights, too")
+    if name := getattr(recipe.objective_of(len(recipe.phase) - 1), "unfinished", ""):
+        wanted = f"`objective = {{ {name} = ... }}` in a [[phase]] before it alone"
+        raise RecipeError(f"objective.{name}", "found for the last phase, with which no run can end", wanted)
     more = getattr(recipe.objective, "others", None)
     networks = {"model": network, **(more(network) if more else {})}
     for name, settings in networks.items():
