@@ -185,6 +185,9 @@ def test_what_the_plan_tells_before_anything_runs(here: Path, capsys: pytest.Cap
     told = [line for line in lines if line.startswith("phase")]
     assert f"from {here}/b, " in next(line for line in told if line.startswith("phase 2: 0."))
     assert any(line.startswith("phase 3: ") and "of 20 documents have 70 tokens or more" in line for line in told)
+    assert any(
+        line.startswith("attention: ") and "masks where rows are read from left to right" in line for line in lines
+    )
     rehearse(str(written(here, "told")), ["phase[2].steps=400", "phase[2].mix={unimax=30}"], yes=True)
     assert f"epochs of {here}/b, and more than 4 of 1 other: more than about 4 teach" in capsys.readouterr().err
 
