@@ -149,15 +149,15 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
 
 
-@pytest.mark.parametrize("shifted", [True, False])
-def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.MonkeyPatch, shifted: bool) -> None:
+@pytest.mark.parametrize("one_way", [True, False])
+def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.MonkeyPatch, one_way: bool) -> None:
     """As hybrid's: attention takes another way where some rows are read from left to right."""
     told: list[bool] = []
     monkeypatch.setattr(train_plans, "way", lambda *_, mixed: told.append(mixed) or ["a way"])  # type: ignore[func-returns-value]
-    _, plan = planned(monkeypatch, shifted=shifted)
+    _, plan = planned(monkeypatch, one_way=one_way)
     plan = dataclasses.replace(plan, network=SimpleNamespace())  # type: ignore[arg-type]
     assert plan.attention() == plan.attention(mixed=True) == ["a way"]
-    assert told == [shifted, True]
+    assert told == [one_way, True]
 
 
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,9 @@ def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.Mon
     phases = tuple(Phase(steps=1, length=length, batch=2, rate=1.0) for length in (4, 8))
     objective = SimpleNamespace(others=lambda settings: {"generator": "small"})
     same: Any = lambda network, index: network  # noqa: E731
-    recipe: Any = SimpleNamespace(phase=phases, layout=layout, objective=objective, network_of=same)
+    recipe: Any = SimpleNamespace(
+        phase=phases, layout=layout, objective=objective, network_of=same, objective_of=lambda _: None
+    )
     settings, ranks = SimpleNamespace(longest=lambda: 8), Ranks(torch.device("cpu"), world=4, shape=(2, 1, 2))
     plans.check(recipe, settings, ranks)
     assert asked == [(4, 1, "cpu", 0, 2), (8, 2, "cpu", 0, 2), (settings, [4, 8], 4, "model"),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,9 +18,9 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.offers import check_finished, page
 from ordsmed.base.say import with_article
-from ordsmed.data.batch import Batch
+from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.rows import PackedRows, Rows, Span
+from ordsmed.data.rows import PackedRows, Rows, Span, StreamRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
@@ -229,6 +230,31 @@ class CorruptedRows:
 
     def spans(self, numbers: Ints) -> list[Span]:
         return self.plain.spans(numbers)
+
+
+class CausalRows(StreamRows):
+    """Rows of running text and the same text one token on."""
+
+    def __init__(
+        self, stores: Sequence[Store], weights: Sequence[float], end: int, phase: Phase, *key: object,
+        separate: bool = True, one_way: bool = False,
+    ) -> None:  # fmt: skip
+        """`one_way`: the network could see both sides, so rows say that they are read from left to right."""
+        super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
+        self.separate, self.one_way = separate, one_way
+
+    def batch(self, numbers: Ints) -> Batch:
+        rows = self.assembled(numbers)
+        weights = rows.inner[:, 1:].astype(np.float32)
+        documents, positions = rows.documents[:, :-1].copy(), rows.positions[:, :-1].copy()
+        if not self.separate:
+            documents = np.minimum(documents, 1)
+            positions[:] = np.arange(positions.shape[1])
+        return batch_of(
+            numbers=numbers, tokens=rows.tokens[:, :-1].copy(), positions=positions,
+            documents=documents if self.one_way else see(documents), targets=rows.tokens[:, 1:].copy(), weights=weights,
+            causal=np.ones(len(numbers), dtype=bool) if self.one_way else None,
+        )  # fmt: skip
 
 
 class OneTerm(Objective):

@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
-from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import StreamRows, see
+from ordsmed.data.batch import Batch
 from ordsmed.data.store import Store
-from ordsmed.data.windows import Ints
-from ordsmed.learn.objective import LossInputs, OneTerm, end_sign
+from ordsmed.learn.objective import CausalRows, LossInputs, OneTerm, end_sign
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.teacher import Teacher
 from ordsmed.nn.loss import token_loss
@@ -68,36 +65,12 @@ class Clm(Choice):
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
     ) -> CausalRows:  # fmt: skip
-        return CausalRows(self, stores, weights, tokenizer, phase, *key)
+        return CausalRows(stores, weights, end_sign(tokenizer, by="clm"), phase, *key, separate=self.separate)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:
         if not model.capabilities.causal:
             raise RecipeError("objective.kind", "clm with a model that sees what it is to guess", "", "use mlm")
         return NextTokens(self, model, tokenizer.vocabulary)
-
-
-class CausalRows(StreamRows):
-    """Rows of running text and the same text one token on."""
-
-    def __init__(
-        self, settings: Clm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
-        *key: object,
-    ) -> None:  # fmt: skip
-        end = end_sign(tokenizer, by="clm")
-        super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
-        self.separate = settings.separate
-
-    def batch(self, numbers: Ints) -> Batch:
-        rows = self.assembled(numbers)
-        weights = rows.inner[:, 1:].astype(np.float32)
-        documents, positions = rows.documents[:, :-1].copy(), rows.positions[:, :-1].copy()
-        if not self.separate:
-            documents = np.minimum(documents, 1)
-            positions[:] = np.arange(positions.shape[1])
-        return batch_of(
-            numbers=numbers, tokens=rows.tokens[:, :-1].copy(), positions=positions, documents=see(documents),
-            targets=rows.tokens[:, 1:].copy(), weights=weights,
-        )  # fmt: skip
 
 
 class NextTokens(OneTerm):

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ordsmed.base import chance
@@ -22,8 +21,7 @@ from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, masked, need
-from ordsmed.learn.objectives.clm import CausalRows, Clm
+from ordsmed.learn.objective import CausalRows, CorruptedRows, OneTerm, counted, end_sign, masked, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.learn.teacher import Teacher
@@ -105,10 +103,10 @@ class Mlm(Choice):
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
-    ) -> MaskedRows | ReadFromTheLeft:  # fmt: skip
+    ) -> MaskedRows | CausalRows:  # fmt: skip
         if not self.causal or stretch.validating:
             return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
-        return ReadFromTheLeft(Clm(), stores, weights, tokenizer, phase, *key)
+        return CausalRows(stores, weights, end_sign(tokenizer, by="mlm"), phase, *key, one_way=True)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> MaskedTokens:
         if model.capabilities.causal:
@@ -117,15 +115,6 @@ class Mlm(Choice):
             problem = f"found true with {kind_of(model)}, which reads one way only"
             raise RecipeError("objective.causal", problem, 'kind = "modern" in [model]')
         return MaskedTokens(self, model, tokenizer.vocabulary)
-
-
-class ReadFromTheLeft(CausalRows):
-    """Rows of running text for a network that otherwise sees both sides."""
-
-    def batch(self, numbers: Ints) -> Batch:
-        batch = super().batch(numbers)
-        documents = torch.ones_like(batch.tokens, dtype=torch.int32) if batch.documents is None else batch.documents
-        return replace(batch, documents=documents, causal=torch.ones(len(numbers), dtype=torch.bool))
 
 
 class MaskedRows(CorruptedRows):
