@@ -327,7 +327,7 @@ def test_the_board_has_the_best_first_and_nothing_that_is_no_entry() -> None:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][2:]
     assert [row[:4] for row in rows] == [
         ["1.9000 ± 0.0200", "", "[mine][b]", "1, 2, 3"],
-        ["2.0000 ± 0.0100", "60.00 ± 1.00", "[small-causal][a]", "1, 2, 3"],
+        ["2.0000 ± 0.0100", "60.0 ± 1.0", "[small-causal][a]", "1, 2, 3"],
     ]  # fmt: skip
     assert rows[0][4:8] == ["5.0 M", "12.0", "A, 2 threads", "1234567"]
     assert [line for line in lines if line.startswith("[")] == ["[b]: records/b.json", "[a]: records/a.json"]

@@ -50,7 +50,7 @@ def _table(track: str, score: str, entries: Sequence[tuple[Path, Facts]], home: 
 def row(facts: Facts, name: str) -> list[str]:
     """An entry's, which the link of this name leads to."""
     over, machine = facts["over"], facts["machine"]
-    pairs = entry.with_deviation(over[scores.BLIMP], 2) if scores.BLIMP in over else ""
+    pairs = entry.with_deviation(over[scores.BLIMP], 1) if scores.BLIMP in over else ""
     where = machine["gpu"] or f"{machine['processor']}, {many(machine['threads'], 'thread')}"
     return [
         entry.with_deviation(over[facts["score"]]),
