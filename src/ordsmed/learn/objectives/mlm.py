@@ -73,7 +73,7 @@ class Mlm(Choice):
 
     causal: bool = False
     """of a phase that another follows: no masks, every token is guessed from those before it, as clm does; with
-    `modern`, which then learns to fill gaps from there; a validation hides tokens in such a phase too"""
+    `modern` and `gpt2`; a validation hides tokens in such a phase too"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher", "causal")
 
