@@ -76,6 +76,11 @@ def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(making.run, "obtain", obtain)
     with pytest.raises(RecipeError, match=r"was begun with --hours 0.004; found 0.1"):
         making.make("texts", "out", hours=0.1, kind="bert")
+    with monkeypatch.context() as slow:
+        slow.setattr(making, "_left", lambda request, clock: 0.01)
+        wanted = r"^--hours: 0.004 leave too little .*: 0 s is less .* take; wanted \d+ s or more for it; give more,"
+        with pytest.raises(RecipeError, match=wanted):
+            making.make("texts", "out", hours=0.004, kind="bert")
     made = making.make("texts", "out", hours=0.004, kind="bert")
     assert made.facts["seconds"] > before["seconds"]
     assert Path("out/corpus/status.json").stat().st_mtime_ns == corpus  # what was done is not done again

@@ -159,6 +159,11 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
     except Stopped:
         say(f"{folder}: the same `ordsmed make` goes on with all of it")
         raise
+    except RecipeError as error:
+        if error.place != "--deadline":
+            raise
+        problem = f"{request.hours:g} leave too little for the training behind all else: {error.found}"
+        raise RecipeError("--hours", problem, f"{error.wanted} for it", "give more, with --anew") from None
     if request.purpose == SEARCH:
         clock.stage("pairs")
         search.write_training_pairs(folder)

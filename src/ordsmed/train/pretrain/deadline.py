@@ -44,8 +44,9 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
         return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
-        problem = f"{duration(seconds)} is less than a step of every phase takes"
-        raise RecipeError("--deadline", problem, f"more than {duration(needed / min(p.steps for p in recipe.phases))}")
+        problem = f"{duration(seconds)} is less than trials, the last validation and a step of every phase take"
+        least = spent + (judging + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
+        raise RecipeError("--deadline", problem, f"{duration(math.ceil(least))} or more")
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
     steps = [[phase.steps for phase in which.phases] for which in (recipe, fitted)]
     say(
