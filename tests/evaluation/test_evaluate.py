@@ -207,8 +207,8 @@ def test_equal_sentences_are_told_in_a_line(
 
 def test_an_elmo_is_not_split(tmp_path: Path, pairs: Path) -> None:
     elmo, probe = elmo_made(tmp_path / "elmo"), minimal_pairs.MinimalPairs(files=(str(pairs),))
-    layout = Layout(tensor=2)
-    asked_of = evaluates._findings(elmo, "elmo", [probe], elmo.ranks, layout, CPU, str(tmp_path / "out"))
+    setup = evaluates.Setup(elmo.ranks, Layout(tensor=2), CPU, str(tmp_path / "out"))
+    asked_of = evaluates._findings(elmo, "elmo", [probe], setup)
     with pytest.raises(
         RecipeError, match="--layout: found 2 as its last number, but the layers of elmo cannot be split; wanted 1"
     ):

@@ -54,6 +54,16 @@ class Means:
     most_unknown: float = MOST  # share of tokens
 
 
+@dataclass(frozen=True)
+class Setup:
+    """The processes that ask, by which layout and means, and the folder that results go to."""
+
+    ranks: Ranks
+    layout: Layout
+    means: Means
+    out: str | None  # beside the model where it is None
+
+
 def evaluate(
     models: Sequence[str],
     probes: Sequence[Probe | VectorProbe],
@@ -71,20 +81,20 @@ def evaluate(
     layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)  # rows of any length
     if layout.shard > 1:
         raise RecipeError("--layout", f"found {means.layout}", "no shards: copies x 1 x tensor, as 2x1x2")
-    ranks = join(ranks, layout.shape(ranks.world), PATIENCE)
+    setup = Setup(join(ranks, layout.shape(ranks.world), PATIENCE), layout, means, out)
     well = False
     try:
         result = []
         for origin in [Origin.of(model) for model in models]:  # who is none is refused before anything is computed
             for at in _steps(origin, step):
-                revisions = _revisions(origin, at, probes, ranks, layout, means, out) if step != "all" else {}
-                for finding in _asked(origin, at, probes, ranks, layout, means, out, revisions):
+                revisions = _revisions(origin, at, probes, setup) if step != "all" else {}
+                for finding in _asked(origin, at, probes, setup, revisions):
                     finding.write()
                     result.append(finding)
         well = True
     finally:
-        disconnect(ranks, well=well)
-    if each and ranks.first:
+        disconnect(setup.ranks, well=well)
+    if each and setup.ranks.first:
         write_each(result, each)
     for folder in {finding.folder for finding in result}:
         _summed_up(folder)
@@ -137,22 +147,14 @@ def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
     return [*origin.steps()]
 
 
-def _revisions(
-    origin: Origin,
-    step: int | None,
-    probes: Sequence[Probe | VectorProbe],
-    ranks: Ranks,
-    layout: Layout,
-    means: Means,
-    out: str | None,
-) -> Revisions:
+def _revisions(origin: Origin, step: int | None, probes: Sequence[Probe | VectorProbe], setup: Setup) -> Revisions:
     """What probes record of a run's weights after so many words, where they ask for it; by the probe's number."""
     kept = [(counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step]
     result: Revisions = {}
     for number, probe in enumerate(probes):
         inner = probe.at_revisions() if kept and hasattr(probe, "at_revisions") else None
         for words, at in kept if inner is not None else ():
-            for finding in _asked(origin, at, [cast(Probe, inner)], ranks, layout, means, out):
+            for finding in _asked(origin, at, [cast(Probe, inner)], setup):
                 finding.write()
                 result.setdefault(number, {})[words] = finding.records
     return result
@@ -162,10 +164,7 @@ def _asked(
     origin: Origin,
     step: int | None,
     probes: Sequence[Probe | VectorProbe],
-    ranks: Ranks,
-    layout: Layout,
-    means: Means,
-    out: str | None,
+    setup: Setup,
     revisions: Revisions | None = None,
 ) -> Iterator[Result]:
     """Every probe, of one model."""
@@ -176,7 +175,7 @@ def _asked(
             raise
         say(f"step 0 is left out: {error}")
         return
-    yield from _findings(trained, origin.name, probes, ranks, layout, means, out, revisions)
+    yield from _findings(trained, origin.name, probes, setup, revisions)
 
 
 def ask(
@@ -191,22 +190,17 @@ def ask(
     check([str(trained.folder)], [probe], None)
     trained.check_heads()
     means = Means(anew=anew, precision=trained.precision, most_unknown=most_unknown)
-    [result] = _findings(trained, str(trained.folder), [probe], trained.ranks, Layout(sequence=False), means, out)
+    setup = Setup(trained.ranks, Layout(sequence=False), means, out)
+    [result] = _findings(trained, str(trained.folder), [probe], setup)
     result.write()
     _summed_up(result.folder)
     return result
 
 
 def _findings(
-    trained: Trained,
-    name: str,
-    probes: Sequence[Probe | VectorProbe],
-    ranks: Ranks,
-    layout: Layout,
-    means: Means,
-    out: str | None,
-    revisions: Revisions | None = None,
+    trained: Trained, name: str, probes: Sequence[Probe | VectorProbe], setup: Setup, revisions: Revisions | None = None
 ) -> Iterator[Result]:
+    ranks, layout, means = setup.ranks, setup.layout, setup.means
     scorers = [(probe, _reader(trained, probe)) for probe in probes]  # refused before anything is computed
     how = [
         ""
@@ -214,7 +208,7 @@ def _findings(
         else probe.fits(cast(Scorer, scorer), f"{trained.folder}: {kind_of(probe)}")
         for probe, scorer in scorers
     ]
-    key, folder, learned_from = model_key(trained), place_of(trained.folder, out), seen(trained)
+    key, folder, learned_from = model_key(trained), place_of(trained.folder, setup.out), seen(trained)
     if layout.tensor > 1 and not trained.settings.capabilities.tensor:
         wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
         raise RecipeError("--layout", wrong, "1", "`--devices N` alone shares texts out")
