@@ -28,6 +28,7 @@ SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2"
 TINY = ["steps=1", "rounds=1", "model.size=tiny", "length=16", "batch=2", "vocabulary=100"]
 LESS = {
     "make ": ["--hours", "0.004"],
+    "speedrun cpu ": ["flops=1.5e13"],
     "pretrain tiny/": SHORT,
     "pretrain continue/": ["phase.epochs=0", "phase.most_steps=0", "phase.steps=4", "validation_rows=8", "--yes"],
     "pretrain my-model/": SHORT,
