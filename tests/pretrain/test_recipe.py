@@ -63,7 +63,7 @@ def test_one_name_of_data_is_a_blend_of_one() -> None:
         ({"data": {"a": math.inf}}, "data: found"),
         ({"save": -1}, "save: found -1; wanted steps, 0 or more"),
         ({"validate": -1}, "validate: found -1; wanted steps, 0 or more"),
-        ({"validate": 2.5}, "validate: found 2.5; wanted steps, 0 or more, or a share of all below 1"),
+        ({"validate": 2.5}, "validate: found 2.5; wanted steps, 0 or more, or a share of all, to 1.0"),
         ({"save": math.inf}, "save: found inf"),
         ({"revisions": 0}, "revisions: found 0; wanted steps from 1 on"),
         ({"revisions": (2, 0)}, "revisions: found"),
@@ -95,6 +95,8 @@ def test_pretrainings_that_cannot_be(how: dict[str, Any], said: str) -> None:
         (1e-9, (2,), [1, 2]),
         (0.0, (3,), []),
         (2, (5,), [2, 4]),
+        (1, (3,), [1, 2, 3]),
+        (1.0, (3, 1), [4]),
     ],
 )
 def test_a_share_of_all_steps(share: float, total: tuple[int, ...], steps: list[int]) -> None:

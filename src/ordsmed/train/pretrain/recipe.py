@@ -45,15 +45,15 @@ class Pretraining(Training):
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
     save: int | float = 500
-    """steps between checkpoints; below 1: that share of all steps; 0: only at the end, or when asked to stop;
+    """steps between checkpoints; 0.1: a tenth of all steps, 1.0 all of them; 0: only at the end, or when asked to stop;
     elsewhere save_steps, save_interval"""
     revisions: int | tuple[int, ...] | Literal["powers"] = ()
     """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
     revisions_at_words: WordNumbers = ()
     """the same by words of text seen; babylm: 1M 2M ... 10M 20M ... 100M 200M ... 1000M, as its evaluation asks"""
     validate: int | float = 500
-    """steps between validations; below 1: that share of all steps; 0: only at the end; elsewhere eval_steps,
-    eval_interval"""
+    """steps between validations; 0.1: a tenth of all steps, 1.0 all of them; 0: only at the end; elsewhere
+    eval_steps, eval_interval"""
     validation_rows: int = 512
     """held-out rows a validation takes"""
     seeds: tuple[int, ...] = ()
@@ -97,7 +97,7 @@ class Pretraining(Training):
         for name in ("save", "validate"):
             every = getattr(self, name)
             if not 0 <= every < math.inf or (every > 1 and every % 1):
-                raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all below 1")
+                raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all, to 1.0")
         kept = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
         if kept != "powers" and any(step < 1 for step in kept):
             raise ValueError(
@@ -159,7 +159,8 @@ class Pretraining(Training):
     def _steps(self, every: float) -> int:
         """Of what may be a share of all, which are known once epochs are counted."""
         steps = sum(phase.steps for phase in self.phase)
-        return max(1, math.ceil(every * steps - 1e-6)) if 0 < every < 1 else int(every)
+        share = isinstance(every, float) and 0 < every <= 1  # 1.0 is a share, 1 a step
+        return max(1, math.ceil(every * steps - 1e-6)) if share else int(every)
 
     def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
         known = {name: value for name, value in facts.items() if isinstance(value, float)}
