@@ -32,7 +32,8 @@ class Muon(Choice):
     steps: int = 5
     """Newton-Schulz steps"""
     adjust: Literal["original", "match_rms_adamw"] = "match_rms_adamw"
-    """a matrix's rate by its shape: Jordan's, for rates near 0.02, or so that AdamW's rates do (Liu et al. 2025)"""
+    """a matrix's rate by its shape: Jordan's, for rates near 0.02 whatever the width, or so that AdamW's rates do (Liu
+    et al. 2025), which fall with the width"""
     neurons: float = 0.0
     """each row of an update is divided by the root of a running mean of its squares, the whole keeps its norm: how
     slowly that mean forgets (NorMuon, Li et al. 2025: 0.95); 0: rows stay as they are"""
