@@ -81,6 +81,12 @@ def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
         wanted = r"^--hours: 0.004 leave too little .*: 0 s is less .* take; wanted \d+ s or more for it; give more,"
         with pytest.raises(RecipeError, match=wanted):
             making.make("texts", "out", hours=0.004, kind="bert")
+    recipe = Path("out/model.toml")
+    planned = recipe.read_text()
+    recipe.write_text(f"seeds = [1, 2]\n{planned}")
+    with pytest.raises(RecipeError, match=r"^--deadline: found with several trials; set `steps`"):
+        making.make("texts", "out", hours=0.004, kind="bert")
+    recipe.write_text(planned)
     made = making.make("texts", "out", hours=0.004, kind="bert")
     assert made.facts["seconds"] > before["seconds"]
     assert Path("out/corpus/status.json").stat().st_mtime_ns == corpus  # what was done is not done again

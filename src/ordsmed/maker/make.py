@@ -160,7 +160,7 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
         say(f"{folder}: the same `ordsmed make` goes on with all of it")
         raise
     except RecipeError as error:
-        if error.place != "--deadline":
+        if error.place != "--deadline" or not error.wanted:  # without a time that is enough it is of something else
             raise
         problem = f"{request.hours:g} leave too little for the training behind all else: {error.found}"
         raise RecipeError("--hours", problem, f"{error.wanted} for it", "give more, with --anew") from None
