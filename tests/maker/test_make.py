@@ -78,7 +78,7 @@ def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
         making.make("texts", "out", hours=0.1, kind="bert")
     with monkeypatch.context() as slow:
         slow.setattr(making, "_left", lambda request, clock: 0.01)
-        wanted = r"^--hours: 0.004 leave too little .*: 0 s is less .* take; wanted \d+ s or more for it; give more,"
+        wanted = r"^--hours: 0.004 leave too little .*: 0 s are left, less .* take; wanted \d+ s or more for them; give"
         with pytest.raises(RecipeError, match=wanted):
             making.make("texts", "out", hours=0.004, kind="bert")
     recipe = Path("out/model.toml")

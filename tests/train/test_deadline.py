@@ -253,9 +253,9 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err
-    with pytest.raises(RecipeError, match=r"^--deadline: 2 s is less .*; wanted 4 s or more$"):
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 4 s or more for them$"):
         fitted(monkeypatch, recipe, 2.9)
-    with pytest.raises(RecipeError, match=r"^--deadline: 2 s is less .*; wanted 25 s or more$"):
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 25 s or more for them$"):
         fitted(monkeypatch, recipe, 2.9, spent=10.0, judging=11.0)
     assert table(fitted(monkeypatch, recipe, 25.0, spent=10.0, judging=11.0)[0].phase) == [[1, 0.0], [1, 0.1]]
 

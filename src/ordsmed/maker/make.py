@@ -163,7 +163,7 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
         if error.place != "--deadline" or not error.wanted:  # without a time that is enough it is of something else
             raise
         problem = f"{request.hours:g} leave too little for the training behind all else: {error.found}"
-        raise RecipeError("--hours", problem, f"{error.wanted} for it", "give more, with --anew") from None
+        raise RecipeError("--hours", problem, error.wanted, "give more, with --anew") from None
     if request.purpose == SEARCH:
         clock.stage("pairs")
         search.write_training_pairs(folder)

@@ -44,9 +44,9 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
         return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
-        problem = f"{duration(seconds)} is less than trials, the last validation and a step of every phase take"
+        problem = f"{duration(seconds)} are left, less than trials, the last validation and a step of every phase take"
         least = spent + (judging + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
-        raise RecipeError("--deadline", problem, f"{duration(math.ceil(least))} or more")
+        raise RecipeError("--deadline", problem, f"{duration(math.ceil(least))} or more for them")
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
     steps = [[phase.steps for phase in which.phases] for which in (recipe, fitted)]
     say(
