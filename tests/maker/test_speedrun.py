@@ -353,7 +353,25 @@ def test_a_line_through_a_power_law_is_found() -> None:
     assert low < mean < high
     assert (high / low) > (law.at(1e13)[2] / law.at(1e13)[1]), "less is known farther away"
     assert law.error == pytest.approx(0.00458, abs=1e-5)
+    assert law.floor == 0
     assert scaling.PowerLaw.of([(1e12, 2.0), (1e13, 1.9)]).error is None
+
+
+def test_a_floor_is_found_where_there_is_one() -> None:
+    budgets = [1.5e14 * 2**power for power in range(-3, 2)]
+    curve = lambda x: 1.45 + 0.2 * (x / 1.5e14) ** -0.4  # noqa: E731
+    law = scaling.PowerLaw.of([(x, curve(x)) for x in budgets])
+    assert (law.floor, law.b) == (pytest.approx(1.45, abs=1e-4), pytest.approx(-0.4, abs=1e-3))
+    assert law.at(1e15)[0] == pytest.approx(curve(1e15), abs=1e-4)
+    scattered = [(x, curve(x) * factor) for x, factor in zip(budgets, (1, 1.001, 0.999, 1.001, 1), strict=True)]
+    law = scaling.PowerLaw.of(scattered)
+    _, low, high = law.at(1e15)
+    assert low < curve(1e15) < high
+    assert high - low > 1.5 * (law.at(budgets[2])[2] - law.at(budgets[2])[1]), "less is known farther away"
+    assert (law.count, law.error) == (5, pytest.approx(0.0216, abs=1e-4))
+    assert "loss above 1.4" in scaling._lines("loss", budgets[-1], law)[0]
+    assert scaling.PowerLaw.of(scattered[:4]).floor == 0, "four that scatter do not tell it from a straight line"
+    assert scaling.PowerLaw.of([(x, 3 - curve(x)) for x in budgets]).floor == 0, "what rises falls to no floor"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Scaling: scores against operations, with a fitted line and its errors: what a larger budget brings, if it goes on.
 
-loss = a x operations^b     a straight line in logarithms; of an accuracy its errors in 100 are fitted
+loss = a x operations^b            a straight line in logarithms; of an accuracy its errors in 100 are fitted
+loss = floor + a x operations^b    where a floor explains more than chance does: a recipe cannot go below it
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ordsmed.base import files
 from ordsmed.base.chart import Mean, power_law
 from ordsmed.base.say import operations
@@ -20,43 +24,90 @@ from ordsmed.maker.speedrun import scores
 FURTHER = (2.0, 8.0)  # times the largest budget, for which the line is asked
 FEWEST = 3  # budgets, from which on a line has errors
 POINTS = 33  # of the drawn line
+STEEPEST, FLATTEST = -3.0, -0.01  # powers that are tried above a floor
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A line through points in logarithms."""
+    """A line through points in logarithms, or one above a floor: floor + a x (x / center)^b."""
 
+    floor: float  # 0: none
     a: float
     b: float
     error: float | None  # standard error of b
     residual: float | None  # deviation of the logarithms from the line
-    center: float  # mean of the logarithms of x
-    width: float  # sum of their squares about it
+    center: float  # geometric mean of x
+    covariance: list[list[float]]  # of the logarithm of a, of b and of a floor, over the square of the residual
     count: int
 
     @staticmethod
     def of(points: Sequence[tuple[float, float]]) -> PowerLaw:
-        """Through two points or more."""
-        xs, ys = ([math.log(value) for value in axis] for axis in zip(*points, strict=True))
-        count = len(points)
-        center, level = math.fsum(xs) / count, math.fsum(ys) / count
-        width = math.fsum((x - center) ** 2 for x in xs)
-        b = math.fsum((x - center) * (y - level) for x, y in zip(xs, ys, strict=True)) / width
-        a = level - b * center
-        residual = error = None
-        if count >= FEWEST:
-            residual = math.sqrt(math.fsum((y - a - b * x) ** 2 for x, y in zip(xs, ys, strict=True)) / (count - 2))
-            error = residual / math.sqrt(width)
-        return PowerLaw(a, b, error, residual, center, width, count)
+        """Through two points or more; with a floor where that lowers the residuals by more than chance (F test)."""
+        xs, ys = np.array(points, dtype=float).T
+        center = math.exp(np.log(xs).mean())
+        b, a = np.polyfit(np.log(xs / center), np.log(ys), 1)
+        straight = PowerLaw._fitted(xs, ys, center, 0.0, math.exp(a), float(b))
+        above = _above_floor(xs / center, ys) if len(xs) > FEWEST else None
+        if above is None:
+            return straight
+        curved, freedom = PowerLaw._fitted(xs, ys, center, *above), len(xs) - 3
+        gained = straight._squares(xs, ys) - curved._squares(xs, ys)
+        chance = student_t(LEVEL, freedom) ** 2 * curved._squares(xs, ys) / freedom
+        return curved if gained > chance else straight
+
+    @staticmethod
+    def _fitted(
+        xs: NDArray[np.float64], ys: NDArray[np.float64], center: float, floor: float, a: float, b: float
+    ) -> PowerLaw:
+        bare = PowerLaw(floor, a, b, None, None, center, [], len(xs))
+        if len(xs) < FEWEST:
+            return bare
+        slopes = np.array([bare._slopes(x) for x in xs])
+        covariance = np.linalg.pinv(slopes.T @ slopes)
+        residual = math.sqrt(bare._squares(xs, ys) / (len(xs) - slopes.shape[1]))
+        error = residual * math.sqrt(covariance[1, 1])
+        return PowerLaw(floor, a, b, error, residual, center, covariance.tolist(), len(xs))
+
+    def _value(self, x: float) -> float:
+        return self.floor + self.a * (x / self.center) ** self.b
+
+    def _slopes(self, x: float) -> list[float]:
+        """What the logarithm of the value changes by with that of a, with b, and with the floor."""
+        value = self._value(x)
+        above = 1 - self.floor / value
+        return [above, above * math.log(x / self.center), *([1 / value] if self.floor else [])]
+
+    def _squares(self, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> float:
+        return math.fsum(math.log(y / self._value(x)) ** 2 for x, y in zip(xs, ys, strict=True))
 
     def at(self, x: float) -> tuple[float, float, float]:
         """What it says of x, and the ends of the interval in which a further point lies in 95 of 100 cases."""
-        mean = self.a + self.b * math.log(x)
+        mean = self._value(x)
         if self.residual is None:
-            return math.exp(mean), math.nan, math.nan
-        widening = math.sqrt(1 + 1 / self.count + (math.log(x) - self.center) ** 2 / self.width)
-        reach = student_t(LEVEL, self.count - 2) * self.residual * widening
-        return math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)
+            return mean, math.nan, math.nan
+        slopes = np.array(self._slopes(x))
+        widening = math.sqrt(1 + slopes @ np.array(self.covariance) @ slopes)
+        reach = student_t(LEVEL, self.count - len(slopes)) * self.residual * widening
+        return mean, mean * math.exp(-reach), mean * math.exp(reach)
+
+
+def _above_floor(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> tuple[float, float, float] | None:
+    """The floor, a and b of the least squares in parts of y; None where these are no floor and no fall to it.
+
+    Of each power the other two follow by linear least squares, so that the power alone is searched for.
+    """
+    low, high = math.log(-FLATTEST), math.log(-STEEPEST)
+    best = (math.inf, 0.0, 0.0, 0.0)
+    for _ in range(6):
+        tried = np.linspace(low, high, 65)
+        for power in -np.exp(tried):
+            columns = np.stack([np.ones_like(xs), xs**power], 1) / ys[:, None]
+            (floor, a), *_ = np.linalg.lstsq(columns, np.ones_like(ys))
+            best = min(best, (float(((columns @ (floor, a) - 1) ** 2).sum()), float(floor), float(a), float(power)))
+        at, step = math.log(-best[3]), tried[1] - tried[0]
+        low, high = at - step, at + step
+    floor, a, power = best[1:]
+    return (floor, a, power) if floor > 0 and a > 0 and STEEPEST < power < FLATTEST else None
 
 
 def leave(folder: Path, entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -95,7 +146,8 @@ def picture(title: str, means: Sequence[Mean], law: PowerLaw) -> str:
 
 def _lines(title: str, last: float, law: PowerLaw) -> list[str]:
     error = f" ± {law.error:.4f}" if law.error is not None else ""
-    lines = [f"{title} goes with operations to the power of {law.b:.4f}{error}"]
+    above = f" above {law.floor:.3f}" if law.floor else ""
+    lines = [f"{title}{above} goes with operations to the power of {law.b:.4f}{error}"]
     for times in FURTHER:
         mean, low, high = law.at(times * last)
         reach = f" ({low:.3f} to {high:.3f})" if law.residual is not None else ""
