@@ -62,16 +62,16 @@ class PowerLaw:
         bare = PowerLaw(floor, a, b, None, None, center, [], len(xs))
         if len(xs) < FEWEST:
             return bare
-        slopes = np.array([bare._slopes(x) for x in xs])
-        covariance = np.linalg.pinv(slopes.T @ slopes)
-        residual = math.sqrt(bare._squares(xs, ys) / (len(xs) - slopes.shape[1]))
+        derivatives = np.array([bare._derivatives(x) for x in xs])
+        covariance = np.linalg.pinv(derivatives.T @ derivatives)
+        residual = math.sqrt(bare._squares(xs, ys) / (len(xs) - derivatives.shape[1]))
         error = residual * math.sqrt(covariance[1, 1])
         return PowerLaw(floor, a, b, error, residual, center, covariance.tolist(), len(xs))
 
     def _value(self, x: float) -> float:
         return self.floor + self.a * (x / self.center) ** self.b
 
-    def _slopes(self, x: float) -> list[float]:
+    def _derivatives(self, x: float) -> list[float]:
         """What the logarithm of the value changes by with that of a, with b, and with the floor."""
         value = self._value(x)
         above = 1 - self.floor / value
@@ -85,9 +85,9 @@ class PowerLaw:
         mean = self._value(x)
         if self.residual is None:
             return mean, math.nan, math.nan
-        slopes = np.array(self._slopes(x))
-        widening = math.sqrt(1 + slopes @ np.array(self.covariance) @ slopes)
-        reach = student_t(LEVEL, self.count - len(slopes)) * self.residual * widening
+        derivatives = np.array(self._derivatives(x))
+        widening = math.sqrt(1 + derivatives @ np.array(self.covariance) @ derivatives)
+        reach = student_t(LEVEL, self.count - len(derivatives)) * self.residual * widening
         return mean, mean * math.exp(-reach), mean * math.exp(reach)
 
 
