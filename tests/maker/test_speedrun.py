@@ -374,6 +374,12 @@ def test_a_floor_is_found_where_there_is_one() -> None:
     assert scaling.PowerLaw.of([(x, curve(x) - 1.5) for x in budgets[:4]]).floor == 0, "none is below 0"
 
 
+def test_budgets_of_equally_many_steps_make_no_curve(tmp_path: Path) -> None:
+    assert scaling.leave(tmp_path, [{"flops": 8e8}, {"flops": 8e8}]) == [
+        "all budgets come to as many steps: there is no curve"
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class PowerLaw:
         covariance = np.linalg.pinv(derivatives.T @ derivatives)
         residual = math.sqrt(bare._squares(xs, ys) / (len(xs) - derivatives.shape[1]))
         error = residual * math.sqrt(covariance[1, 1])
-        return PowerLaw(floor, a, b, error, residual, center, covariance.tolist(), len(xs))
+        return replace(bare, error=error, residual=residual, covariance=covariance.tolist())
 
     def _value(self, x: float) -> float:
         return self.floor + self.a * (x / self.center) ** self.b
@@ -112,6 +112,8 @@ def _above_floor(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> tuple[floa
 
 def leave(folder: Path, entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Pictures, numbers, and lines for a person, of entries that differ in their budgets."""
+    if len({facts["flops"] for facts in entries}) < 2:
+        return ["all budgets come to as many steps: there is no curve"]
     entries = sorted(entries, key=lambda facts: facts["flops"])
     fitted = (*scores.LOWER, scores.MASKED_LOSS, scores.BLIMP)
     names = [name for name in fitted if all(name in facts["over"] for facts in entries)]
