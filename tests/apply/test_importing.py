@@ -47,7 +47,7 @@ def test_the_verb_writes_what_the_others_open(theirs, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     cli.main(["import", "theirs", "ours", "model.dropout=0.2"])
     told = capsys.readouterr().out.splitlines()
-    assert told == ["ours: elmo with 3,891 numbers, from theirs (elmo)", "next: ordsmed embed ours in.txt out.npz"]
+    assert told == ["ours: elmo with 3,891 numbers, from theirs (elmo)", "next:", "    ordsmed show ours"]
     written = sorted(p.name for p in (tmp_path / "ours").iterdir())
     assert written == ["README.md", "model.safetensors", "settings.toml", "tokenizer"]
     opened = open_model("ours")

@@ -510,7 +510,7 @@ def test_the_commands(place, tmp_path, capsys, monkeypatch):
     cli.main(["index", "bert", "texts.jsonl", str(tmp_path / "index"), "--length", "24"])
     said = capsys.readouterr().out
     assert f"{tmp_path}/index: " in said
-    assert f"next: ordsmed search {tmp_path}/index" in said
+    assert f"next:\n    ordsmed search {tmp_path}/index" in said
     cli.main(["search", str(tmp_path / "index"), "mat 7", "-k", "2"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "mat 7"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ordsmed.base.screen import columns, command, fitted, fitted_lines, markdown, table
+from ordsmed.base.screen import columns, command, command_lines, fitted, fitted_lines, markdown, shell_command, table
 
 
 @pytest.mark.parametrize("wide", [40, 60])
@@ -22,9 +22,11 @@ def test_no_line_is_wider_and_no_word_is_broken(wide: int) -> None:
 
 
 def test_what_is_copied_stays_whole() -> None:
-    assert fitted("next: ordsmed show 'a folder with a name/that is long/and has spaces'", 30) == [
-        "next: ordsmed show 'a folder with a name/that is long/and has spaces'"
-    ]
+    lines = command_lines("next", command("show", "a folder with a name/that is long/and has spaces"))
+    assert lines == ["next:", "    ordsmed show 'a folder with a name/that is long/and has spaces'"]
+    assert fitted(lines[1], 30) == lines[1:]
+    python = command_lines("next", shell_command("python3", "-c", "print('a long line that is one word of a command')"))
+    assert fitted(python[1], 30) == python[1:]
     again = "`ordsmed corpus wikipedia source.path=x --anew`"
     found = fitted(f"work/corpus/x: was made from another recipe; make it again with {again}, or do not", 40)
     assert sum(again in part for part in found) == 1

@@ -550,7 +550,7 @@ def test_a_misfit_leads_on(ordsmed: Any) -> None:
     Path("my c.toml").write_text('validation = 0.1\n[source]\nkind = "text"\npath = "te xt.txt"\n')
     asked = ["my c.toml", "out=a folder"]
     told = ordsmed("corpus", *asked)
-    assert "next: ordsmed corpus stats 'a folder'" in told.out.splitlines()
+    assert "    ordsmed corpus stats 'a folder'" in told.out.splitlines()
     told = ordsmed("corpus", *asked, "seed=4")
     show, again = re.findall("`(ordsmed .*?)`", told.err)
     assert ordsmed(*shlex.split(show)[1:]).out.endswith("seed  0 | 4\n")

@@ -73,7 +73,7 @@ def test_a_pretrained_model_is_asked_as_its_kind_is(
     assert served == ([["serve", str(folder)]] if all(map(find_spec, SERVING)) else [])
     if model == "bert":
         main(export)
-        program, flag, code = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: "))
+        program, flag, code = shlex.split(capsys.readouterr().out.splitlines()[-1])
         assert (program, flag) == ("python3", "-c")
         compile(code, "step", "exec")
         assert f"from_pretrained('{folder.name}-exported')" in code

@@ -299,7 +299,7 @@ def test_what_is_made_is_told(given: Any, capsys: pytest.CaptureFixture[str], tm
     Run(folder).set(**facts)
     calls = given("base.run.obtain", folder)
     cli.main([verb, "r", "a=1", "--anew"])
-    told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("next: ordsmed ")]
+    told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(("next:", "    ordsmed "))]
     assert told == [f"{folder}: done", "  size: a 1, b c 2", "  n: 4"]
     (((deed, *args), how),) = calls
     assert (deed.verb, args, how) == (verb, ["r", ["a=1"]], {"anew": True})

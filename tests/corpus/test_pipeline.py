@@ -436,7 +436,7 @@ def plain_recipe(tmp_path: Path) -> str:
 def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> None:
     told = partly(plain_recipe, [], part=None, until="read")
     assert told == [
-        f"{tmp_path}/out: 1 chunk with 8 documents stand", f"next: ordsmed corpus {plain_recipe}"
+        f"{tmp_path}/out: 1 chunk with 8 documents stand", "next:", f"    ordsmed corpus {plain_recipe}"
     ]  # fmt: skip
     steps = tmp_path / "out" / "steps"
     assert not list(steps.glob("match-*"))

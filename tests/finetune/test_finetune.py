@@ -233,7 +233,7 @@ def test_a_request_to_stop_saves_and_the_same_command_goes_on(
     assert start(recipe("whole", init=str(pretrained))).wait() == 0
     process = start(asked, fault="at_step(5, lambda: once() and os.kill(os.getpid(), signal.SIGTERM))")
     assert process.wait() == 128 + signal.SIGTERM
-    assert f"saved at step 5 of 12; go on with: ordsmed finetune {folder}" in process.said
+    assert f"saved at step 5 of 12; go on with:\n    ordsmed finetune {folder}" in process.said
     assert [Run(folder).status["state"], snapshots.steps(folder / "checkpoints")] == ["stopped", [3, 5]]
     process = start(asked)
     assert process.wait() == 0

@@ -286,7 +286,7 @@ def test_a_trial_that_fails_is_told_and_made_again(
     made.clear()
     cli.main(words)
     assert made == [failed]
-    assert f"next: ordsmed evaluate {tmp_path}/out" in capsys.readouterr().out
+    assert f"next:\n    ordsmed evaluate {tmp_path}/out" in capsys.readouterr().out
 
 
 def test_every_checkpoint_of_a_pretraining(recipe: Callable[..., Path], tmp_path: Path) -> None:

@@ -401,7 +401,7 @@ def test_asked_to_stop_what_is_done_is_told(
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
     assert len(at_once) == stop_after
     assert Run(folder).status["state"] == "stopped"
-    told = f"{stop_after} of 3 trials are done; go on with: ordsmed finetune {folder}"
+    told = f"{stop_after} of 3 trials are done; go on with:\n    ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
     monkeypatch.setattr(several, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
     perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")

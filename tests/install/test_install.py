@@ -187,7 +187,7 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
     installed, after = said.splitlines()[-2:]
     assert installed == f"installed: module use {folder}/soft/modulefiles; module load ordsmed/{NAME}"
-    assert after == f"next: ordsmed install --default {NAME} --prefix {folder}/soft"
+    assert after == f"    ordsmed install --default {NAME} --prefix {folder}/soft"
     link = folder / f"soft/ordsmed-{NAME}"
     assert link.is_symlink()
     module = (folder / f"soft/modulefiles/ordsmed/{NAME}.lua").read_text()

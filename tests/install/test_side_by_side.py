@@ -83,7 +83,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Any, list[str
 def test_a_version_becomes_the_default_and_goes_back(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["--prefix", str(prefix)]
     status, out, _ = said(capsys, "--list", *at)
-    assert (status, out[-1]) == (0, f"no default yet: ordsmed install --default VERSION --prefix {prefix}")
+    assert (status, out[-1]) == (0, f"    ordsmed install --default VERSION --prefix {prefix}")
     for version, identity in (("0.2", OLD), (NEW, NEW)):
         status, out, err = said(capsys, "--default", version, *at)
         assert (status, err) == (0, [])

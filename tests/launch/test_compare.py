@@ -180,7 +180,7 @@ def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> N
         main(["sites", "check", "mine.toml"])
     shown = capsys.readouterr().out.splitlines()
     assert shown[1] == "  differs    partition gpu: hours 48 in the file, 24 here; write `hours = 24`"
-    assert shown[-1].startswith("next: mend a copy of mine.toml")
+    assert shown[-1].startswith("mend a copy of mine.toml")
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     for line in ("--mem-per-gpu=100G", "--cpus-per-task=4", "--exclude=n12  # ", "'--reservation=x y'  # "):
         assert f"\n#SBATCH {line}" in script
     assert " --exclude" not in script.partition("\nsrun")[2], "they are sbatch's, not the verb's"
-    assert shown.splitlines()[-1].startswith("next: ordsmed submit tiny/bert out=x --site saga:a100")
-    assert " --time 1h --yes -- --exclude=n12 '--reservation=x y', or sbatch it yourself" in shown
+    assert shown.splitlines()[-1].startswith("    ordsmed submit tiny/bert out=x --site saga:a100")
+    assert " --time 1h --yes -- --exclude=n12 '--reservation=x y'" in shown
     if shutil.which("shellcheck"):
         subprocess.run(["shellcheck", "-"], input=script, text=True, check=True)
     with pytest.raises(SystemExit) as end:

@@ -100,8 +100,8 @@ def test_they_are_made_compared_and_stand_for_the_best(
     assert made[4:] == ["rate-1e-06,seed-3", "rate-0.003,seed-3"]
     told = capsys.readouterr().out
     assert f"{folder}: 6 trials are done; {folder}/trials.md compares them" in told
-    assert f"next: ordsmed show {folder}\n" in told
-    assert f"next: ordsmed export {folder} " in told
+    assert f"    ordsmed show {folder}\n" in told
+    assert f"    ordsmed export {folder} " in told
     report.write([str(folder)], out=str(tmp_path / "page.html"))
     assert "rate-0.003,seed-3" in (tmp_path / "page.html").read_text()
     with pytest.raises(RecipeError, match="holds several trials; wanted one run"):

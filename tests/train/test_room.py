@@ -172,7 +172,7 @@ def test_stopped_before_the_first_step(
     monkeypatch.setattr(MicroBatches, "__getitem__", make)
     with pytest.raises(Stopped):
         pretrain(str(recipe(steps=2)), ["layout.micro=1"])
-    assert "stopped before its first step; go on with: ordsmed pretrain" in capsys.readouterr().err
+    assert "stopped before its first step; go on with:\n    ordsmed pretrain" in capsys.readouterr().err
 
 
 def test_a_step_of_one_micro_batch_is_always_whole() -> None:

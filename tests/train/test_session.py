@@ -537,7 +537,7 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
             go(ends=Stopped(step, 15))
         status = Run(tmp_path).status
         assert (status["state"], status["step"]) == ("stopped", step)
-        assert f"{said}; go on with: ordsmed pretrain {tmp_path}" in capsys.readouterr().err
+        assert f"{said}; go on with:\n    ordsmed pretrain {tmp_path}" in capsys.readouterr().err
     Run(tmp_path).set(state="running")
     with pytest.raises(Stopped):
         go(ends=Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))

@@ -383,7 +383,7 @@ def stopped_and_saved(process: Process, folder: Path) -> None:
     assert saved(folder)[-1] == step
     assert is_whole(folder)
     assert course(folder).losses[-1][0] == step
-    assert f"saved at step {step} of {STEPS}; go on with: ordsmed pretrain {folder}" in process.said
+    assert f"saved at step {step} of {STEPS}; go on with:\n    ordsmed pretrain {folder}" in process.said
     assert not any(map(alive, process.left))
 
 

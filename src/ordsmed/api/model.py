@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Unpack, cast, overload
 
 from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
+from ordsmed.base import hub
 from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.files import in_a_line
@@ -51,7 +52,7 @@ def open(  # the name that people call it by: ordsmed.open
 
     An address (`http://host:8000/name`) is a model that `ordsmed serve` has: the same methods, asked over HTTP.
     """
-    if str(name).startswith(("http://", "https://")):
+    if hub.is_address(name):
         from ordsmed.api.remote import RemoteModel
 
         if (step, device, precision, threads) != (None, "auto", "fp32", None):

@@ -33,6 +33,7 @@ TOKEN = "ORDSMED_TOKEN"  # the variable with what --token-file of the server hol
 TRIES, SECONDS = 5, 600.0
 AGAIN = (429, 503)  # it is busy: once more, when it says so
 METHODS = ("fill", "generate", "stream", "embed", "answer", "classify", "tag", "score")
+OPEN = "open the folder of the model where it stands"
 Result = TypeVar("Result")
 
 
@@ -77,6 +78,10 @@ class ServerFacts(msgspec.Struct):
     """What a server says of itself."""
 
     models: list[ModelFacts]
+
+
+class NotServed(RecipeError, AttributeError):
+    """A method that an opened model has, and a served one has not."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,13 @@ class RemoteModel:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise AttributeError(f"a model at {self.url} has no `{name}`; it has {', '.join(METHODS)}")
+        raise NotServed(self.url, f"a served model has no `{name}`; it has {', '.join(METHODS)}", "", OPEN)
+
+    def check(self, method: str) -> None:
+        """Raise an error if this model cannot do what a method asks."""
+        if method not in self.can:
+            cannot = f"its model {self.facts.name} cannot {method}: it is a {self.family}"
+            raise RecipeError(self.url, cannot, "", f"it can {', '.join(self.can)}")
 
     def fill(self, texts: str | Texts, *, best: int = 5, targets: Sequence[str] = ()) -> Filled | list[Filled]:
         """The best guesses for each [MASK] of a text."""
@@ -164,7 +175,7 @@ class RemoteModel:
         """A vector for each word of a text, or one for all of it (of="sentences")."""
         form = embed_form(how)
         if form.mix or form.carry:
-            raise RecipeError("embed", "found mix or carry", "other options", "open the model where it stands")
+            raise RecipeError("embed", "found mix or carry", "other options", OPEN)
         options = {name: getattr(form, name) for name in ("of", "layers", "pieces", "pool", "prompt", "dtype", "cut")}
         packed = self._ask("api/embed", {"texts": texts_of("embed", texts), **options}, list[PackedArray])
         return _like(texts, [_unpacked(entry) for entry in packed])

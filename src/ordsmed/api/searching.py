@@ -13,7 +13,7 @@ from typing import Literal, Unpack, overload
 
 from ordsmed.api.model import OpenModel
 from ordsmed.api.options import OpeningOptions, Texts, texts_of
-from ordsmed.base import files, settings
+from ordsmed.base import files, settings, stages
 from ordsmed.use.index.build import Indexing, Kind
 from ordsmed.use.index.encoder import index_encoder, longest_of
 from ordsmed.use.index.opened import OpenIndex, Rescoring, SearchHit, check_weight
@@ -53,7 +53,9 @@ def index(
     """
     kind = kind or ("words" if model is None else "both")
     check_weight(weight, kind)
-    trained = model.trained if isinstance(model, OpenModel) else opened(os.fspath(model), **opening) if model else None
+    if model is not None and not isinstance(model, OpenModel):
+        model = stages.stage(model, *stages.VECTORS)
+    trained = model.trained if isinstance(model, OpenModel) else opened(model, **opening) if model else None
     encoder = index_encoder(trained, pool, batch) if trained is not None and kind != "words" else None
     length = length or min(Indexing.length, longest_of(encoder) if encoder else Indexing.length)
     name = "" if model is None else str(model.folder) if isinstance(model, OpenModel) else os.fspath(model)
@@ -135,7 +137,7 @@ def search(
 
 def reranker(model: Place | OpenModel, **opening: Unpack[OpeningOptions]) -> Rescoring:
     """What scores pairs, by a model that can."""
-    trained = model.trained if isinstance(model, OpenModel) else opened(os.fspath(model), **opening)
+    trained = model.trained if isinstance(model, OpenModel) else opened(stages.stage(model, stages.RERANKER), **opening)
     check_reranker(trained)
 
     def scores(questions: Sequence[str], texts: Sequence[str]) -> list[float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ordsmed.api.keywords import words_of
 from ordsmed.api.run import TrainingRun
+from ordsmed.base import stages
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.files import in_a_line
@@ -85,7 +86,7 @@ def _trained(
     """By this process, or by several that it starts."""
     if not isinstance(layout, str):  # of the recipe, not a mesh
         layout, settings["layout"] = "", layout
-    name, how["layout"] = str(recipe), layout
+    name, how["layout"] = stages.stage(recipe, stages.BY_VERB.get(kind.recipes.verb, "")), layout
     words = words_of(kind.recipes, name, overrides, settings)
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 0:
         raise RecipeError("devices", f"found {devices!r}", "a number of processes, 1 or more")

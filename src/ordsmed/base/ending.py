@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines
 
 GOES_ON = "goes on"  # of a verb that is stopped: what is done stands
 BEGINS_AGAIN = "begins again"  # nothing is left of it
@@ -95,10 +95,15 @@ def side_by_side() -> list[str]:
 
 
 def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
-    """What a person reads of a command that was ended; `after`: what the verb does when it is given again."""
+    """Return what is printed of a command that was ended; `after`: what the verb does when it is given again."""
     if after == GOES_ON:
         again = [word for word in words if word != "--anew"]  # which would delete what stands
-        return f"stopped; what is done stands, go on with: {command(*verb.split(), *again, *side_by_side())}"
+        lines = command_lines(
+            "stopped; what is done stands, go on with", command(*verb.split(), *again, *side_by_side())
+        )
+        return "\n".join(lines)
     if after == BEGINS_AGAIN:
-        return f"stopped; nothing is left of it, begin again with: {command(*verb.split(), *words)}"
+        return "\n".join(
+            command_lines("stopped; nothing is left of it, begin again with", command(*verb.split(), *words))
+        )
     return "stopped"

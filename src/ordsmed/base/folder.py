@@ -12,7 +12,13 @@ from ordsmed.base.errors import DataError
 
 STATUS, RECIPE = "status.json", "recipe.toml"  # of what a verb made
 TRIALS = "trials.toml"  # of several trainings of one recipe side by side
-STATED: dict[str, type] = {"verb": str, "stood_in": str, "folder": str, "layouts": list}  # what every verb may read
+STATED: dict[str, type] = {
+    "verb": str,
+    "stood_in": str,
+    "folder": str,
+    "layouts": list,
+    "request": dict,
+}  # what every verb may read
 SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an import, a run's `weights/`
 CONFIG = "config.json"  # Hugging Face's
 
@@ -32,6 +38,7 @@ class FolderKind(enum.Enum):
     STABILITY = "stability"
     JUDGE = "corpus judge"
     INDEX = "index"
+    MAKE = "make"
     OTHER_VERB = "made by a verb that is not known here"
     IMPORT = "weights and settings of ours, of no run"
     HUGGING_FACE = "a Hugging Face folder"
@@ -55,7 +62,7 @@ class FolderKind(enum.Enum):
 
 MADE = (FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
         FolderKind.BENCH, FolderKind.STABILITY, FolderKind.JUDGE,
-        FolderKind.INDEX)  # fmt: skip
+        FolderKind.INDEX, FolderKind.MAKE)  # fmt: skip
 VERBS = {kind.value: kind for kind in MADE}
 
 

@@ -22,7 +22,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, run, settings
+from ordsmed.base import files, run, settings, stages
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import say
 
@@ -42,10 +42,13 @@ MOVED = {
 
 
 def folder(name: str | Path) -> Path:
-    """What a name means: a folder or file that stands, else what the cache, the table, its mirror or the hub's has."""
+    """Return what a name means: a folder or file that stands, else what the cache, the table, its mirror or the hub has.
+
+    A folder of `make` means the language model in it.
+    """
     path, kept = Path(name), _named_cache()
     if path.exists():
-        return path
+        return Path(stages.stage(path, stages.MODEL))
     if path.is_absolute() or ".." in path.parts:
         kept = None
     repository, sign, revision = str(name).partition("@")
@@ -58,6 +61,11 @@ def folder(name: str | Path) -> Path:
             if place.exists():
                 return _copied(place, kept / "models" / known) if kept else place
     return path
+
+
+def is_address(name: object) -> bool:
+    """Return whether a name is the address of a served model."""
+    return str(name).startswith(("http://", "https://"))
 
 
 def cache() -> Path:

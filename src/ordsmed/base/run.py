@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ordsmed.base import files, menu, settings
+from ordsmed.base import files, menu, settings, stages
 from ordsmed.base.errors import DataError, RecipeError, RunError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.identity import identity
@@ -243,7 +243,8 @@ def find_recipe(name: str, verb: str) -> Path:
             return path
     is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
     if name.endswith(".toml") or is_folder:
-        problem = "is a folder that no `ordsmed` command finished" if is_folder else "no such file"
+        made = f"is the folder of a `{read_status(Path(name)).get('verb')}`" if kind_of_folder(name).made else ""
+        problem = made or ("is a folder that no `ordsmed` command finished" if is_folder else "no such file")
         raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
     # codes of the survey that somebody may ask for, and that cannot train
     table = settings.read(menu.HOUSE / "survey.toml")
@@ -351,6 +352,9 @@ def finished_by(status: Mapping[str, Any], path: Path, verb: str) -> bool:
 def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Path:
     """The finished folder that a name stands for; what is missing is made once, by one process, while others wait."""
     verb, status = getattr(cls, "verb", ""), read_status(Path(name)) if os.path.isdir(name) else {}
+    if status.get("verb") == FolderKind.MAKE.value:
+        name = stages.stage(name, stages.BY_VERB.get(verb, ""))
+        status = read_status(Path(name))
     if status:
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")

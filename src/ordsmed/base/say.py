@@ -80,7 +80,7 @@ def remembered() -> Iterator[io.StringIO]:
 
 
 def say(line: str) -> None:
-    """One line for a person, on standard error, and in the log."""
+    """Write a line (or several, between line ends) to standard error and to the log."""
     if not _silent:
         _show(line)
         _log(line)
@@ -94,13 +94,14 @@ def detail(line: str) -> None:
         _log(line)
 
 
-def _show(line: str) -> None:
+def _show(text: str) -> None:
+    parts = [part for line in text.split("\n") for part in fitted(line, columns(sys.stderr))]
     if _bar is not None:
-        for part in fitted(line, columns(sys.stderr)):
+        for part in parts:
             _bar.console.print(part, markup=False, highlight=False, soft_wrap=True)
     else:
         try:
-            print("\n".join(fitted(line, columns(sys.stderr))), file=sys.stderr, flush=True)
+            print("\n".join(parts), file=sys.stderr, flush=True)
         except BrokenPipeError:
             if _unread is None:
                 raise

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 
+COMMAND_LINE = re.compile(r" +ordsmed | {4}(?:python3|reframe|cd) ")  # as `command_lines` writes it
+UNSAFE = frozenset('"$`\\!')  # characters that a shell reads within double quotes
+
+
 def columns(stream: TextIO) -> int:
     """How wide lines may be: as the terminal is, or as COLUMNS says of it; 0: of any width, in a file or pipe."""
     return shutil.get_terminal_size().columns if stream.isatty() else 0
@@ -52,9 +56,9 @@ def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
 def fitted(line: str, wide: int) -> list[str]:
     """A line in lines of so many columns: broken between words, under the place where its last column begins.
 
-    Commands (in back-ticks, or behind `next:`), paths and other long words stay whole, so that they can be copied.
+    Commands (in back-ticks, or on lines of their own), paths and other long words stay whole, so that they can be copied.
     """
-    if not wide or len(line) <= wide or re.match(r"next: | +ordsmed ", line):
+    if not wide or len(line) <= wide or COMMAND_LINE.match(line):
         return [line]
     lead = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})*", line)
     name, indent = lead[0] if lead else "", " " * (len(line) - len(line.lstrip()))
@@ -93,5 +97,20 @@ def _padded(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[list[s
 
 
 def command(*words: object) -> str:
-    """`ordsmed WORDS` as a shell takes it: with quotes where a word has spaces or signs that a shell reads."""
-    return shlex.join(["ordsmed", *(str(word) for word in words)])
+    """Return `ordsmed WORDS` as a shell reads it back: words with spaces or special characters are quoted."""
+    return shell_command("ordsmed", *words)
+
+
+def shell_command(*words: object) -> str:
+    """Return a command of any program, quoted for a shell."""
+    return " ".join(_quoted(str(word)) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """Return a word quoted for a shell; double quotes make words with apostrophes readable."""
+    return f'"{word}"' if "'" in word and UNSAFE.isdisjoint(word) else shlex.quote(word)
+
+
+def command_lines(title: str, *commands: str) -> list[str]:
+    """Return a title and below it each command on a line of its own, which `fitted` never breaks."""
+    return [f"{title}:", *(f"    {line}" for line in commands)]

@@ -139,7 +139,7 @@ def training(parser: Parser) -> None:
 
 
 def any_model(parser: Parser) -> None:
-    meaning = "the folder of a run or an import, or a Hugging Face folder"
+    meaning = "the folder of a run, of `make` or an import, a Hugging Face folder, or a served model's address"
     parser.add_argument("run", metavar="RUN", help=meaning)
     cache(parser)
 
@@ -212,6 +212,7 @@ def check_serving(args: argparse.Namespace) -> None:
     """Refuse what the parser takes but no server can be started with, here or in a job."""
     from ordsmed.base.folder import FolderKind, kind_of_folder
     from ordsmed.base.machine.devices import DEVICES
+    from ordsmed.base.stages import INDEX, stage
 
     token_of(args.token_file)
     if not re.fullmatch(DEVICES, args.device):
@@ -222,7 +223,7 @@ def check_serving(args: argparse.Namespace) -> None:
         known(args.precision)
     for word in args.index:
         name, sign, folder = word.partition("=")
-        if (kind := kind_of_folder(folder if sign else name)) is not FolderKind.INDEX:
+        if (kind := kind_of_folder(stage(folder if sign else name, INDEX))) is not FolderKind.INDEX:
             raise RecipeError(f"--index {word}", f"is no index, but {kind.value}", "a folder of `ordsmed index`")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
 from ordsmed.base.menu import load
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines, shell_command
 from ordsmed.cli.output import print_lines, speaks
 
 MOST = 5  # lines
@@ -22,9 +21,9 @@ TEXT = {"fill": "The [MASK] is here.", "generate": "The first"}  # for verbs tha
 
 
 def tell_next(folder: str | Path) -> None:
-    """Print them; of several processes one does."""
-    if speaks():
-        print_lines(f"next: {step}" for step in next_steps(Path(folder)))
+    """Print the next steps for a folder; of several processes the first one does."""
+    if speaks() and (steps := next_steps(Path(folder))):
+        print_lines(command_lines("next", *steps))
 
 
 def next_steps(folder: Path) -> list[str]:
@@ -37,7 +36,7 @@ def next_steps(folder: Path) -> list[str]:
 
 def opened_in_browser(page: str | Path) -> str:
     """The command that shows a page."""
-    return shlex.join(["python3", "-m", "webbrowser", str(page)])
+    return shell_command("python3", "-m", "webbrowser", page)
 
 
 def _of_corpus(folder: Path) -> Iterator[str]:
@@ -112,7 +111,7 @@ def _of_export(folder: Path) -> Iterator[str]:
     form = load("formats", str(files.read_table(folder / MARK)["format"])) if (folder / MARK).is_file() else None
     code = getattr(form, "opened", None)  # of a format whose folders are not all opened alike
     opened = code(folder) if code else getattr(form, "OPENED", TRANSFORMERS).format(repr(str(folder)))
-    yield f'python3 -c "{opened}"' if '"' not in opened and "$" not in opened else shlex.join(["python3", "-c", opened])
+    yield shell_command("python3", "-c", opened)
 
 
 def _of_index(folder: Path) -> Iterator[str]:

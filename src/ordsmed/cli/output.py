@@ -28,9 +28,10 @@ def print_or_json(facts: object, lines: Iterable[str], args: argparse.Namespace)
 
 
 def fail(line: str, status: int) -> None:
-    """End with one line on standard error, which names the process where there are several."""
+    """End with a line on standard error, which names the process where there are several."""
     rank = f" rank {os.environ['RANK']}:" if os.environ.get("RANK", "0") != "0" else ""
-    print("\n".join(fitted(f"ordsmed:{rank} {line}", columns(sys.stderr))), file=sys.stderr)
+    lines = f"ordsmed:{rank} {line}".split("\n")
+    print("\n".join(part for line in lines for part in fitted(line, columns(sys.stderr))), file=sys.stderr)
     sys.exit(status)
 
 

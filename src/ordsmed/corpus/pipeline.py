@@ -26,7 +26,7 @@ from ordsmed.base.machine.host import cores
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
 from ordsmed.base.say import many, say
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines
 from ordsmed.base.workers import MapInOrder, worker_pool
 from ordsmed.corpus import report
 from ordsmed.corpus.chunks import Chunk, Reading
@@ -298,5 +298,5 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
     count = sum(chunk.facts.documents for chunk in chunks)
     return [
         f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",
-        f"next: {command('corpus', name, *overrides)}",
+        *command_lines("next", command("corpus", name, *overrides)),
     ]

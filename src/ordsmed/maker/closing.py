@@ -14,7 +14,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.learn.score.metrics import below
 from ordsmed.maker.session import Clock
@@ -156,19 +156,16 @@ def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[st
 
 
 def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str], deadline: int) -> list[str]:
-    """What each command is for, and the command."""
-    trained, words = folder / "model", (sentences or ["..."])[0].split()
+    """Return the commands to try next, each below what it is for."""
+    words = (sentences or ["..."])[0].split()
     rows = []
     if "fill" in model.can:
-        rows += [("ask the model", f'{command("fill", trained)} "{" ".join(words[:2])} [MASK] {words[-1]}"')]
+        rows += [("ask the model", command("fill", folder, " ".join([*words[:2], "[MASK]", words[-1]])))]
     if "generate" in model.can and purpose in ("write", "both"):
-        rows += [("continue a text", f'{command("generate", trained)} "{" ".join(words[:3])}"')]
+        rows += [("continue a text", command("generate", folder, " ".join(words[:3])))]
     if purpose == "embed":
-        vectors = command("embed", trained, folder / "held-out.txt", folder / "vectors.npz", "--of", "sentences")
+        vectors = command("embed", folder, folder / "held-out.txt", folder / "vectors.npz", "--of", "sentences")
         rows += [("vectors of sentences", vectors)]
     longer = command("pretrain", folder / "model.toml", f"out={folder / 'longer'}", "--deadline", f"{deadline}s")
-    rows += [
-        ("its steps, loss, picture", command("show", trained)),
-        ("train by the recipe, once you changed it", longer),
-    ]
-    return [line for purpose, words in rows for line in (f"  {purpose}:", f"    {words}")]
+    rows += [("its stages, steps, loss", command("show", folder)), ("train by the recipe, once you changed it", longer)]
+    return [line for title, words in rows for line in command_lines(f"  {title}", words)]

@@ -21,6 +21,8 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
+from ordsmed.base.screen import command_lines
+from ordsmed.base.stages import continuing
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
@@ -157,7 +159,7 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
             str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
         )
     except Stopped:
-        say(f"{folder}: the same `ordsmed make` goes on with all of it")
+        say("\n".join(command_lines(f"{folder}: all of it goes on with", continuing(folder))))
         raise
     except RecipeError as error:
         if error.place != "--deadline" or not error.wanted:  # without a time that is enough it is of something else

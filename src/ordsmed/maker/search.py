@@ -22,7 +22,7 @@ from ordsmed.api import searching, training
 from ordsmed.base import files, settings
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, many, say
-from ordsmed.base.screen import command, table
+from ordsmed.base.screen import command, command_lines, table
 from ordsmed.corpus.folder import parts
 from ordsmed.corpus.pairs import Pairing, write_pairs
 from ordsmed.learn.score.ranking import MEASURES, measures
@@ -138,8 +138,9 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [
         f"{index.folder}: {index.size}; {folder / 'report.html'}: the page",
-        f"all of it took {duration(clock.used)}; try next:",
-        f"  {command('search', index.folder, 'a question', *again)}",
+        *command_lines(
+            f"all of it took {duration(clock.used)}; try next", command("search", index.folder, "a question", *again)
+        ),
     ]
     return {**facts, "lines": lines}
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ordsmed.api.model import OpenModel
 from ordsmed.api.options import OpeningOptions
+from ordsmed.base import stages
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
 from ordsmed.measure.likelihood import ways
 from ordsmed.serve.refusal import Refusal
@@ -45,7 +46,7 @@ class ServedModel:
         if not name or name.split("/")[0] in RESERVED or set(name) & set("?#%{} "):
             raise RecipeError(word, f"found the name `{name}`", "a name that can stand in an address", "give NAME=RUN")
         with OPENING:
-            trained = opened(source, **options)
+            trained = opened(stages.stage(source, *stages.VECTORS), **options)
         hidden = {str(path): name for path in (trained.folder.resolve(), trained.folder) if len(path.parts) > 1}
         return ServedModel(name, source, options, _named(trained, name), trained.folder, hidden)
 

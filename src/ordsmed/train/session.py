@@ -26,7 +26,7 @@ from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.ranks import Ranks, connect, disconnect, first_alone, init_mesh, prepare, rendezvous
 from ordsmed.base.run import Run
 from ordsmed.base.say import detail, logged, many, operations, remembered, say, unread
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines
 from ordsmed.learn.phases import locate, total
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import checkpoint, loop
@@ -369,7 +369,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
         with unread(lambda: None):  # it may have stopped for this; the log is written all the same
-            say(f"{where}; go on with: {command(recipe.verb, folder, *side_by_side())}")
+            say("\n".join(command_lines(f"{where}; go on with", command(recipe.verb, folder, *side_by_side()))))
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the disk is not what the run failed for
@@ -524,10 +524,11 @@ def _device(job: Job) -> str:
 
 
 def _place(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) -> str:
-    """Where it stands and how one goes on with it, in a line."""
+    """Return where the run stands, and the command that continues it."""
     if last:
         return f"goes on from {last[0]}"
-    return f"in {folder}; Ctrl-C saves the run, `{command(verb, folder, *side_by_side())}` goes on"
+    title = f"in {folder}; Ctrl-C saves the run, which goes on with"
+    return "\n".join(command_lines(title, command(verb, folder, *side_by_side())))
 
 
 def _processes(job: Job) -> str:

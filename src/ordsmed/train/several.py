@@ -29,7 +29,7 @@ from ordsmed.base.machine.host import cores
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, remembered, say
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines
 from ordsmed.train import checkpoint
 from ordsmed.train.fastest import fastest_precision
 from ordsmed.train.loop import asked_to_stop
@@ -222,7 +222,8 @@ class RunGroup(Generic[R]):
             if stopped():
                 done = sum(member.done for member in runs)
                 Run(self.folder).set(state="stopped")
-                say(f"{done} of {count} {self.noun}s are done; go on with: {command(self.verb, self.folder)}")
+                title = f"{done} of {count} {self.noun}s are done; go on with"
+                say("\n".join(command_lines(title, command(self.verb, self.folder))))
                 raise Stopped(done, stopped())
         return failed
 

@@ -10,7 +10,7 @@ from ordsmed.base import hub
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import kind_of
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, command_lines
 from ordsmed.weights import taken_over, weights
 from ordsmed.weights.export import check
 
@@ -29,4 +29,4 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
     kind = kind_of(imported.networks.model)
     line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
-    return [line, f"next: {command('embed', target)} in.txt out.npz"]
+    return [line, *command_lines("next", command("show", target))]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ordsmed.base import files, hub, run, settings, snapshots
+from ordsmed.base import files, hub, run, settings, snapshots, stages
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
 from ordsmed.base.screen import command
@@ -204,8 +204,7 @@ class Origin:
             return WeightsSource(path, step, files.read_table(path / "state.json"))
         newest = snapshots.latest(place, place=self.folder, kinds=(KIND,))
         if newest is None:
-            again = command(self.status["verb"], self.folder)
-            raise RecipeError(self.folder, "no checkpoint yet", "", f"`{again}` goes on and makes one")
+            raise RecipeError(self.folder, "no checkpoint yet", "", f"`{self._continuing()}` goes on and makes one")
         return WeightsSource(newest[0], int(newest[1]["step"]), newest[1])
 
     def unfinished(self, step: int | None = None) -> str:
@@ -217,8 +216,15 @@ class Origin:
             recipe = here.recipe()
         states = {"stopped": "it was stopped", "failed": "it failed"}
         reason = states.get(str(self.status.get("state")), "it is still at work, or was killed")
-        again = command(self.status["verb"], self.folder)
-        return f"{self.folder}: step {stored[-1]:,} of {planned(recipe):,}: {reason}; `{again}` goes on to its end"
+        at = f"step {stored[-1]:,} of {planned(recipe):,}"
+        return f"{self.folder}: {at}: {reason}; `{self._continuing()}` goes on to its end"
+
+    def _continuing(self) -> str:
+        """Return the command that continues a run that is not done; of a stage of `make` that of the whole."""
+        around = self.folder.parent
+        if kind_of_folder(around) is FolderKind.MAKE:
+            return stages.continuing(around)
+        return command(self.status["verb"], self.folder)
 
     def load_into(self, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
         """Put its weights into networks that go on with what they learned; the checkpoint they stood in, if any did.
@@ -272,16 +278,20 @@ def sources(recipe: dict[str, Any]) -> list[str]:
 
 def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> RecipeError:
     """A name that leads to no model."""
-    if kind is FolderKind.FOREIGN:
+    if hub.is_address(name):
+        problem, remedy = "the address of a served model", "`fill`, `generate` and `surprisal` ask one; name its folder"
+    elif kind is FolderKind.FOREIGN:
         taken_over.refuse_unknown(place)
         problem, remedy = "neither a run nor a model of a known format", ""
+    elif kind is FolderKind.MAKE:
+        problem, remedy = "the folder of a `make` that has no model yet", f"`{stages.continuing(place)}` continues it"
     elif kind.made:
         problem, remedy = f"the folder of a `{read_status(place).get('verb')}`", ""
     else:
         problem, remedy = kind.value, hub.remedy(name)
     if key:
         return RecipeError(key, f"found {name}, {problem}", f"{WANTED}, or a name that leads to one", remedy)
-    return RecipeError(name, problem if kind is FolderKind.ABSENT else f"is {problem}", WANTED, remedy)
+    return RecipeError(name, problem if problem == FolderKind.ABSENT.value else f"is {problem}", WANTED, remedy)
 
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:

@@ -53,10 +53,13 @@ def _vectors(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
+    from ordsmed.base.stages import VECTORS, stage
     from ordsmed.use.embed import Form, prepared
 
     how = {name: getattr(args, name) for name in FORM}
     source = sys.stdin.buffer if args.input == "-" else args.input
     prepared(source, args.out, Form(**how), anew=args.anew)  # what cannot be is refused before a model is opened
-    model = open(args.run, step=args.step, device=args.device, precision=args.precision, threads=args.threads)
+    model = open(
+        stage(args.run, *VECTORS), step=args.step, device=args.device, precision=args.precision, threads=args.threads
+    )
     print_lines([model.embed_file(source, args.out, anew=args.anew, **how)])

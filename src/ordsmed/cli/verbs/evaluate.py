@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
         _probes(args)
         return
     from ordsmed.api.model import open
+    from ordsmed.base.stages import VECTORS, stage
 
     for flag in ("way", "iterations", "batch", "each", "out", "layout", "devices", "anew"):
         if getattr(args, flag):
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     files, overrides = flags.split_overrides(args.files)
     if args.step == "all":
         raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
-    scores, lines = open(args.run, **flags.opened_as(args)).evaluate(
+    scores, lines = open(stage(args.run, *VECTORS), **flags.opened_as(args)).evaluate(
         files, overrides=overrides, most_unknown=args.most_unknown
     )
     print_or_json(scores, lines, args)

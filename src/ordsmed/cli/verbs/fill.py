@@ -27,10 +27,13 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
+    from ordsmed.base.hub import is_address
     from ordsmed.use.fill import lines
 
-    model = open(args.run, step=args.step, device="cpu", precision=args.precision, threads=args.threads)
-    model.check("fill")  # before anybody types a line
+    served = is_address(args.run)
+    device = "auto" if served else "cpu"
+    model = open(args.run, step=args.step, device=device, precision=args.precision, threads=args.threads)
+    model.check("fill_all" if args.all and served else "fill")  # before anybody types a line
     for text in filter(str.strip, args.text or lines(sys.stdin.buffer)):
         if args.all:
             print(model.fill_all(text, together=args.together), flush=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ordsmed.base.arguments import Parser, UsageError, number, whole
@@ -17,7 +19,7 @@ from ordsmed.cli import flags
 
 if TYPE_CHECKING:
     from ordsmed.use.generation.network import WritingNetwork
-    from ordsmed.use.generation.options import SamplingOptions
+    from ordsmed.use.generation.options import Generated, SamplingOptions
     from ordsmed.use.generation.prompts import Prompt
 
 PLACE = ("use", 1)
@@ -85,12 +87,17 @@ def run(args: argparse.Namespace) -> None:
         from ordsmed.cli.recipes import without
 
         sys.exit(start(without(args.words, "--devices"), args.devices))
+    from ordsmed.base.hub import is_address
     from ordsmed.base.ranks import first_alone
+    from ordsmed.use.generate import generate_all, steps
     from ordsmed.use.generation.network import together
     from ordsmed.use.generation.prompts import before, given, of_file, same_on_all_ranks
     from ordsmed.weights.trained import opened
 
     prompts: Iterable[Prompt] = of_file(args.file) if args.file else given(args.text)
+    if is_address(args.run):
+        _of_served(args, prompts, how)
+        return
     with together(opened(args.run, **flags.opened_as(args))) as network:
         if first_alone(network.ranks, lambda: asks):
             _session(network, how, args.until)
@@ -99,7 +106,34 @@ def run(args: argparse.Namespace) -> None:
             from ordsmed.use.fill import lines
 
             prompts = given(before(args.until, lines(sys.stdin.buffer)))
-        _write(args, network, same_on_all_ranks(network.ranks, prompts), how)
+        writer = Writer(partial(steps, network), partial(generate_all, network, batch=args.batch), network.tell)
+        _write(args, writer, same_on_all_ranks(network.ranks, prompts), how)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What continues texts: a network in this process, or a served model."""
+
+    steps: Callable[[str, SamplingOptions], Iterator[str]]  # of one text, piece by piece
+    texts: Callable[[list[str], SamplingOptions], Iterable[Generated]]
+    tell: Callable[[], object]  # prints what a user should know of the last text
+
+
+def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: SamplingOptions) -> None:
+    """Have a served model continue the texts."""
+    from ordsmed.api.model import open
+    from ordsmed.use.fill import lines
+    from ordsmed.use.generation.prompts import before, given
+
+    model = open(args.run, **flags.opened_as(args))
+    model.check("generate")
+    if not (args.file or args.text):
+        prompts = given(before(args.until, lines(sys.stdin.buffer)))
+    options = asdict(how)
+    writer = Writer(
+        lambda text, _: model.stream(text, **options), lambda texts, _: model.generate(texts, **options), lambda: None
+    )
+    _write(args, writer, iter(prompts), how)
 
 
 def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
@@ -119,12 +153,11 @@ def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
     leading.end(network)
 
 
-def _write(args: argparse.Namespace, network: WritingNetwork, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
+def _write(args: argparse.Namespace, writer: Writer, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
     """Texts of all prompts; one by itself as it is made."""
     import itertools
 
     from ordsmed.cli.output import speaks
-    from ordsmed.use.generate import generate_all, steps
     from ordsmed.use.generation import prompts as way
 
     json = args.json or (args.out or "").endswith(way.JSON_LINES)
@@ -133,11 +166,11 @@ def _write(args: argparse.Namespace, network: WritingNetwork, prompts: Iterator[
         size = args.batch if args.file or len(args.text) > 1 else 1  # lines of a stream are answered as they come
         while some := list(itertools.islice(prompts, size)):
             if len(some) == how.samples == 1 and not args.out and not json:
-                pieces = itertools.chain([some[0].text], steps(network, some[0].text, how), ["\n"])
+                pieces = itertools.chain([some[0].text], writer.steps(some[0].text, how), ["\n"])
                 way.print_pieces(pieces if tells else (piece for piece in pieces if not piece))
-                network.tell()
+                writer.tell()
                 continue
-            texts = generate_all(network, [prompt.text for prompt in some], how, batch=args.batch)
+            texts = writer.texts([prompt.text for prompt in some], how)
             for number, text in enumerate(texts):
                 if tells:
                     take(written(text, some[number // how.samples]))

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     if args.list or args.default or args.rollback:
         _side_by_side(args)
         return
-    from ordsmed.base.screen import command
+    from ordsmed.base.screen import command, command_lines
     from ordsmed.machines.install import bundle, make, plan
 
     if not args.site:
@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> None:
     work = plan.decide(wish, words)
     if args.bundle:
         facts = bundle.collect(work, Path(args.bundle))
-        after = command("install", "--site", args.site, "--from", args.bundle)
-        print_or_json(facts, [*bundle.lines(facts, Path(args.bundle)), f"next, there: {after}"], args)
+        after = command_lines("next, there", command("install", "--site", args.site, "--from", args.bundle))
+        print_or_json(facts, [*bundle.lines(facts, Path(args.bundle)), *after], args)
         return
     written = make.write(work)
     if not args.json:
@@ -80,9 +80,9 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print_or_json({"files": list(map(str, written)), "prefix": str(work.prefix), "done": last}, [], args)
     elif not args.yes:
-        print_lines([f"next: {command(*args.words, '--yes')}, or bash {make.SCRIPT} there"])
+        print_lines(command_lines(f"next (or run {make.SCRIPT} there)", command(*args.words, "--yes")))
     else:
-        print_lines([f"next: {command('install', '--default', work.name, '--prefix', work.prefix)}"])
+        print_lines(command_lines("next", command("install", "--default", work.name, "--prefix", work.prefix)))
 
 
 SHARED = ("--prefix", "--json", "--list", "--default", "--rollback")  # flags of what concerns all installations

@@ -25,6 +25,7 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
+    from ordsmed.base.stages import VECTORS, stage
     from ordsmed.use.predict import free
 
     files, overrides = flags.split_overrides(args.files)
@@ -32,5 +33,5 @@ def run(args: argparse.Namespace) -> None:
     if not sources:
         raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
     free(out, anew=args.anew)  # before a model is opened
-    model = open(args.run, **flags.opened_as(args))
+    model = open(stage(args.run, *VECTORS), **flags.opened_as(args))
     print_lines(model.predict(sources, out, overrides=overrides, anew=args.anew, scores=args.scores).lines)

@@ -6,6 +6,7 @@ import argparse
 
 from ordsmed.base import menu
 from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.base.screen import command_lines
 from ordsmed.cli.next_steps import opened_in_browser
 from ordsmed.cli.output import print_lines
 
@@ -61,4 +62,4 @@ def run(args: argparse.Namespace) -> None:
     how = {"watts": args.watts, "title": args.title, "author": args.author}
     print_lines(report.write(args.folders, **files, **how).lines)
     if args.out or not written:
-        print_lines([f"next: {opened_in_browser(args.out or report.USUAL)}"])
+        print_lines(command_lines("next", opened_in_browser(args.out or report.USUAL)))

@@ -42,9 +42,17 @@ def run(args: argparse.Namespace) -> None:
         queue=args.queue,
         seconds=args.timeout,
         items=args.items,
-        indexes=tuple(args.index),
+        indexes=tuple(args.index or filter(_has_index, args.models)),
         pool=args.pool,
         checkpoints=args.checkpoints,
         opening=flags.opened_as(args),
     )
     serve(args.models, options)
+
+
+def _has_index(word: str) -> bool:
+    """Return whether a model's word (RUN or NAME=RUN) is a folder of `make` with a search index, which is served too."""
+    from ordsmed.base.folder import FolderKind, kind_of_folder
+    from ordsmed.base.stages import INDEX, stage
+
+    return kind_of_folder(stage(word.partition("=")[2] or word, INDEX)) is FolderKind.INDEX

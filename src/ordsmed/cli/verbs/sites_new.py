@@ -16,7 +16,8 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base.launch.new_site import write
-    from ordsmed.base.screen import command
+    from ordsmed.base.screen import command, command_lines
 
     path = write(args.name)
-    print_lines([f"{path}: written; read it, mend it, name its sources", f"next: {command('sites', path)}"])
+    title = f"{path}: written; read it, mend it, name its sources"
+    print_lines([title, *command_lines("next", command("sites", path))])

@@ -75,7 +75,7 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base.arguments import UsageError
-    from ordsmed.base.screen import command
+    from ordsmed.base.screen import command, command_lines
     from ordsmed.machines.cluster import checks, sent, serving, submit
 
     if args.status:
@@ -110,9 +110,9 @@ def run(args: argparse.Namespace) -> None:
         return
     print_lines([*written.lines, f"{written.path}: written"])
     if numbers:
-        print_lines([f"sent in: {', '.join(numbers)}", f"next: {command('submit', '--status')}"])
+        print_lines([f"sent in: {', '.join(numbers)}", *command_lines("next", command("submit", "--status"))])
     else:
         words = args.words[1:]
         end = words.index("--") if "--" in words else len(words)
         again = command("submit", *words[:end], "--yes", *words[end:])
-        print_lines([f"next: {again}, or sbatch it yourself"])
+        print_lines(command_lines("next (or give the script to sbatch)", again))

@@ -138,6 +138,6 @@ def lines(table: dict[str, Any]) -> list[str]:
         ]
         for row in table["installations"]
     ]
-    text = [*screen.markdown(head, rows, padded=True)]
+    text = screen.markdown(head, rows, padded=True)
     after = screen.command("install", "--default", "VERSION", "--prefix", table["prefix"])
-    return text if table["default"] else [*text, f"no default yet: {after}"]
+    return text if table["default"] else [*text, *screen.command_lines("no default yet; choose one with", after)]

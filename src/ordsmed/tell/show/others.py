@@ -48,6 +48,8 @@ def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
 
 def refuse_absent(name: str) -> None:
     """Of a name that is no recipe and leads nowhere: where it would be told which folder it means."""
+    if hub.is_address(name):
+        raise RecipeError(name, "is the address of a served model", "a recipe or a folder", "a browser shows its page")
     owners = {recipe.split("/")[0] for recipe in run.recipe_names()}
     if taken_over.exists(hub.folder(name)) or name.split("/")[0] in owners:
         return

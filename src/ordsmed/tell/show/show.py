@@ -17,6 +17,7 @@ from ordsmed.base.folder import RECIPE, SETTINGS, WEIGHTS, FolderKind, kind_of_f
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
+from ordsmed.base.stages import MODEL, stage
 from ordsmed.corpus.folder import origin
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
@@ -25,7 +26,7 @@ from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraini
 from ordsmed.learn.phases import locate, total
 from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.evaluation.recipe import Evaluation
-from ordsmed.tell.show import others, state
+from ordsmed.tell.show import others, stages, state
 from ordsmed.train import request
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
@@ -74,6 +75,8 @@ def show(
             *_indent(text.rstrip().splitlines()),
             many(count, "number"),
         ]
+    if kind_of_folder(name) is FolderKind.MAKE:
+        return [f"{name}: make", *stages.lines(Path(name))]
     if (kind := kind_of_folder(name)) in (FolderKind.STABILITY, FolderKind.JUDGE):
         return [f"{name}: {kind.value}", *state.lines(Path(name))]
     with run.at_home(name) as folder_name:
@@ -119,7 +122,7 @@ def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
     """Mesh, batch arithmetic and memory of a training on so many devices."""
-    with run.at_home(name) as home:
+    with run.at_home(stage(name, MODEL)) as home:
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
             raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
@@ -128,7 +131,7 @@ def layout(
 
 def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[str]:
     """The settings in which two recipes or runs differ; the overrides are the second one's."""
-    both = (read(first)[0], read(second, overrides)[0])
+    both = (read(stage(first, MODEL))[0], read(stage(second, MODEL), overrides)[0])
     flats = [settings.flat(settings.plain(recipe)) for recipe in both]
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
     if not keys:
@@ -140,7 +143,7 @@ def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[s
 
 def documents(name: str, step: int) -> list[str]:
     """Which documents a step of a run saw, with where each stands in its corpus and how it begins."""
-    with run.at_home(name) as home:
+    with run.at_home(stage(name, MODEL)) as home:
         return _documents(name, Path(home), step)
 
 

@@ -57,7 +57,7 @@ def rehearse(
 def _check(name: str, how: SessionOptions, part: str | None) -> None:
     """Refuse a model for the recipe, and flags that do not go together, before anything is deleted to begin anew."""
     kind = kind_of_folder(name)
-    if kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS):
+    if kind is FolderKind.MAKE or (kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS)):
         problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"
         remedy = f"`{command('finetune', 'TASK', f'init={name}')}` teaches it a task"
         raise RecipeError(name, problem, "that of a `finetune`, or the recipe of a task", remedy)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ordsmed.base import files, run
+from ordsmed.base import files, run, stages
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
@@ -70,7 +70,8 @@ class OpenIndex:
     @staticmethod
     def of(name: str | Path, model: str | Path = "", opening: dict[str, Any] | None = None) -> OpenIndex:
         """A finished one; its model is opened by the first question that needs it."""
-        folder, kind = Path(name), kind_of_folder(name)
+        folder = Path(stages.stage(name, stages.INDEX))
+        model, kind = model and stages.stage(model, *stages.VECTORS), kind_of_folder(folder)
         if kind is not FolderKind.INDEX:
             remedy = f"make one: `{command('index', 'MODEL', 'CORPUS', 'OUT')}`"
             raise RecipeError(folder, f"is no index, but {kind.value}", "a folder of `ordsmed index`", remedy)

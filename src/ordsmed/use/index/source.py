@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordsmed.base import menu, run
+from ordsmed.base import menu, run, stages
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
@@ -30,6 +30,7 @@ class IndexedTexts:
 
     @staticmethod
     def of(name: str) -> IndexedTexts:
+        name = stages.stage(name, stages.CORPUS)
         kind = kind_of_folder(name)
         if kind is FolderKind.CORPUS or kind is FolderKind.ABSENT:
             return IndexedTexts(name, run.obtain(Corpus, name))

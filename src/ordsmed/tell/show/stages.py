@@ -1,0 +1,67 @@
+"""Stages: how a folder of `make` stands, in lines for a person: what was asked for, each stage, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.folder import kind_of_folder, read_status
+from ordsmed.base.run import is_held
+from ordsmed.base.say import duration, in_words
+from ordsmed.base.screen import command, command_lines, table
+from ordsmed.base.stages import STAGES, continuing
+from ordsmed.tell.show import state
+
+FACTS = (("train", "documents"), ("train", "words"), ("train", "tokens"), ("vocabulary",), ("passages",))
+OTHERS = {
+    "hugging-face": "for transformers",
+    "sentence-transformers": "for SentenceTransformer",
+    "cross-encoder": "for CrossEncoder",
+    "report.html": "the page",
+}  # what `make` leaves beside its stages
+
+
+def lines(folder: Path) -> list[str]:
+    """Return what `make` was asked for, how each of its stages stands, and the command that continues or details it."""
+    status, done = state.sound(folder), read_status(folder).get("state") == "done"
+    asked = {key: value for key, value in status.get("request", {}).items() if value}
+    rows = [(name, _stands(folder / name), meaning) for name, meaning in STAGES.items() if _is_stage(folder, name)]
+    rows += [(name, "done", meaning) for name, meaning in OTHERS.items() if (folder / name).exists()]
+    how = "done" if done else "another process works on it" if is_held(folder) else "not finished"
+    took = f"; took {duration(status['seconds'])} so far" if "seconds" in status else ""
+    shown = [
+        f"state: {how}{took.removesuffix(' so far') if done else took}",
+        *(f"  {key}: {in_words(value)}" for key, value in asked.items()),
+        *table([(name, f"{what}: {stands}") for name, stands, what in rows]),
+    ]
+    if done:
+        return [*shown, *command_lines("more of a stage", command("show", folder / "model"))]
+    return [*shown, *command_lines("it goes on with", continuing(folder))]
+
+
+def _is_stage(folder: Path, name: str) -> bool:
+    """Return whether the plan of `make` has this stage: its recipe or its folder stands."""
+    return (folder / f"{name}.toml").exists() or (folder / name).is_dir()
+
+
+def _stands(folder: Path) -> str:
+    """Return how far a stage came, with the facts a person asks for first."""
+    if not kind_of_folder(folder).made:
+        return "not begun"
+    status = state.sound(folder)
+    facts = [(keys[-1], value) for keys in FACTS if isinstance(value := _at(status, *keys), int)]
+    told = [f"{key} {value:,}" for key, value in facts]
+    if kind_of_folder(folder).run:
+        told = [state.lines(folder)[1]]
+    if "validation" in status and "unigram" in status:
+        told += [f"loss {status['validation']:.4f} on held-out text (guessing {status['unigram']:.4f})"]
+    return ", ".join([*([] if status.get("state") == "done" else [str(status.get("state"))]), *told])
+
+
+def _at(status: Mapping[str, Any], *keys: str) -> Any:
+    """Return the value at a path of keys; None where there is none."""
+    value: Any = status
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
