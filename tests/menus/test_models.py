@@ -643,10 +643,10 @@ def test_padding_behind_the_vocabulary_is_left_out(berts):
         ({"hidden_act": ["gelu"]}, "hidden_act: found .*; wanted gelu or"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: found relative_key; wanted absolute"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings: found 'no'; wanted true or false"),
-        ({"model_type": "bort"}, "model_type: found bort; did you mean `bert`"),
+        ({"model_type": "bort"}, "model_type: found bort; wanted one of bert, camembert"),
         ({"num_attention_heads": 5}, "num_attention_heads: found 5; wanted a divisor of the width 32"),
         ({"hidden_size": "32"}, 'hidden_size: found "32"; wanted a whole number'),
-        ({"vocab_size": 98}, "has 98 token rows, the data's tokenizer 97"),
+        ({"vocab_size": 98}, "vocab_size: found 98; wanted 97"),
     ],
 )
 def test_a_config_that_asks_for_more_is_refused(berts, change, said):

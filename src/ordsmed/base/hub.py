@@ -42,7 +42,7 @@ MOVED = {
 
 
 def folder(name: str | Path) -> Path:
-    """Return what a name means: a folder or file that stands, else what the cache, the table, its mirror or the hub has.
+    """Return what a name means: a folder or file that stands, else what the cache, table, mirror or hub has.
 
     A folder of `make` means the language model in it.
     """

@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
-
 COMMAND_LINE = re.compile(r" +ordsmed | {4}(?:python3|reframe|cd) ")  # as `command_lines` writes it
 UNSAFE = frozenset('"$`\\!')  # characters that a shell reads within double quotes
 
@@ -56,7 +55,7 @@ def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
 def fitted(line: str, wide: int) -> list[str]:
     """A line in lines of so many columns: broken between words, under the place where its last column begins.
 
-    Commands (in back-ticks, or on lines of their own), paths and other long words stay whole, so that they can be copied.
+    Commands (in back-ticks, or on lines of their own), paths and other long words stay whole, to be copied.
     """
     if not wide or len(line) <= wide or COMMAND_LINE.match(line):
         return [line]

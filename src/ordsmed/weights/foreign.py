@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ordsmed.base import files, menu
 from ordsmed.base import settings as tables
-from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.menu import Menu
 from ordsmed.base.say import many, say
@@ -27,6 +27,8 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import sentence_modules, weights
 
 FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
+MOST_SPARE = 1_024  # rows behind a vocabulary that does not stand in the folder: more are those of another vocabulary
 MANY = 1_000_000  # labels: more are a mistake
 REMEDY = "take config.json anew from where the model came from"
 
@@ -127,8 +129,9 @@ def settings(folder: Path) -> Any:
     families = {called: name for name, choice in choices.items() for called in (choice.model_type, *choice.other_types)}
     if not isinstance(kind, str) or kind not in families:
         code = f", whose code (auto_map, {short(config['auto_map'])}) is not run" if config.get("auto_map") else ""
-        known = nearest(str(kind)[:40], filter(None, families))
-        raise DataError(place, f"model_type: found {short(kind)}{code}", "", known)
+        known = sorted(called for called, name in families.items() if called and choices[name].architectures)
+        remedy = "transformers opens other networks; take a model of these, or train one (`ordsmed help make`)"
+        raise DataError(place, f"model_type: found {short(kind)}{code}", f"one of {', '.join(known)}", remedy)
     settings = meant(families[kind], config, place)
     _check_class(folder, config, settings.architectures.values())
     _affordable(settings, folder, place)
@@ -294,20 +297,27 @@ def _read(
         read_as = ", ".join(classes(folder))
         say(f"{folder}/config.json: its own code (auto_map, {short(config['auto_map'])}) is not run: read as {read_as}")
     rows = config["vocab_size"]
-    if not (
-        rows == tokenizer.vocabulary or (tokenizer.vocabulary < rows < tokenizer.vocabulary + 1024 and rows % 8 == 0)
-    ):
-        problem = f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}"
-        raise DataError(folder, problem, "the same vocabulary", f'encode with `tokenizer = "{folder}"`')
+    spare = rows - tokenizer.vocabulary
+    if spare < 0 or (spare >= MOST_SPARE and not has_vocabulary(folder)):
+        problem = f"has {rows} token rows, the tokenizer {tokenizer.vocabulary} tokens"
+        wanted = "a row for each token" if spare < 0 else "the same vocabulary"
+        raise DataError(folder, problem, wanted, "put the tokenizer there that it was trained with")
     if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
         family = dataclasses.replace(family, causal=settings(folder).causal)
     tensors = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
     for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows behind the vocabulary are padding
         if name in tensors:
+            if len(tensors[name]) != rows:
+                raise DataError(folder / "config.json", f"vocab_size: found {rows}", f"{len(tensors[name])}", REMEDY)
             tensors[name] = tensors[name][: tokenizer.vocabulary].contiguous()
-    if rows != tokenizer.vocabulary:
-        say(f"{folder}: {many(rows - tokenizer.vocabulary, 'row')} behind the vocabulary are padding, and left out")
+    if spare:
+        say(f"{folder}: {many(spare, 'row')} behind the vocabulary are padding, and left out: no token has them")
     return tensors
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Return whether a tokenizer of its own stands in a Hugging Face folder."""
+    return any((folder / name).exists() for name in VOCABULARIES)
 
 
 def _fill(network: Network, folder: Path, tokenizer: Tokenizer, filled: dict[int, Any], *, heads: bool) -> None:

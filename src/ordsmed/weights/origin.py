@@ -33,7 +33,6 @@ from ordsmed.weights.foreign import Networks, decoded
 KIND = snapshots.KINDS[0]
 WANTED = "a run's folder, an import's, a Hugging Face folder, or a model in a format of `ordsmed menus formats`"
 MOVE = 'move it to this vocabulary: `vocabulary = "transplant"`'
-NUMBERED = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
 
 
 @dataclass(frozen=True)
@@ -296,7 +295,7 @@ def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> Recip
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
     """Refuse a folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
-    if not any((folder / name).exists() for name in NUMBERED):
+    if not foreign.has_vocabulary(folder):
         return
     stored_pieces = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
     pieces = tokenizer.pipeline.get_vocab(with_added_tokens=True)

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _has_index(word: str) -> bool:
-    """Return whether a model's word (RUN or NAME=RUN) is a folder of `make` with a search index, which is served too."""
+    """Return whether a word (RUN or NAME=RUN) is a folder of `make` with a search index, which is served too."""
     from ordsmed.base.folder import FolderKind, kind_of_folder
     from ordsmed.base.stages import INDEX, stage
 

@@ -28,6 +28,7 @@ class Roberta(EncoderSettings, Choice):
     SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": size(12, 768), "large": size(24, 1024)}
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
     model_type: ClassVar[str] = "roberta"
+    other_types: ClassVar[tuple[str, ...]] = ("xlm-roberta", "camembert")  # the same network, other vocabularies
     architectures: ClassVar[dict[str, str]] = classes("Roberta", head="ForMaskedLM")
     offset: ClassVar[int] = 2
     head_activation: ClassVar[str | None] = "gelu"
