@@ -1,4 +1,4 @@
-"""Folders of families that are a RoBERTa under another name, of more rows than tokens, and of networks not known here."""
+"""Folders of RoBERTas under other names, of more rows than tokens, and of networks that are not known here."""
 
 from __future__ import annotations
 

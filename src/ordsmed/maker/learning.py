@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ordsmed.api.model import OpenModel
 from ordsmed.base import menu, settings
 from ordsmed.maker import networks, texts
 from ordsmed.maker.networks import FamilyPlan, Table
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import InputTexts
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained import Trained, open_model
 
 RATES = {
     64: 3e-3,
@@ -96,10 +98,22 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learnin
         note = (
             f"its vocabulary does not fit the text ({measured}): a {kind} is learned, its vectors begin as the model's"
         )
+    notes = (note, *_unlike(request, model))
     more = {"init": request.start, **({} if fits else {"vocabulary": "transplant"})}
     tokenizer: Table | str = request.start if fits else _tokenizer(family, scope)
     described, rate = f"{model.kind} of {request.start}", CONTINUED_RATE * _rate(width)
-    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, more, (note,))
+    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, more, notes)
+
+
+def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:
+    """Yield what a model to start from cannot do of what the new one is for: training goes on as the model learned."""
+    can, about = OpenModel(model).can, f"the {model.kind} of {request.start}"
+    if request.purpose in ("write", "both") and not model.continues:
+        how = "writes by filling masks" if "generate" in can else "writes no texts"
+        other = "leave --from out, or name a model that writes from left to right, as a GPT-2"
+        yield f"{about} reads the words on both sides: it is trained to fill gaps and {how}; to write well {other}"
+    if request.purpose in ("fill", "both") and "fill" not in can:
+        yield f"{about} fills no gaps: it is trained on as what it is; to fill gaps leave --from out"
 
 
 def _tokenizer(family: FamilyPlan, scope: Scope) -> Table:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 LEVEL = 0.95  # of intervals
 FEWEST = 2  # runs that have a deviation
+SAME_WAY = 3  # seeds that differ in one direction, from which on more of them are suggested
+MOST_SEEDS = 100  # that are suggested
 ENDLESS = 1e30  # a value of so much is as good as infinite
 
 
@@ -38,6 +40,20 @@ class PairedSeeds:
     def differs(self) -> bool:
         """Is there a difference? No: the interval holds 0, or one seed leaves no interval."""
         return self.over.interval is not None and not self.over.interval[0] <= 0 <= self.over.interval[1]
+
+    @property
+    def wanting(self) -> int:
+        """Return how many more seeds would show a difference like these, which all have one sign; 0: none would help.
+
+        Further seeds are taken to have the mean and the deviation of those that there are.
+        """
+        over, one_way = self.over, self.over.least > 0 or self.over.most < 0
+        if self.differs or not one_way or over.deviation is None or over.count < SAME_WAY:
+            return 0
+        reach = over.deviation / abs(over.mean)
+        counts = range(over.count + 1, MOST_SEEDS + 1)
+        enough = (n for n in counts if student_t(LEVEL, n - 1) * reach < math.sqrt(n))
+        return next(enough, over.count) - over.count
 
 
 def over_seeds(values: Sequence[float], level: float = LEVEL) -> OverSeeds:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ordsmed.base.say import many
-from ordsmed.base.screen import markdown
+from ordsmed.base.screen import command, command_lines, markdown
 from ordsmed.tell.report.learning_curve import LAST
 from ordsmed.tell.stability.results import ended, rounded
 
@@ -68,6 +68,8 @@ def comparison_page(result: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"{verdict(result)}."
     yield ""
+    if more := more_seeds(result):
+        yield from [*more, ""]
     deviation = (result["over"] or {}).get("deviation") or 0.0
     rows = [
         [str(pair["seed"]), *(rounded(pair[key], deviation) for key in ("first", "second", "difference"))]
@@ -96,7 +98,19 @@ def _plain(value: Any) -> str:
 def compared_lines(result: Mapping[str, Any]) -> list[str]:
     """What a person is told of a comparison."""
     folder = result["folder"]
-    return [verdict(result), f"{folder}/comparison.md has each seed, comparison.html their courses"]
+    page = f"{folder}/comparison.md has each seed, comparison.html their courses"
+    return [verdict(result), *more_seeds(result), page]
+
+
+def more_seeds(result: Mapping[str, Any]) -> list[str]:
+    """Return how many more seeds would decide, with the command that makes them; empty where that is not known."""
+    if not (wanting := result["seeds_wanting"]):
+        return []
+    seeds = [pair["seed"] for pair in result["pairs"]]
+    seeds += range(max(seeds) + 1, max(seeds) + 1 + wanting)
+    folders = (recipe["folder"] for recipe in result["recipes"])
+    title = f"all differ in one direction: {many(wanting, 'more seed')} like these would decide"
+    return command_lines(title, command("stability", *folders, "--seeds", ",".join(map(str, seeds))))
 
 
 def verdict(result: Mapping[str, Any]) -> str:

@@ -197,6 +197,7 @@ def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping
         "pairs": [{"seed": seed, "first": one[seed], "second": other[seed], "difference": difference}
                   for seed, difference in pairs.differences.items()] if pairs else [],
         "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.differs),
+        "seeds_wanting": pairs.wanting if pairs else 0,
         "settings": (settings := plan.differences(*(study.recipe for study in studies))),
         "unlike": plan.unlike(settings),
     }  # fmt: skip
