@@ -26,7 +26,8 @@ def corpus(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, 
     """Clean text, drop duplicates, split it into sentences, and hold some documents out.
 
     Keywords change settings of the recipe (a built-in one by name, or a TOML file); tables are dicts or dotted keys;
-    `overrides` are the command line's words. What stands and fits is reused; `anew`: delete it and make it again.
+    `overrides` are the command line's words. What stands and fits is reused; `anew`: set the present folder aside, as
+    `NAME.old-1`, and make it again.
 
         texts = ordsmed.corpus("folder", source={"path": "my-texts"}, language="nb", out="work/corpus/mine")
         texts.facts["train"]["words"]
@@ -94,7 +95,7 @@ def export(
     """Write a folder that others load (transformers; an ELMo: simple_elmo, AllenNLP), with a model card.
 
     `step`: of this checkpoint, 0 included ("all": a folder each); `to`: a format (`ordsmed menus formats`), whose
-    settings keywords and `overrides` change; `licence`: of the model, for its card; `anew`: replace the folder.
+    settings keywords and `overrides` change; `licence`: of the model, for its card; `anew`: set `out` aside.
 
         ordsmed.export("work/pretrain/tiny-bert", "work/hub", licence="CC0-1.0").path
     """

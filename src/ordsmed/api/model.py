@@ -245,7 +245,7 @@ class OpenModel:
     ) -> Predicted:  # fmt: skip
         """What it says of files of its task, written into a folder in the form that its task's official scorer reads.
 
-        `scores`: score them too; `anew`: replace the folder; keywords are settings of the task.
+        `scores`: score them too; `anew`: set the present folder aside; keywords are settings of the task.
 
             model.predict("dev.tsv", "work/predictions", scores=True).scores["accuracy"]
         """

@@ -46,7 +46,7 @@ def index(
     `kind`: dense (vectors), words (BM25) or both; `length` of a passage and `overlap` in tokens; `title`: is a
     document's title read before each of its passages?; `pool` and `batch` as those of `embed`; `weight`: of vectors in
     a search by both, from 0 to 1, which the index keeps, one that stands as well; None: what it has, else ranks of both
-    alike; `nearest`: exact, or some vectors alone are looked at (faiss); `anew`: what stands in `out` is replaced;
+    alike; `nearest`: exact, or some vectors alone are looked at (faiss); `anew`: what stands in `out` is set aside;
     further keywords say how the model is opened. The same call goes on where it was stopped.
 
         ordsmed.index("work/pretrain/tiny-bert", "work/corpus/stdlib", "work/index/stdlib").search("closing files")

@@ -38,8 +38,8 @@ def pretrain(
     or go on with a run's folder.
 
     Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
-    `steps` is how many all phases have together, warm-ups in proportion; `deadline`: "3h" or seconds; `anew`: delete
-    what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts` times begun
+    `steps` is how many all phases have together, warm-ups in proportion; `deadline`: "3h" or seconds; `anew`: set
+    the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU), `restarts` times begun
     again after a failure; `yes`: although passes over the text, or the time, make no sense; `part`: of trials, "2/8"
     for the second eighth of them. Ctrl-C saves the run and raises Stopped; the same call goes on.
 
@@ -60,7 +60,7 @@ def finetune(
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
     Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
-    `anew`: delete what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
+    `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
     times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
     raises Stopped; the same call goes on.
 

@@ -1,15 +1,19 @@
 """The words of a command: a parser whose complaints are one line with near names, and numbers within bounds."""
 
 import argparse
-import difflib
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from ordsmed.base.errors import OrdsmedError
+from ordsmed.base import other_names
+from ordsmed.base.errors import OrdsmedError, meant, same_letters
+from ordsmed.base.say import seconds
 
 PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
+
+NEVER_MEANT = ("--anew", "--help")  # flags that are not suggested for a misspelled one
 
 MOST_SEEDS = 1_000  # more are a mistake
 FILES = "<files>"  # among the words that an argument offers to a shell: any file or folder
@@ -82,7 +86,9 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(self.verb, f"no {' and no '.join(names)}", f"`{self._form()}`", self._more())
         place, _, complaint = message.partition(": ")
         if choices := re.match(r"invalid choice: (.*) \(choose from (.*)\)", complaint):
-            raise UsageError(place, f"found {choices[1]}", f"one of {choices[2]}")
+            options = [option.strip("' ") for option in choices[2].split(",")]
+            remedy = meant(choices[1].strip("'"), options)
+            raise UsageError(place, f"found {choices[1]}", f"one of {choices[2]}", remedy)
         if re.match("expected .* argument", complaint):
             raise UsageError(self.verb, f"{place} has no value", f"`{self._value(place)}`", self._more())
         if explicit := re.match("ignored explicit argument '(.*)'", complaint):
@@ -95,20 +101,34 @@ class Parser(argparse.ArgumentParser):
         return [word for action in self._actions for word in action.option_strings if word.startswith("--")]
 
     def _near(self, flag: str) -> str:
-        """What may have been meant by a flag that there is not."""
-        key, known = flag.lstrip("-").replace("-", "_"), self.flags()
-        if near := difflib.get_close_matches(flag, known, n=1, cutoff=0.8):
-            return f"did you mean `{near[0]}`?"
+        """What may have been meant by a flag that does not exist; never a flag that sets aside what was made."""
+        key, known = flag.lstrip("-").replace("-", "_"), [flag for flag in self.flags() if flag not in NEVER_MEANT]
+        if same := next((word for word in known if same_letters(flag, word)), ""):
+            return f"did you mean `{same}`?"
+        own = [self.verb, *(["training"] if "layout" in self.settings else [])]
+        if instead := self._instead(key, own):
+            return instead
+        if suggestion := meant(flag, known):
+            return suggestion
         if self.behind:
             return f"behind `--` it is handed on: `-- {flag}`"
         if key in self.settings:
             return f"a setting is written `{key}=...`"
         if paths := list(self.elsewhere(key)):
             return f"a setting is written {' or '.join(f'`{path}=...`' for path in paths[:3])}"
-        if owners := self.owners(flag):
-            return owners
-        near = [word for word in difflib.get_close_matches(flag, known, n=2) if word != "--help"]
-        return f"did you mean `{near[0]}`?" if near else self._more()
+        return self._instead(key, ["any"]) or self.owners(flag) or self._more()
+
+    def _instead(self, key: str, groups: Sequence[str]) -> str:
+        """The first answer of the table of other names whose flags and settings this verb has."""
+        for answer in other_names.answers("options", key, groups):
+            form, needed = self._form(), re.search(r"\{form (.*?)\}", answer)
+            codes = [code for code in re.findall(r"`(.+?)`", answer) if not code.startswith(("ordsmed ", "{"))]
+            flags = [code.split()[0] for code in codes if code.startswith("--")]
+            settings = [code.partition("=")[0].partition(".")[0] for code in codes if re.match(r"[a-z_.]+=", code)]
+            fits = not needed or any(name in form for name in needed[1].split("|"))
+            if fits and set(flags) <= set(self.flags()) and set(settings) <= set(self.settings):
+                return re.sub(r"\{form .*?\}", form, answer)
+        return ""
 
     def _value(self, place: str) -> str:
         action = next((a for a in self._actions if place.split("/")[-1] in a.option_strings), None)
@@ -165,6 +185,13 @@ def number(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted a number")
     return value
+
+
+def hours(text: str) -> float:
+    """Hours as a number, or a time such as 90m or 1h30m."""
+    with contextlib.suppress(ValueError):
+        return float(text) if re.fullmatch(r"[\d._]+", text) else seconds(text) / 3600
+    raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted hours as 1.5, or a time as 90m or 1h30m")
 
 
 def _unmarked(value: object) -> object:

@@ -10,7 +10,7 @@ OrdsmedError
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -53,23 +53,69 @@ class Lost(RunError):
 
 
 MANY = 40  # names that a line can take
+FEW = 3  # names that are suggested at most
 
 
-def near(name: str, names: Iterable[str], cutoff: float = 0.55) -> list[str]:
-    """The name that was most likely meant, if any is like it."""
-    return difflib.get_close_matches(name, sorted(names), n=1, cutoff=cutoff)
+def near(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that `name` is probably a misspelling of: up to three, and often none.
+
+    Names are compared in lower case, without the signs between their words. The best of these rules decides:
+    1. `name` is the same: `top_k` and `top-k`;
+    2. it differs by few edits, at most one for every four characters of the longer name: `lerning_rate` and
+       `learning_rate`. An edit adds, drops or replaces a character, or swaps two neighbors;
+    3. it has three characters or more and is the beginning of names that are at most three times as long: `eval` and
+       `evaluate`.
+    """
+    word, spelled = _letters(name), {known: _letters(known) for known in sorted(set(names))}
+    edits = {
+        known: count for known, text in spelled.items() if (count := _edits(word, text)) <= _most_edits(word, text)
+    }
+    begun = [known for known, text in spelled.items() if 3 <= len(word) >= len(text) / 3 and text.startswith(word)]
+    likeliest = [known for known, count in edits.items() if count == min(edits.values())] or begun
+    return likeliest if len(likeliest) <= FEW else []
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """`did you mean X?`; empty where nothing is near."""
-    alike = near(name, names)
-    return f"did you mean `{alike[0]}`?" if alike else ""
+    """Return `did you mean X?`; empty if no name is near."""
+    return (
+        f"did you mean {' or '.join(f'`{known}`' for known in likeliest)}?" if (likeliest := near(name, names)) else ""
+    )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`did you mean X?`, or the names where nothing is near."""
+    """Return `did you mean X?`; if no name is near, those that contain `name`, or all."""
     names = sorted(names)
     if suggestion := meant(name, names):
         return suggestion
+    if len(names) > MANY and len(_letters(name)) >= 3:
+        names = [known for known in names if _letters(name) in _letters(known)] or names
     more = f" ... and {len(names) - MANY // 4:,} others" if len(names) > MANY else ""
     return "there are: " + ", ".join(names[: MANY // 4] if more else names) + more
+
+
+def same_letters(one: str, other: str) -> bool:
+    """Are two names the same but for capital letters and the signs between their words?"""
+    return _letters(one) == _letters(other)
+
+
+def _letters(name: str) -> str:
+    """A name as it is compared."""
+    return re.sub(r"[-_\s./]", "", name.lower())
+
+
+def _most_edits(one: str, other: str) -> int:
+    """How many edits a misspelling of a word has at most."""
+    return max(len(one), len(other)) // 4
+
+
+def _edits(one: str, other: str) -> int:
+    """Return the number of edits between two words: characters added, dropped, replaced, or neighbors swapped."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, last, row = row, before, [i]
+        for j, sign in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != sign)))
+            if i > 1 < j and letter == other[j - 2] and sign == one[i - 2]:
+                row[j] = min(row[j], last[j - 2] + 1)
+    return row[-1]

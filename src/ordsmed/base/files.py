@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import re
@@ -26,9 +27,10 @@ OTHERS = 512  # files that a process holds open beside those that are counted
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[BinaryIO]:
+def writing(path: Path, *, keep: bool = False) -> Iterator[BinaryIO]:
     """A file in one piece: after a crash there is the old one or the new one, never half of one.
 
+    A file that it replaces is deleted, or with `keep` set aside.
     Also where processes of several machines write the same one. A device or a pipe is written to as it is.
     """
     # what nothing may take the place of: a pipe, a device, an output of this process by name
@@ -45,6 +47,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+            if keep and there:
+                set_aside(path)
             part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
@@ -280,9 +284,29 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+def set_aside(path: Path, stay: str = "") -> None:
+    """Rename a file or folder to the first free `NAME.old-N`, and report it: `--anew` deletes nothing.
+
+    The entry `stay` of a folder is moved back, into a new folder of the old name.
+    """
+    path = named(path)
+    aside = next(
+        free for n in itertools.count(1) if not os.path.lexists(free := path.with_name(f"{path.name}.old-{n}"))
+    )
+    with survive_disk(path):
+        path.rename(aside)
+        if stay and (aside / stay).exists():
+            path.mkdir()
+            (aside / stay).rename(path / stay)
+    say(f"{path}: the former one is now {aside}")
+
+
 @contextlib.contextmanager
-def making(target: Path) -> Iterator[Path]:
-    """A folder that takes its place when all went well; else nothing is left of it."""
+def making(target: Path, *, keep: bool = False) -> Iterator[Path]:
+    """A folder that takes its place when all went well; else nothing is left of it.
+
+    A folder that it replaces is deleted, or with `keep` set aside.
+    """
     target = named(target)
     part = target.with_name(f".{target.name}.part")
     around = absent(target.parent)
@@ -298,7 +322,9 @@ def making(target: Path) -> Iterator[Path]:
     with survive_disk(target):
         old = target.with_name(f".{target.name}.old")
         shutil.rmtree(old, ignore_errors=True)
-        if target.exists():
+        if keep and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            set_aside(target)
+        elif target.exists():
             say(f"{target}: what stood there is replaced")
             target.rename(old)
         part.rename(target)

@@ -15,30 +15,20 @@ there. $ORDSMED_CACHE, or a verb's --cache-dir, names a cache without a table.
 """
 
 import contextlib
-import difflib
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, run, settings, stages
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, near
+from ordsmed.base.other_names import MOVED, looks_published
 from ordsmed.base.say import say
 
 TABLE, CACHE = "models.toml", "ORDSMED_CACHE"
 KEYS = ("mirror", "cache", "names")
 OTHERS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")  # the same weights once more, and notes
 VERBS = ("pretrain", "finetune")  # that make models
-# names from before organizations had to be named
-MOVED = {
-    "bert-base-uncased": "google-bert/bert-base-uncased", "bert-base-cased": "google-bert/bert-base-cased",
-    "bert-large-uncased": "google-bert/bert-large-uncased", "bert-large-cased": "google-bert/bert-large-cased",
-    "bert-base-multilingual-cased": "google-bert/bert-base-multilingual-cased",
-    "roberta-base": "FacebookAI/roberta-base", "roberta-large": "FacebookAI/roberta-large",
-    "gpt2": "openai-community/gpt2", "gpt2-medium": "openai-community/gpt2-medium",
-    "gpt2-large": "openai-community/gpt2-large", "gpt2-xl": "openai-community/gpt2-xl",
-}  # fmt: skip
 
 
 def folder(name: str | Path) -> Path:
@@ -76,8 +66,8 @@ def cache() -> Path:
 def remedy(name: str | Path) -> str:
     """What somebody can do whose name leads nowhere: what is near by, a recipe, or where published names are told."""
     text = str(name)
-    if near := _recipe(text) or _near(text):
-        return near
+    if suggestion := _recipe(text) or _near(text):
+        return suggestion
     if published := _published(text):
         return published
     runs = [str(path) for path in _made()]
@@ -92,7 +82,7 @@ def remedy_of_others(name: str | Path) -> str:
 
 def _published(name: str) -> str:
     """Where a published name is told which folder it means."""
-    if not _looks_published(name):
+    if not looks_published(name):
         return ""
     table = _table_path()
     state = f"{table} does not lead to it" if table else f"there is no {TABLE}"
@@ -121,15 +111,15 @@ def _near(name: str) -> str:
     if suggestion := _beside(path):
         return suggestion
     runs = {p.name: p for p in reversed(_made())}
-    like = difflib.get_close_matches(path.name, runs, n=1, cutoff=0.6)
-    return f"did you mean `{runs[like[0]]}`?" if like and not path.is_absolute() else ""
+    like = [] if path.is_absolute() else near(path.name, runs)
+    return f"did you mean `{runs[like[0]]}`?" if like else ""
 
 
 def _beside(path: Path) -> str:
     """The folder in the same place whose name is much like it."""
     with contextlib.suppress(OSError):
         folders = [p.name for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
-        if like := difflib.get_close_matches(path.name, folders, n=1, cutoff=0.7):
+        if like := near(path.name, folders):
             return f"did you mean `{path.with_name(like[0])}`?"
     return ""
 
@@ -137,14 +127,6 @@ def _beside(path: Path) -> str:
 def _made() -> list[Path]:
     """The runs that stand where recipes put them."""
     return [p for verb in VERBS for p in sorted((Path("work") / verb).glob("*/")) if not p.name.startswith(".")]
-
-
-def _looks_published(name: str) -> bool:
-    """`owner/name` where there is no such folder of an owner, or one of the old names."""
-    name = name.partition("@")[0]
-    parts = name.split("/")
-    plain = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
-    return name in MOVED or (plain and not Path(parts[0]).exists())
 
 
 def _candidates(name: str) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ordsmed.base import offers
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.other_names import answers
 from ordsmed.base.say import say
 
 HOUSE = Path(__file__).parent.parent
@@ -80,7 +81,8 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
         return choice(opened(menu, kind))
     place = place or f"{menu} kind"
     if "." not in kind:
-        raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
+        instead = next(answers("kinds", kind, [menu]), "") or nearest(kind, entries(menu))
+        raise RecipeError(place, f"`{kind}` is not in {menu}", "", instead)
     loaded = choice(offers.imported(kind, place), place)
     offers.check(menu, kind, loaded, place)
     return loaded

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ordsmed.base import files, menu, settings, stages
-from ordsmed.base.errors import DataError, RecipeError, RunError, nearest
+from ordsmed.base.errors import MANY, DataError, RecipeError, RunError, meant, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.identity import identity
 from ordsmed.base.keys import value_key
+from ordsmed.base.other_names import recipe_instead
 from ordsmed.base.ranks import Ranks, first_alone, place_of
 from ordsmed.base.say import detail, logged, say
 from ordsmed.base.screen import command
@@ -58,6 +59,8 @@ class Runnable(Recipe, Protocol):
 
 
 SHIPPED = menu.HOUSE / "recipes"
+STAGES = ("corpus", "tokenizer", "encode", "pretrain", "finetune")  # verbs whose recipes make folders for each other
+GENERAL = ("tiny", "laptop", "desk")  # folders of recipes that hold all stages to a pretrained model
 VARIANTS = "variants.toml"  # in a folder of built-in recipes: those that are another one in all but a few settings
 STEPS = "steps"  # in a run's folder: what is half done, and outlives a change of the recipe; it has keys of its own
 LOOK = 1.0  # seconds after which a process that holds a lock has noted who it is
@@ -245,7 +248,9 @@ def find_recipe(name: str, verb: str) -> Path:
     if name.endswith(".toml") or is_folder:
         made = f"is the folder of a `{read_status(Path(name)).get('verb')}`" if kind_of_folder(name).made else ""
         problem = made or ("is a folder that no `ordsmed` command finished" if is_folder else "no such file")
-        raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
+        texts = kind_of_folder(name) is FolderKind.FOREIGN
+        remedy = f"`{command('make', name, 'OUT')}` makes a model from texts" if texts else ""
+        raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`", remedy)
     # codes of the survey that somebody may ask for, and that cannot train
     table = settings.read(menu.HOUSE / "survey.toml")
     if name in {code["name"] for code in table["code"] if code.get("use") == "inference only"}:
@@ -256,7 +261,18 @@ def find_recipe(name: str, verb: str) -> Path:
         remedy = "a relative path is from the current folder; go to where it was made, or give the whole path"
         raise RecipeError(name, "no such folder", "a recipe or a run's folder", remedy)
     problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
-    raise RecipeError(f"`{name}`", problem, "", nearest(name, recipe_names("" if "/" in name else verb)))
+    known = recipe_names("" if "/" in name else verb)
+    general = [recipe for recipe in recipe_names() if recipe.split("/")[0] in GENERAL]
+    others = [f"`{command(other, name)}`" for other in STAGES if name in recipe_names(other)]
+    suggestion = " or ".join(others) or recipe_instead(verb, name) or meant(name, [*known, *general])
+    raise RecipeError(
+        f"`{name}`", problem, "", suggestion or (_listed(verb) if len(known) > MANY else nearest(name, known))
+    )
+
+
+def _listed(verb: str) -> str:
+    """The command that lists the recipes of a verb, or all."""
+    return f"`{command('recipes', *[verb] * (verb in os.listdir(SHIPPED)))}` lists them"
 
 
 def recipe_names(verb: str = "") -> list[str]:
@@ -283,9 +299,17 @@ def recipe_text(path: Path) -> str:
 
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
     """A recipe by name or path, decoded; and the title its folder gets."""
-    path = find_recipe(name, getattr(cls, "verb", ""))
-    recipe = settings.decode(cls, settings.override(read_table(path, getattr(cls, "verb", "")), overrides), name)
-    return recipe, title(name)
+    table = table_of(name, getattr(cls, "verb", ""))
+    return settings.decode(cls, settings.override(table, overrides), name), title(name)
+
+
+def table_of(name: str, verb: str) -> settings.Table:
+    """Return the table of a recipe of `verb`; one of another verb is refused."""
+    table = read_table(find_recipe(name, verb), verb)
+    other = next((known for key, known in (("phase", "pretrain"), ("task", "finetune")) if key in table), verb)
+    if other != verb and verb in STAGES:
+        raise RecipeError(name, f"is a recipe of `{other}`", f"one of `{verb}`", f"use `{command(other, name)}`")
+    return table
 
 
 def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.Table:
@@ -397,10 +421,9 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
         if run.status and not fits(run, recipe):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
                 raise misfit(folder, recipe, name, overrides)
-            clear(folder)
+            files.set_aside(folder, stay=STEPS) if anew else clear(folder)
         elif anew and run.status:
-            with files.survive_disk(folder):
-                shutil.rmtree(folder)
+            files.set_aside(folder)
         if finished(folder, verb):
             if folder.resolve() not in _announced:
                 (detail if _under_way[1:] else say)(f"{folder}: exists, reused")  # of inputs the log tells

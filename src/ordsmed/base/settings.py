@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError, meant, near, nearest
+from ordsmed.base.other_names import answers
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -66,7 +67,8 @@ def override(table: Table, words: Sequence[str]) -> Table:
         if not word.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in word):
             raise RecipeError(f"`{path}`", f"found {text!r}, which is no UTF-8", "a value in UTF-8")
         if not equals or not path:
-            raise RecipeError(f"`{word}`", "not an override", "key.path=value")
+            remedy = f"texts are given to a corpus by `source.path={word}`" if os.path.exists(word) else ""
+            raise RecipeError(f"`{word}`", "not an override", "key.path=value", remedy)
         _put(table, path.split("."), _value(text), word)
     return table
 
@@ -467,17 +469,25 @@ def _many(wish: object) -> str:
 
 
 def _meant(error: _Unknown, cls: type, table: object) -> str:
-    """Which setting an unknown key may be: one much like it in its own table, or that of its name in another one."""
+    """Which setting an unknown key may be: by its name here or in other codes, in its own table before others."""
     present = table if isinstance(table, Mapping) else {}
-    elsewhere = dict(_paths(cls, present))
-    paths = sorted(elsewhere, key=lambda path: "." in path and path.partition(".")[0] not in present)
-    if matches := [path for path in paths if error.key.lower() in elsewhere[path]]:
-        return f"it is {' or '.join(f'`{path}`' for path in matches[:3])} here"
-    like = near(error.key, {path.rpartition(".")[2] for path in paths}, 0.8)
-    for key in (error.key, *like):
-        same = [path for path in paths if path.rpartition(".")[2] == key]
-        if alike := [*near(error.key, error.names, 0.8), *same][:3]:
-            return f"did you mean {' or '.join(f'`{path}`' for path in alike)}?"
+    parent = re.sub(r"\[\d+\]", "", error.place.rpartition(": ")[2]).rpartition(".")[0]
+    paths = {name: [f"{parent}.{name}" if parent else name] for name in error.names}
+    for path, others in _paths(cls, present):
+        for name in (path.rpartition(".")[2], *others):
+            paths.setdefault(name, []).append(path)
+    instead = [
+        name for path in answers("settings", error.key) if path in paths.get(name := path.rpartition(".")[2], [])
+    ]
+    for names in ([error.key.lower()], near(error.key, paths), instead):
+        found = list(dict.fromkeys(path for name in names for path in paths.get(name, [])))
+        alike = [path for path in found if path.rpartition(".")[0] == parent] or sorted(
+            found, key=lambda path: "." in path and path.partition(".")[0] not in present
+        )
+        if alike:
+            listed = " or ".join(f"`{path}`" for path in alike[:3])
+            renamed = names == [error.key.lower()] and not alike[0].endswith(error.key.lower())
+            return f"it is {listed} here" if renamed else f"did you mean {listed}?"
     return error.elsewhere or error.remedy
 
 
@@ -487,7 +497,7 @@ def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, se
     hints = get_type_hints(cls, include_extras=True)
     docs = {line.name: line.doc for line in menu.lines(cls.__module__, cls.__qualname__)}
     for name in _names(cls):
-        yield f"{before}{name}", set(docs.get(name, "").partition(menu.ELSEWHERE)[2].split(", "))
+        yield f"{before}{name}", set(filter(None, docs.get(name, "").partition(menu.ELSEWHERE)[2].split(", ")))
         below = table.get(name) if isinstance(table, Mapping) else None
         for kind in _tables(hints[name], below):
             yield from _paths(kind, below, f"{before}{name}.")

@@ -16,7 +16,14 @@ from ordsmed.base.files import in_a_line
 from ordsmed.cli import overview, verb
 from ordsmed.cli.output import fail, print_lines, speaks
 
-ALSO = {"-h": "help", "--help": "help", "--version": "version", "site": "sites"}  # what people try first
+ALSO = {
+    "-h": "help",
+    "--help": "help",
+    "--version": "version",
+    "-v": "version",
+    "-V": "version",
+    "site": "sites",
+}  # what people try first
 atexit.register(ending.last)  # what is registered first is done last
 atexit.register(gc.freeze)  # with torch, what still lives when a process ends is half a second to look through
 

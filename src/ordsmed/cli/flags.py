@@ -64,7 +64,7 @@ def recipes_and_files() -> list[str]:
     return [*recipes_of(), FILES]
 
 
-def anew(parser: Parser, meaning: str = "delete what stands in the folder and make it again") -> None:
+def anew(parser: Parser, meaning: str = "make it again; the present folder or file is renamed NAME.old-1") -> None:
     parser.add_argument("--anew", action="store_true", help=meaning)
 
 
@@ -224,7 +224,8 @@ def check_serving(args: argparse.Namespace) -> None:
     for word in args.index:
         name, sign, folder = word.partition("=")
         if (kind := kind_of_folder(stage(folder if sign else name, INDEX))) is not FolderKind.INDEX:
-            raise RecipeError(f"--index {word}", f"is no index, but {kind.value}", "a folder of `ordsmed index`")
+            problem = kind.value if kind is FolderKind.ABSENT else f"is no index, but {kind.value}"
+            raise RecipeError(f"--index {word}", problem, "a folder of `ordsmed index`")
 
 
 def token_of(path: str | None) -> str:

@@ -10,6 +10,7 @@ from ordsmed.cli import verb
 
 TITLE = f"ordsmed {__version__}: from raw text to a language model that Hugging Face loads."
 FIRST_STEPS = (
+    ("ordsmed make TEXTS OUT", "a model from your texts, in an hour; --hours: in another time; --for: what it is for"),
     ("ordsmed quickstart", "a small BERT on Python's documentation, in a few minutes"),
     ("ordsmed recipes", "the built-in recipes; with a name: its text, to begin your own with"),
     ("ordsmed pretrain tiny/bert", "a recipe's corpus, tokenizer, store and run; --dry-run: only tell"),

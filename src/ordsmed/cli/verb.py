@@ -13,15 +13,15 @@ and has `arguments(parser)` and `run(asked)`, which alone imports what is slow t
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from ordsmed.base import menu
-from ordsmed.base.arguments import Parser, UsageError
-from ordsmed.base.errors import nearest
-from ordsmed.base.screen import columns, fitted
+from ordsmed.base import menu, other_names
+from ordsmed.base.arguments import NEVER_MEANT, Parser, UsageError
+from ordsmed.base.errors import FEW, meant, near, same_letters
+from ordsmed.base.screen import columns, command, fitted
 from ordsmed.cli.output import all_settings
 
 MENU = "verbs"
@@ -58,7 +58,7 @@ class Verb:
         settings = [line.name for line in menu.lines(*self.recipe)] if self.recipe else []
         form = argparse.RawDescriptionHelpFormatter
         parser = Parser(
-            self.name, owners=owners, settings=settings, elsewhere=self.settings_called, formatter_class=form
+            self.name, owners=owners, settings=settings, elsewhere=self.settings_meant, formatter_class=form
         )
         parser.description = "\n".join(
             part for line in self.doc.split("\n") for part in fitted(line, columns(sys.stdout))
@@ -71,6 +71,19 @@ class Verb:
         """The settings of its recipe that other codes call so."""
         known = menu.names_in_other_codes(*self.recipe) if self.recipe else ()
         return list(dict.fromkeys(path for alias, path, _ in known if alias == name))
+
+    def settings_meant(self, name: str) -> list[str]:
+        """The settings of its recipe, or of tables in it, that have a name here or in other codes, or one near it."""
+        if not self.recipe:
+            return []
+        paths: dict[str, list[str]] = {}
+        for table in menu.nested(*self.recipe):
+            for line in menu.lines(table.module, table.name):
+                paths.setdefault(line.name, []).append(f"{table.key}.{line.name}")
+        for alias, path, _ in menu.names_in_other_codes(*self.recipe):
+            paths.setdefault(alias, []).append(path)
+        alike = [name] if name in paths else near(name, [*paths, *(line.name for line in menu.lines(*self.recipe))])
+        return list(dict.fromkeys(path for known in alike for path in paths.get(known, [known])))
 
     def _settings(self) -> str:
         """The settings of its recipe, from the settings themselves."""
@@ -98,7 +111,7 @@ def find(name: str) -> Verb:
     """A verb by its name."""
     stem = next((stem for stem in menu.entries(MENU) if name_of(stem) == name), None)
     if stem is None:
-        raise UsageError(f"`{name}`", "no such verb", "", nearest(name, names()))
+        raise UsageError(f"`{name}`", "no such verb", "", _instead(name))
     module = menu.opened(MENU, stem)
     group, order = module.PLACE
     recipe = getattr(module, "RECIPE", "")
@@ -121,8 +134,22 @@ def named(words: Sequence[str]) -> str:
 
 
 def owners(flag: str) -> str:
-    """Which verbs know a flag, or one much like it."""
+    """Which verbs have a flag."""
     known = {verb.name: verb.parser().flags() for verb in every()}
-    near = difflib.get_close_matches(flag, {word for words in known.values() for word in words}, n=1, cutoff=0.8)
-    verbs = [f"`{name}`" for name, words in known.items() if near and near[0] in words]
-    return f"{near[0]} is a flag of {', '.join(verbs)}" if near else ""
+    alike = next((word for words in known.values() for word in words if same_letters(word, flag)), "")
+    verbs = [f"`{name}`" for name, words in known.items() if alike in words and alike not in NEVER_MEANT]
+    more = f" and {len(verbs) - FEW} others" if len(verbs) > FEW + 1 else ""
+    return f"{alike} is a flag of {', '.join(verbs[:FEW] if more else verbs)}{more}" if verbs else ""
+
+
+def _instead(word: str) -> str:
+    """What someone may have meant who began with a word that is no verb."""
+    from ordsmed.base.run import GENERAL, recipe_names
+
+    if instead := next(other_names.answers("verbs", word), ""):
+        return instead
+    if word in recipe_names() and word.split("/")[0] in GENERAL:
+        return f"a recipe: `{command('make' if word == 'tiny/search' else 'pretrain', word)}`"
+    if Path(word).exists():
+        return f"`{command('make', word, 'OUT')}` makes a model from texts"
+    return meant(word, names()) or "`ordsmed help` lists the verbs; the first is `ordsmed make TEXTS OUT`"

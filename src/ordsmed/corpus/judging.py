@@ -60,7 +60,7 @@ def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = 
     """Learn one of these documents, and leave it in a folder."""
     target = Path(out)
     if target.exists() and not (anew and kind_of_folder(target) is FolderKind.JUDGE):
-        remedy = "name another" + ("" if anew else ", or add --anew to replace a judge")
+        remedy = "name another" + ("" if anew else ", or add --anew: it moves this judge aside")
         raise RecipeError(target, "stands", "a new folder", remedy)
     texts, gold = _sampled(_labeled(sources, how), how)
     labels = _sorted(Counter(gold))
@@ -79,7 +79,7 @@ def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = 
     shares = np.stack([model.probabilities(texts[n]) for n in np.flatnonzero(dev)])
     facts, rows = _scored(shares, numbers[dev], labels)
     counts = Counter(gold)
-    with files.making(target) as folder:
+    with files.making(target, keep=True) as folder:
         model.save(folder)
         status = {"verb": FolderKind.JUDGE.value, "state": "done", "labels": list(labels), "documents": dict(counts)}
         files.write_json(folder / STATUS, {**status, "scores": facts, "seconds": round(time.monotonic() - began, 1)})

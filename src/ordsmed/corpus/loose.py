@@ -32,7 +32,7 @@ def presplit(source: str, target: str, *, key: str = "text", anew: bool = False)
     path, count, encode = Path(target), 0, msgspec.json.Encoder().encode
     sources = read.files(source)
     _may_write(path, sources, anew)
-    with files.writing(path) as out:
+    with files.writing(path, keep=True) as out:
         for place, line in _lines(sources):
             record = _record(line, place, key)
             # a text with a sentence a line, line ends of its own being ends of sentences too
@@ -64,8 +64,9 @@ def split(
         _may_write(path, paths, anew)
     target.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as open_:
-        texts = [open_.enter_context(files.writing(path)) for path in outputs.values()]
-        maps = [open_.enter_context(files.writing(path.with_name(f"{path.name}.map"))) for path in outputs.values()]
+        texts = [open_.enter_context(files.writing(path, keep=True)) for path in outputs.values()]
+        beside = [path.with_name(f"{path.name}.map") for path in outputs.values()]
+        maps = [open_.enter_context(files.writing(path, keep=True)) for path in beside]
         for file in maps:
             file.write(b"file\tline #\n")
         for (number, at, line), n in zip(_numbered(paths), where.tolist(), strict=True):
@@ -79,7 +80,7 @@ def _may_write(path: Path, sources: Sequence[Path], anew: bool) -> None:
     if any(source.resolve() == path.resolve() for source in sources):
         raise RecipeError(path, "is a file that is read", "another place to write")
     if path.is_dir() or (path.exists() and not anew):
-        raise RecipeError(path, "stands", "a file to write", "name another, or add --anew to replace it")
+        raise RecipeError(path, "stands", "a file to write", "name another, or add --anew: it moves this one aside")
 
 
 def _numbered(paths: Sequence[Path]) -> Iterator[tuple[int, int, str]]:

@@ -36,7 +36,7 @@ def corpus_folder(name: str) -> Path:
 def making(target: Path, sources: Sequence[Path], pattern: str, *, anew: bool) -> Iterator[Path]:
     """A folder that takes its place when all went well; what stands is replaced if its files are named as `ours`."""
     check(target, sources, pattern, anew=anew)
-    with files.making(target) as folder:
+    with files.making(target, keep=True) as folder:
         yield folder
 
 
@@ -50,4 +50,4 @@ def check(target: Path, sources: Sequence[Path], pattern: str, *, anew: bool) ->
     if strange := [name for name in names if not re.fullmatch(pattern, name)]:
         raise RecipeError(target, f"holds {strange[0]}, which this command did not write", "a new folder")
     if names and not anew:
-        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew to replace it")
+        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew: it moves this one aside")

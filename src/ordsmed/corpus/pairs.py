@@ -86,7 +86,7 @@ def write_pairs(sources: Sequence[str], out: str, how: Pairing, *, anew: bool = 
     """Write OUT, whole or not at all: of a corpus, or of two files line by line; lines that tell of it."""
     target, paths = Path(out), [Path(source) for source in sources]
     if target.is_dir() or (target.exists() and not anew):
-        raise RecipeError(target, "stands", "a file to write", "name another, or add --anew to replace it")
+        raise RecipeError(target, "stands", "a file to write", "name another, or add --anew: it moves this one aside")
     if len(paths) > 2 or (len(paths) == 2 and not all(path.is_file() for path in paths)):
         raise RecipeError("corpus pairs", f"found {', '.join(sources)}", "a corpus, or two files, line by line")
     held_out = Decontaminate(list(how.against)).grams() if how.against else None
@@ -201,7 +201,7 @@ class Waiting:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
             self.path.open("rb") as file,
-            files.writing(target) as out,
+            files.writing(target, keep=True) as out,
             Progress("write", len(numbers), "pairs") as bar,
         ):
             for number in numbers.tolist():

@@ -42,7 +42,7 @@ def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int
     facts["examples"] = _examples(model, purpose, sentences)
     lines += facts["examples"]
     lines += _scored(model, folder, sentences, facts)
-    exported = export(trained, folder / "hugging-face", anew=True, title=folder.resolve().name)
+    exported = export(trained, folder / "hugging-face", title=folder.resolve().name)
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [
         f"{exported}: for Hugging Face's transformers; {folder / 'report.html'}: the page",

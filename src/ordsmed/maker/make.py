@@ -70,7 +70,7 @@ def make(
 
     `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
     two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `anew`:
-    delete what is in `out`. The same call goes on where it was stopped.
+    set `out` aside as `out.old-1`. The same call goes on where it was stopped.
 
         made = ordsmed.make("my-texts", "my-model", hours=0.5)
         made.open().fill("it is [MASK].")
@@ -90,10 +90,10 @@ def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
         _check(place, request, anew=anew)
         if place.status and not anew:
             if place.status["state"] == "done":
-                say(f"{folder}: done; --anew makes it again")
+                say(f"{folder}: done; --anew moves it aside and makes another")
                 return MadeModel(folder)
         elif anew and folder.is_dir():
-            run.clear(folder)
+            files.set_aside(folder)
         with timed(place) as clock:
             if not place.status.get("planned"):
                 say(f"looking at {' '.join(request.texts)}")
@@ -119,7 +119,7 @@ def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan:
 
 
 def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
-    """Refuse a folder of something else, which `anew` must not delete, and to go on with another request in its own."""
+    """Refuse a folder of something else, which `anew` must not move, and to go on with another request in its own."""
     place.check_place()
     if not place.status:
         return
@@ -137,7 +137,7 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
         names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
         key = changed[0]
         problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
-        raise RecipeError(place.path, problem, "", "name another OUT, or --anew to make it again")
+        raise RecipeError(place.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
 
 
 def _in_words(value: object) -> str:

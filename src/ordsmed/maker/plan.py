@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from ordsmed.base import hub
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.launch import site
 from ordsmed.base.machine import devices
 from ordsmed.base.machine.host import cores
 from ordsmed.base.machine.speed import measured_peak
@@ -83,6 +86,10 @@ def vocabulary_size(words: float, alphabet: int) -> int:
 
 def plan(request: MakeRequest) -> MakePlan:
     """What would be done; texts are looked at, the device is measured, nothing is written."""
+    if request.site:
+        site.find(request.site)
+    if request.start and not hub.folder(request.start).exists():
+        raise RecipeError("--from", f"found {request.start}", "a model", hub.remedy(request.start))
     inputs = texts.input_texts(request.texts, request.out)
     survey = texts.survey(inputs)
     seconds, device = request.hours * 3600, torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from ordsmed.base import run, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.say import duration
+from ordsmed.base.screen import command
 from ordsmed.maker import networks
 
 Purpose = Literal["", "fill", "write", "embed", "both", "search"]
@@ -48,7 +49,7 @@ class MakeRequest:
             raise RecipeError("--hours", f"found {self.hours:g}", wanted)
         known = networks.families()
         if self.kind and self.kind not in known:
-            raise RecipeError("--kind", f"found {self.kind}", f"one of {' '.join(known)}")
+            raise RecipeError("--kind", f"found {self.kind}", f"one of {' '.join(known)}", meant(self.kind, known))
         if not self.purpose:
             object.__setattr__(self, "purpose", known[self.kind].purposes[0] if self.kind else "fill")
         if self.kind and self.purpose not in known[self.kind].purposes:
@@ -71,9 +72,23 @@ def is_recipe(name: str) -> bool:
 
 
 def of_recipe(name: str, overrides: Sequence[str] = (), **changes: object) -> MakeRequest:
-    """What a recipe asks for, changed by words, and by what is not None."""
-    table = settings.override(run.read_table(run.find_recipe(name, ""), MakeRequest.verb), overrides)
-    table |= {key: value for key, value in changes.items() if value is not None}
+    """What a recipe asks for, changed by words and by keywords."""
+    return _request(run.read_table(run.find_recipe(name, ""), MakeRequest.verb), overrides, changes, name)
+
+
+def of_words(words: Sequence[str], **changes: object) -> MakeRequest:
+    """What words such as `texts=FOLDER` and keywords ask for."""
+    table = settings.override({}, words) | changes
+    if not {"texts", "out"} <= table.keys():
+        remedy = f"`{command(MakeRequest.verb, *(table.get(key, key.upper()) for key in ('texts', 'out')))}`"
+        found = " ".join(str(table[key]) for key in ("texts", "out") if key in table)
+        like = "" if Path(found).exists() else meant(found, run.recipe_names())
+        raise RecipeError(MakeRequest.verb, f"found {found} alone", "TEXTS OUT, or a recipe of `make`", like or remedy)
+    return _request({}, words, changes, MakeRequest.verb)
+
+
+def _request(table: settings.Table, words: Sequence[str], changes: Mapping[str, object], place: str) -> MakeRequest:
+    table = {**settings.override(table, words), **changes}
     if isinstance(table.get("texts"), str):
         table["texts"] = [table["texts"]]
-    return settings.decode(MakeRequest, table, name)
+    return settings.decode(MakeRequest, table, place)

@@ -9,6 +9,7 @@ index/ of all texts; sentence-transformers/, cross-encoder/ for others
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -133,7 +134,7 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
     ):
-        path = export(folder / run, folder / out, anew=True, to="sentence_transformers", title=titled)
+        path = export(folder / run, folder / out, to="sentence_transformers", title=titled)
         lines.append(f"{path}: for {whose} of sentence-transformers")
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [
@@ -182,10 +183,11 @@ def _tested(
     passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *_others(folder)]))[:AMONG]
     place = folder / "test/passages.jsonl"
     files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
-    place.parent.mkdir(exist_ok=True)
+    shutil.rmtree(place.parent, ignore_errors=True)  # of an earlier, interrupted end
+    place.parent.mkdir()
     files.write_text(place, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in files_of))
-    before = searching.index(folder / "model", place, folder / "test/before", kind="dense", anew=True)
-    after = searching.index(folder / "dense", place, folder / "test/index", anew=True)
+    before = searching.index(folder / "model", place, folder / "test/before", kind="dense")
+    after = searching.index(folder / "dense", place, folder / "test/index")
     numbers = {text: str(number) for number, text in enumerate(passages)}
     choice = SearchChoice.of(after, rerank, dev or pairs, numbers, "dev" if dev else "test")
     after = after.weighted(choice.weight)

@@ -24,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Literal
 
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, meant
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.text import encodings
@@ -370,7 +370,8 @@ def _expand(name: str) -> list[Path]:
         paths = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
     if not paths:
         problem = "a folder without files" if path.is_dir() else "no such file or folder"
-        remedy = fetching(name) or "relative paths are from the current folder"
+        beside = [str(other) for other in path.parent.glob("[!.]*")] if path.parent.is_dir() else []
+        remedy = meant(str(path), beside) or fetching(name) or "relative paths are from the current folder"
         raise DataError(name, problem, "a file, a folder or a pattern such as texts/*.txt.gz", remedy)
     return sorted(paths)
 

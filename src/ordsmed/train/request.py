@@ -35,7 +35,7 @@ class Request:
     stands: bool = False  # the name is that of a run's folder
     devices: int = 0  # processes it is meant for; 0: as many as there are
     changed: str = ""  # of a run's own layout, in words
-    anew: bool = False  # delete what stands
+    anew: bool = False  # set the present run aside
     yes: bool = False  # although passes over the text, or the time, make no sense
     auto: bool = False  # in the layout that is fastest
     deadline: float | None = None  # seconds
@@ -98,7 +98,7 @@ def folder_of(recipe: run.Recipe, name: str) -> Path:
 
 def table_of(kind: type[Training], name: str) -> settings.Table:
     """What a recipe says before anything is changed."""
-    return run.read_table(run.find_recipe(name, kind.verb), kind.verb)
+    return run.table_of(name, kind.verb)
 
 
 def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:

@@ -56,7 +56,7 @@ class SessionOptions(TypedDict, total=False):
     """How a training is started, beside its recipe."""
 
     deadline: float | None  # seconds
-    anew: bool  # delete what stands
+    anew: bool  # set the present run aside
     yes: bool  # train although passes over the text, or the time, make no sense
     layout: str  # a mesh, or auto
     site: str
@@ -161,8 +161,10 @@ def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: Session
     anew, layout = bool(how.get("anew")), how.get("layout", "")
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
-        problem = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
-        raise RecipeError("--anew", problem, "", "delete the folder by hand, or name another `out`")
+        problem = (
+            "found with torchrun's --max-restarts on several machines, which would set the run aside at every restart"
+        )
+        raise RecipeError("--anew", problem, "", "rename the folder by hand, or name another `out=`")
     request = requested(kind.recipes, name, overrides, layout, how.get("site", ""), devices=devices)
     callbacks, deadline, yes = tuple(how.get("callbacks", ())), how.get("deadline"), bool(how.get("yes"))
     auto = layout == "auto"
@@ -197,7 +199,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
     with contextlib.ExitStack() as stack:
         opened = first_alone(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
         if request.anew and not request.yes:
-            _weighed(plan, request)  # refused before anything is deleted
+            _weighed(plan, request)  # refused before the old run is set aside
         resumes = first_alone(ranks, lambda: _resumes(plan, request))
         if resumes and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done; it may only be read, and stays as it is")
@@ -288,7 +290,8 @@ def _resumes(plan: Plan, request: Request) -> bool:
     if not by_folder and not (folder / RECIPE).exists():
         return False  # killed between the first two files of a run
     if request.anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-        _remove(folder)
+        if not run.only_checks():
+            files.set_aside(folder)
         return False
     if by_folder:
         return True
@@ -309,7 +312,7 @@ def _misfit(request: Request) -> RecipeError:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a run's folder; killed in between, what is left does not stand in the way of the next one."""
+    """Delete the folder of a run without a checkpoint: by a rename first, so that a kill leaves nothing in the way."""
     if run.only_checks():
         return
     folder = files.named(folder)

@@ -160,7 +160,7 @@ class RunGroup(Generic[R]):
         place = Run(self.folder)
         before = place.status
         if not self.check_folder(anew=anew) and before:
-            run.clear(self.folder)
+            files.set_aside(self.folder) if anew else run.clear(self.folder)
         group = self.with_precision(self._precision())
         began = before.get("began", time.time())
         place.begin(

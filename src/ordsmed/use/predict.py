@@ -166,7 +166,7 @@ def free(out: str | Path, *, anew: bool) -> Path:
     if re.fullmatch(r"\w+=[^/]*", target.name):
         raise RecipeError(out, "is no folder to write to", "RUN FILE... OUT", "settings are written task.key=value")
     if target.exists() and not anew:
-        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew to replace it")
+        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew: it moves this one aside")
     return target
 
 
@@ -180,7 +180,7 @@ def predict(
     records, predictions, facts, loss = _predicted(model, sources, scores=scores)
     if scores and not facts:
         say(f"{', '.join(sources)}: no right answers in there, so nothing is scored")
-    with files.making(target) as folder:
+    with files.making(target, keep=True) as folder:
         written = [path_written.name for path_written in model.settings.write(folder, records, predictions)]
         if facts:
             judged = {} if loss is None else {"validation": loss}  # by the name that a training's file of them has

@@ -37,7 +37,7 @@ def write_records(
     count = times * len(rows)
     names = [f"{NAME}-{n}-of-{parts}" if parts > 1 else NAME for n in range(parts)]
     names = [f"{name}.gz" for name in names] if packed else names
-    with files.making(target) as folder, Progress("records", count, "examples") as shown:
+    with files.making(target, keep=True) as folder, Progress("records", count, "examples") as shown:
         for part, name in enumerate(names):
             with files.survive_disk(folder / name):
                 opened: Any = gzip.open if packed else open

@@ -153,7 +153,7 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
     if target.is_dir():
         raise RecipeError(target, "is a folder", "a file to write")
     if target.exists() and not anew:
-        raise RecipeError(target, "stands", "a new file", "name another, or add --anew to replace it")
+        raise RecipeError(target, "stands", "a new file", "name another, or add --anew: it moves this one aside")
     if kind is Hdf5:
         hdf5.h5py(target)
     if kind is ParquetVectors:
@@ -181,6 +181,8 @@ def writing(target: Path, shape: Shape, dtype: str) -> Iterator[VectorWriter]:
         with files.survive_disk(target):
             writer.close()
             files.sync(partial)
+            if target.exists():
+                files.set_aside(target)
             partial.replace(target)
             files.sync(target.parent)
     except BaseException:

@@ -70,7 +70,7 @@ def export(
         inner = trained.folder / "generator"
         if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
             say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
-    with files.making(target) as folder:
+    with files.making(target, keep=anew) as folder:
         form.write(trained, folder)
         usage = form.usage(title or target.name, folder, trained) if hasattr(form, "usage") else None
         files.write_text(folder / "README.md", _card(trained, title or target.name, licence, usage))
@@ -167,5 +167,5 @@ def check(target: Path, source: Path, *, anew: bool) -> None:
     if Run(target).status:
         raise RecipeError(target, f"is the folder of a `{Run(target).status.get('verb')}`", "another folder")
     if not anew:
-        remedy = "name another, or add --anew to replace it"
+        remedy = "name another, or add --anew: it moves this one aside"
         raise RecipeError(target, "stands", "a new folder", remedy)

@@ -51,7 +51,7 @@ def once(place: Path, name: str | Path) -> Path | None:
 
 def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
     """A folder of ours, whole or not at all."""
-    with files.making(target) as folder:
+    with files.making(target, keep=True) as folder:
         if imported.bare:
             load("formats", foreign.FORMAT)().write_bare(imported, folder)
         else:
@@ -77,7 +77,8 @@ def recognised(place: Path) -> Format:
     """The format of a folder or file; refused where it is of none."""
     wanted = "; or ".join(filter(None, (load("formats", kind)().wanted for kind in entries("formats"))))
     if not exists(place):
-        raise RecipeError(place, "no such folder or file", wanted, hub.remedy_of_others(place))
+        formats = "a model in a format of `ordsmed menus formats`"
+        raise RecipeError(place, "no such folder or file", formats, hub.remedy_of_others(place))
     kind = kind_of_folder(place)
     if kind.made or kind is FolderKind.IMPORT:
         raise RecipeError(place, "is a folder of ours", "a model of another format", "it is opened as it is")

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.corpus.pipeline import Corpus, partly
 
     inner = [verb.removeprefix("corpus ") for verb in names() if verb.startswith("corpus ")]
-    if like := near(args.name, inner, 0.7):  # `corpus stat`, unless a recipe is called so
+    if like := near(args.name, inner):  # `corpus stat`, unless a recipe is called so
         try:
             find_recipe(args.name, "corpus")
         except RecipeError as error:

@@ -31,7 +31,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--bits", type=whole(8, 26), metavar="N", default=20, help="2^N weights a label (default 20)")
     parser.add_argument("--epochs", type=whole(1), metavar="N", default=5, help="passes over all (default 5)")
     parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="of the draws (default 0)")
-    flags.anew(parser, "replace the judge that stands")
+    flags.anew(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("input", metavar="INPUT", help=meaning)
     meaning = "to write, by its ending: .h5 .hdf5 .npz .npy .parquet"
     parser.add_argument("out", metavar="OUT", help=meaning)
-    flags.anew(parser, "replace the file that stands")
+    flags.anew(parser)
     _vectors(parser)
     meaning = "lines the network reads at once (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)

@@ -59,7 +59,7 @@ def arguments(parser: Parser) -> None:
     meaning = "write the texts there, a line each, or JSON lines (.jsonl), whole or not at all"
     parser.add_argument("--out", metavar="OUT", help=meaning)
     flags.json_line(parser)
-    flags.anew(parser, "replace the file that stands")
+    flags.anew(parser)
     parser.add_argument("--batch", type=whole(1), metavar="N", default=16, help="texts at once (default 16)")
     meaning = "a prompt that holds this ends the prompts: no text is made of it"
     parser.add_argument("--until", metavar="TEXT", default="", help=meaning)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ordsmed.base.arguments import Parser, UsageError
-from ordsmed.base.errors import nearest
+from ordsmed.base.errors import meant
 from ordsmed.base.menu import MENUS
 from ordsmed.base.screen import command
 from ordsmed.cli import overview, verb, words
@@ -54,4 +54,4 @@ def run(args: argparse.Namespace) -> None:
         print_lines(settings)
     else:
         known = [*verb.names(), *words.names()]
-        raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", nearest(text, known))
+        raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", meant(text, known))

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.api.searching import index
 
     if len(args.places) not in (2, 3):
-        raise RecipeError("index", f"found {len(args.places)} words", "MODEL CORPUS OUT, or CORPUS OUT")
+        raise RecipeError("index", f"found {' '.join(args.places)}", "MODEL CORPUS OUT, or CORPUS OUT")
     model = args.places[0] if len(args.places) == 3 else None
     corpus, out = args.places[-2:]
     if (kind := args.kind) and (kind == "words") != (model is None):

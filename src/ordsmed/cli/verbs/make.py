@@ -9,11 +9,12 @@ makes a search engine, as `--for search` does of any texts.
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from typing import TYPE_CHECKING
 
-from ordsmed.base.arguments import FILES, Parser, whole
+from ordsmed.base.arguments import FILES, Parser, hours, whole
 from ordsmed.base.ending import GOES_ON
-from ordsmed.base.errors import RecipeError
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_or_json
 
@@ -29,7 +30,7 @@ def arguments(parser: Parser) -> None:
     meaning = "files, folders, patterns, or the folder of a corpus; or a recipe, and key=value that change it"
     parser.add_argument("texts", nargs="+", metavar="TEXTS|RECIPE", help=meaning, offers=_offers)
     parser.add_argument("out", nargs="?", metavar="OUT", help="a new folder", offers=lambda: [FILES])
-    parser.add_argument("--hours", type=float, metavar="H", help="in which all is done (1)")
+    parser.add_argument("--hours", type=hours, metavar="H", help="in which all is done (1), or a time as 90m")
     meaning = "fill gaps, write, embed sentences, both of the first (what --kind is for; fill), or search the texts"
     purposes = ["fill", "write", "embed", "both", "search"]
     parser.add_argument("--for", dest="purpose", choices=purposes, default="", help=meaning)
@@ -64,13 +65,17 @@ def _offers() -> list[str]:
 
 def _request(args: argparse.Namespace) -> MakeRequest:
     """By a recipe and what changes it, or by texts and a folder."""
-    from ordsmed.maker.request import MakeRequest, is_recipe, of_recipe
+    from ordsmed.maker.request import is_recipe, of_recipe, of_words
 
-    first, *overrides = words = [*args.texts, *([args.out] if args.out else [])]
+    words = [*args.texts, *([args.out] if args.out else [])]
     flags_of = {key: getattr(args, key) for key in ("hours", "purpose", "kind", "start", "devices", "site")}
-    if is_recipe(first):
-        return of_recipe(first, overrides, **{key: value or None for key, value in flags_of.items()})
-    if not overrides:
-        raise RecipeError("make", f"found {first} alone", "TEXTS OUT, or a recipe of `make`", "name a new folder, too")
-    flags_of["hours"] = flags_of["hours"] or MakeRequest.hours
-    return MakeRequest(tuple(words[:-1]), words[-1], **flags_of)
+    given = {key: value for key, value in flags_of.items() if value}
+    if is_recipe(words[0]):
+        return of_recipe(words[0], words[1:], **given)
+    named = [word for word in words if re.match(r"[a-z_]+=", word) and not os.path.exists(word)]
+    paths = [word for word in words if word not in named]
+    if len(paths) > 1:
+        given |= {"texts": paths[:-1], "out": paths[-1]}
+    elif paths:
+        given["out" if any(word.startswith("texts=") for word in named) else "texts"] = paths[0]
+    return of_words(named, **given)

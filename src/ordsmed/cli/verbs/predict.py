@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
     flags.opening(parser)
     meaning = "score them as well, where the files say what is right"
     parser.add_argument("--scores", action="store_true", help=meaning)
-    flags.anew(parser, "replace the folder that stands")
+    flags.anew(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -111,7 +111,7 @@ def _request(args: argparse.Namespace) -> SpeedrunRequest:
             "speedrun",
             f"found {' '.join([args.track or 'nothing', *names])} alone",
             "TRACK TEXTS OUT",
-            "name a new folder, too",
+            "name a new folder, too; `ordsmed recipes speedrun` lists the tracks",
         )
     how = {key: getattr(args, key) for key in ("kind", "recipe", "blimp", "workers", "yes")}
     how |= {"seeds": args.seeds or (), "budgets": args.budget or (1.0,)}

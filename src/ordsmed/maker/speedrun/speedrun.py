@@ -99,7 +99,7 @@ def speedrun(
     corpus; `changes`: words that change the track or its recipe. `kind` of model, as the track calls them, or another
     `recipe` of pretraining; `budget`: times that of the track, several for a curve; `seeds`: left out those of the
     track; `blimp`: minimal pairs; `workers`: runs at a time; `yes`: although the text is read too often. The same call
-    goes on where it was stopped; `anew`: delete what is in `out`.
+    goes on where it was stopped; `anew`: set `out` aside as `out.old-1`.
 
         made = ordsmed.speedrun("cpu", "my-texts", "my-speedrun", "model.layers=6", budget=0.1, seeds=1)
         made.mean, made.scores, made.entry["no_entry"]
@@ -128,7 +128,7 @@ def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
         place = Run(folder)
         _check(place, request, anew=anew)
         if anew and folder.is_dir():
-            run.clear(folder)
+            files.set_aside(folder)
         with timed(place) as clock:
             if not place.status.get("planned"):
                 _begin(request, place)
@@ -163,7 +163,7 @@ def _check(place: Run, request: SpeedrunRequest, *, anew: bool) -> None:
     changed = [key for key in now if key not in SpeedrunRequest.FREE and before.get(key) != now[key]]
     if changed and not anew:
         problem = f"was begun with {changed[0]} {before.get(changed[0])!r}; found {now[changed[0]]!r}"
-        raise RecipeError(place.path, problem, "", "name another OUT, or --anew to make it again")
+        raise RecipeError(place.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
 
 
 def _begin(request: SpeedrunRequest, place: Run) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.menu import Menu, entries, load
+from ordsmed.base.other_names import answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,8 @@ def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
     result, common, taken = [], {key: value for key, value in common.items() if value is not None}, set[str]()
     for name, *rest in words:
         if name not in entries("probes") and "." not in name:  # `my_lab.rhymes` is a module of somebody's own
-            raise RecipeError(
-                "--probe", f"found {name}", " or ".join(entries("probes")), meant(name, entries("probes"))
-            )
+            instead = next(answers("kinds", name, ["probes"]), "") or meant(name, entries("probes"))
+            raise RecipeError("--probe", f"found {name}", " or ".join(entries("probes")), instead)
         changes = [word for word in rest if _is_setting(word)]
         table = {"kind": name, "files": [word for word in rest if word not in changes]}
         shared = {

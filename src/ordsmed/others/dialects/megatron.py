@@ -464,7 +464,7 @@ def write_checkpoint(folder: Path, *, ranks: int) -> None:
     from ordsmed.weights.export import export
 
     part = folder / "theirs.part"
-    export(folder, part, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"], anew=True)
+    export(folder, part, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"])
     for path in sorted(part.iterdir()):
         target = folder / path.name
         if path.name.startswith("iter_"):

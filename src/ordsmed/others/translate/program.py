@@ -27,6 +27,7 @@ from typing import Any
 from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import DataError, nearest
+from ordsmed.base.other_names import answers
 from ordsmed.base.ranks import Place
 
 MENU = "dialects"
@@ -149,7 +150,7 @@ class Values:
     place: Place  # which process of how many this is
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
-    anew: bool = False  # delete what a training of other settings has left
+    anew: bool = False  # set aside what a training of other settings has left
     program: str = ""  # whose flags these are
 
     def says(self, flag: str) -> bool:
@@ -469,7 +470,8 @@ def names() -> list[str]:
 
 def programs(dialect: str) -> dict[str, Program]:
     if dialect not in names():
-        raise UsageError(f"`{dialect}`", "no code whose command lines run here", "", nearest(dialect, names()))
+        instead = next(answers("kinds", dialect, [MENU]), "") or nearest(dialect, names())
+        raise UsageError(f"`{dialect}`", "no code whose command lines run here", "", instead)
     return {program.name: program for program in menu.opened(MENU, dialect).PROGRAMS}
 
 

@@ -11,7 +11,6 @@ prediction like any other, and is told.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.say import many, say, with_article
 from ordsmed.text import read
 
@@ -417,9 +416,8 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
     if names.count(column) > 1:
         raise DataError(path, f"{names.count(column)} columns are called `{column}`", "the number of one, from 1")
     if column not in names:
-        near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
         there = "one of " + ", ".join(map(_short, names[:20]))
-        raise NoColumn(path, f"no column `{column}`", there, f"did you mean `{near[0]}`?" if near else remedy)
+        raise NoColumn(path, f"no column `{column}`", there, meant(column, names) or remedy)
     return names.index(column)
 
 

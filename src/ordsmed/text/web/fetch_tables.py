@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.other_names import recipe_instead
 from ordsmed.base.say import size
 from ordsmed.text.web.unpack import ENDS, inside
 
@@ -98,7 +99,8 @@ def find(name: str) -> tuple[str, FetchTable]:
             code = tomllib.loads(text).get("codes", {}).get(language, language.replace("-", "_"))
             return name, settings.decode(FetchTable, tomllib.loads(text.replace("XX", code)), str(shipped[pattern]))
     if name not in shipped:
-        raise RecipeError(f"`{name}`", "no table of addresses and no file", "", nearest(name, shipped))
+        instead = recipe_instead("fetch", name) or nearest(name, shipped)
+        raise RecipeError(f"`{name}`", "no table of addresses and no file", "", instead)
     return name, _read(shipped[name])
 
 

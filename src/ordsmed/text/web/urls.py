@@ -103,13 +103,18 @@ def write_list(
     if out.suffix.lower() in (".gz", ".bz2", ".xz", ".zst"):
         raise DataError(out, "the name of a packed file", "a plain one, such as addresses.txt", "pack it afterwards")
     if out.exists() and not (anew and out.is_file()):
-        raise DataError(out, "exists", "", "name another file" + (", or `--anew` replaces it" if out.is_file() else ""))
+        raise DataError(
+            out,
+            "exists",
+            "",
+            "name another file" + (", or add `--anew`: it moves this one aside" if out.is_file() else ""),
+        )
     paths, left_out, count = read.files(inputs), Counter[str](), 0
     if out.exists() and any(path.samefile(out) for path in paths):
         raise DataError(out, "is one of the lists that are read", "another file to write", "name another")
     with survive_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with writing(out) as file, Progress("addresses", 0, "") as shown:
+    with writing(out, keep=True) as file, Progress("addresses", 0, "") as shown:
         for url in addresses(paths, rules, left_out, private):
             file.write(f"{url}\n".encode("ascii"))
             count += 1

@@ -114,11 +114,11 @@ def line_writer(out: str | None, *, anew: bool = False) -> Iterator[Callable[[st
         return
     path = Path(out)
     if path.exists() and not anew:
-        raise RecipeError(path, "stands", "a new file", "name another, or add --anew to replace it")
+        raise RecipeError(path, "stands", "a new file", "name another, or add --anew: it moves this one aside")
     if path.is_dir() or not path.parent.is_dir():
         wrong = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise RecipeError(path, wrong, "a file to write")
-    with files.writing(path) as file:
+    with files.writing(path, keep=True) as file:
 
         def put(line: str) -> None:
             file.write(f"{line}\n".encode())

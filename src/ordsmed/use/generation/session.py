@@ -8,13 +8,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ordsmed.base.ending import Ended
-from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.errors import OrdsmedError, near
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.prompts import before, checked, print_pieces
 
@@ -109,8 +108,8 @@ class Session:
         elif name in KINDS:
             self._change(name, self._number(name, value))
         else:
-            near = difflib.get_close_matches(name, [*KINDS, *NAMES, "stop", "help", "settings", "quit"], n=1)
-            self.tell(f"/{name}: no such setting; {f'did you mean /{near[0]}?' if near else '/help lists them'}")
+            like = near(name, [*KINDS, *NAMES, "stop", "help", "settings", "quit"])
+            self.tell(f"/{name}: no such setting; {f'did you mean /{like[0]}?' if like else '/help lists them'}")
         return name
 
     def _number(self, name: str, value: str) -> Any:

@@ -105,7 +105,7 @@ class Indexing:
         before, now = run.essence(run.read_recipe(Indexing, folder)), run.essence(self)
         changed = [f"{key} {before.get(key)}, found {now[key]}" for key in now if before.get(key) != now[key]]
         problem = "was made with " + changed[0] if changed else "was made of another corpus, or by another model"
-        raise RecipeError(folder, problem, "", "name another folder, or --anew to make it again")
+        raise RecipeError(folder, problem, "", "name another folder, or add --anew: it moves this one aside")
 
     def stamp(self) -> object:
         """The documents, and the model by its content."""

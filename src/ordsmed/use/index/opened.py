@@ -74,7 +74,8 @@ class OpenIndex:
         model, kind = model and stages.stage(model, *stages.VECTORS), kind_of_folder(folder)
         if kind is not FolderKind.INDEX:
             remedy = f"make one: `{command('index', 'MODEL', 'CORPUS', 'OUT')}`"
-            raise RecipeError(folder, f"is no index, but {kind.value}", "a folder of `ordsmed index`", remedy)
+            problem = kind.value if kind is FolderKind.ABSENT else f"is no index, but {kind.value}"
+            raise RecipeError(folder, problem, "a folder of `ordsmed index`", remedy)
         facts = Run(folder).status
         if facts.get("state") != "done":
             raise DataError(folder, "is not finished", "a whole index", "the command that made it goes on")

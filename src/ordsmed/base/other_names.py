@@ -1,0 +1,54 @@
+"""What people type who know other tools, and what they can type here instead (other_names.toml)."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import same_letters
+
+# names of published models from before organizations had to be named
+MOVED = {
+    "bert-base-uncased": "google-bert/bert-base-uncased", "bert-base-cased": "google-bert/bert-base-cased",
+    "bert-large-uncased": "google-bert/bert-large-uncased", "bert-large-cased": "google-bert/bert-large-cased",
+    "bert-base-multilingual-cased": "google-bert/bert-base-multilingual-cased",
+    "roberta-base": "FacebookAI/roberta-base", "roberta-large": "FacebookAI/roberta-large",
+    "gpt2": "openai-community/gpt2", "gpt2-medium": "openai-community/gpt2-medium",
+    "gpt2-large": "openai-community/gpt2-large", "gpt2-xl": "openai-community/gpt2-xl",
+}  # fmt: skip
+PUBLISHED = re.compile(
+    r"(distil|xlm-|camembert|albert|deberta|electra-(small|base|large)-|bert-.*cased)", re.IGNORECASE
+)
+
+
+def answers(table: str, word: str, groups: Iterable[str] = ()) -> Iterator[str]:
+    """Yield what can be typed instead of `word`: by the rows of a table, or of its groups in this order."""
+    rows: Mapping[str, Any] = _tables()[table]
+    for group in (rows.get(group, {}) for group in groups) if groups else [rows]:
+        yield from (answer for names, answer in group.items() if any(same_letters(word, n) for n in names.split(", ")))
+
+
+def looks_published(name: str) -> bool:
+    """Is this the name of a published model: `owner/name` where there is no folder `owner`, or a well-known name?"""
+    name = name.partition("@")[0]
+    parts = name.split("/")
+    plain = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
+    return name in MOVED or (plain and not Path(parts[0]).exists())
+
+
+def recipe_instead(verb: str, name: str) -> str:
+    """Return the command that does what someone meant who named `name` as a recipe of `verb`; empty if unknown."""
+    if name in MOVED or PUBLISHED.match(name):
+        texts = f"; on texts: `ordsmed make TEXTS OUT --from {name}`"
+        wanted = {"pretrain": f"RECIPE init={name}`{texts}", "finetune": f"glue init={name}`"}
+        return f"a published model is given as `init`: `ordsmed {verb} {wanted[verb]}" if verb in wanted else ""
+    return next(answers("recipes", name, [verb] if verb else ["any", "pretrain", "finetune"]), "")
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parents[1] / "other_names.toml").read_text(encoding="utf-8"))
