@@ -27,7 +27,11 @@ def make(kind: type[Any], args: argparse.Namespace) -> None:
 
 def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
     """The folder of a training that is done; None where it was only rehearsed."""
+    from ordsmed.train.request import BEGAN
+
     show_details(args.verbose)
+    if args.deadline and (began := getattr(args, "began", None)):
+        os.environ.setdefault(BEGAN, str(began))  # imports count, and those of the processes started below
     if args.threads:
         args.overrides.append(f"layout.threads={args.threads}")
     if args.devices and not args.dry_run and "RANK" not in os.environ and not getattr(args, "part", ""):
