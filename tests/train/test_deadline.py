@@ -17,13 +17,14 @@ from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
+from ordsmed.base.say import duration
 from ordsmed.learn.phases import BatchRamp, Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.train import deadline, loop, session
+from ordsmed.train import deadline, fitting, loop, session
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import deadline as fitting
+from ordsmed.train.pretrain import texts
 from ordsmed.train.pretrain.pretrain import pretrain
 
 Recipe = Callable[..., Path]
@@ -38,7 +39,7 @@ def looked(tmp_path: Path, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, 
     """What becomes of a plan after a step, where steps take so long."""
     end = Deadline(tmp_path, seconds, table(asked), learning, judging, used)
     end.began = deadline.time.perf_counter() - step * each
-    end.spent = [99.0, *[each / deadline._share_of_batch(now, step)] * (step - 1)]
+    end.phase, end.spent = 0, [99.0, 50.0, *[each / deadline._share_of_batch(now, step)] * (step - 3)]
     job = SimpleNamespace(phases=now, ranks=Ranks(torch.device("cpu")))
     found = end.replan(job, step, each)
     assert (Run(tmp_path).status.get("plans") or [{}])[-1].get("now") == found
@@ -63,7 +64,7 @@ def test_a_plan_that_was_too_large_is_cut(tmp_path: Path) -> None:
     """Later phases by the same share; a step of theirs takes four times as long."""
     found = looked(tmp_path, phases(100, 100), phases(100, 100), seconds=250 / 0.95, step=16, each=1.0,
                    learning=[0.5, 2.0])  # fmt: skip
-    assert [row[0] for row in found] == [50, 50]
+    assert [row[0] for row in found] == [49, 49]
 
 
 @pytest.mark.parametrize("seconds", [1.0, 15.9])
@@ -118,6 +119,46 @@ def test_plans_in_force() -> None:
     assert planned is real
 
 
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, costs: list[float], seconds: float) -> Any:
+    """Fit and train a plan of 20,000 and 10,000 steps; a phase's first two steps take twice as long, and the very first
+    a second more."""
+    recipe, cold = Plain(tuple(dataclasses.replace(phase, warmup=10) for phase in phases(20_000, 10_000))), [1.0]
+
+    def cost(index: int, inner: int) -> float:
+        return costs[index] * (2 if inner < 2 else 1) + (cold.pop() if cold else 0.0)
+
+    def update(job: Any, batches: Any, rate: float, index: int, inner: int) -> tuple[int, float]:
+        clock.now += cost(index, inner)
+        return 0, 0.0
+
+    monkeypatch.setattr(fitting.loop, "update", update)
+    monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
+    job = trial_job(20_000, 10_000)
+    job.data.validation_seconds = lambda job: 0.0
+    start, ranks = clock.now, SimpleNamespace(total=lambda numbers: numbers, data_world=1, store=None)
+    fit, facts = fitting.fit(SimpleNamespace(ranks=ranks, build=lambda: job), recipe, seconds)  # type: ignore[arg-type, type-var]
+    end, step = Deadline(tmp_path, seconds, used=clock.now - start, **facts), 0
+    end.began = clock.now
+    while step < sum(phase.steps for phase in fit.phases):
+        took = cost(*deadline.locate(fit.phases, step))
+        clock.now, step = clock.now + took, step + 1
+        if plan := end.replan(job_of(*fit.phases), step, took):
+            fit = planned(fit, plan)
+    return [phase.steps for phase in fit.phases], [phase.warmup for phase in fit.phases], clock.now - start
+
+
+@pytest.mark.parametrize("costs", [[0.034, 0.034], [0.034, 0.09], [0.09, 0.02]])
+@pytest.mark.parametrize("seconds", [20.0, 120.0])
+def test_phases_share_the_time_as_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, costs: list[float], seconds: float
+) -> None:
+    """Cold steps took part in the plan once: 20,000 and 10,000 steps ended as 420 and 77."""
+    (first, second), warmups, took = simulated(tmp_path, monkeypatch, clock, costs, seconds)
+    assert 1.8 < first / second < 2.3
+    assert 0.85 * seconds < took <= seconds
+    assert warmups == [1.0, 1.0]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("stands", [2, 4, 6, 10])
 def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, stands: int) -> None:
@@ -163,13 +204,6 @@ def test_deadlines_that_cannot_be(capsys: pytest.CaptureFixture[str], value: str
     assert capsys.readouterr().err.startswith(f"ordsmed: --deadline: '{value}' is not a time: wanted for example 3h")
 
 
-def test_a_fine_tuning_has_no_deadline(capsys: pytest.CaptureFixture[str]) -> None:
-    for more in ([], ["--dry-run"]):
-        with pytest.raises(SystemExit, match=r"^1$"):
-            cli.main(["finetune", "cola", "--deadline", "3h", *more])
-        assert "--deadline: found for " in capsys.readouterr().err
-
-
 class Clock:
     """Seconds that pass only where a test lets them."""
 
@@ -188,8 +222,12 @@ class Plain:
 
     phase: tuple[Phase, ...]
     validation_interval: int = 0
+    fixed: int = 0  # validations whose number does not depend on the steps
 
     phases = property(lambda self: self.phase)
+
+    def validation_cost(self, seconds: float) -> tuple[float, float]:
+        return (seconds / self.validation_interval if self.validation_interval else 0.0), self.fixed * seconds
 
     def with_phases(self, phases: list[Phase]) -> Plain:
         return dataclasses.replace(self, phase=tuple(phases))
@@ -198,7 +236,7 @@ class Plain:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    for place in (deadline, fitting):
+    for place in (deadline, fitting, texts):
         monkeypatch.setattr(place, "time", found)
     return found
 
@@ -207,18 +245,18 @@ def fitted(
     monkeypatch: pytest.MonkeyPatch, recipe: Plain, seconds: float, *, judging: float = 0.0, spent: float = 0.0,
     world: int = 1,
 ) -> tuple[Plain, dict[str, Any]]:  # fmt: skip
-    """What becomes of it where a step of phase n takes n seconds, the fastest half and the slowest twice of that."""
+    """What becomes of it where a step of phase n takes n seconds."""
     clock = deadline.time
-    monkeypatch.setattr(fitting, "_trial", lambda job, index: (1.0 + index, 0.5, 2.0))
+    monkeypatch.setattr(fitting, "_trial", lambda job, index, scratch: 1.0 + index)
 
     def judge(job: Any) -> float:
         clock.now += spent
         return judging
 
-    monkeypatch.setattr(fitting, "_validation_seconds", judge)
-    ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world)
-    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=SimpleNamespace)
-    return fitting.fit(plan, seconds)  # type: ignore[return-value]
+    ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world, store=None)
+    job = SimpleNamespace(data=SimpleNamespace(validation_seconds=judge))
+    plan: Any = SimpleNamespace(ranks=ranks, build=lambda: job)
+    return fitting.fit(plan, recipe, seconds)  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(
@@ -238,9 +276,12 @@ def test_steps_are_fitted_before_the_run(
     found, facts = fitted(monkeypatch, recipe, seconds, **more)
     assert [phase.steps for phase in found.phase] == steps
     assert [phase.warmup for phase in found.phase] == [int(6 * steps[0] / 60)] * 2
-    assert facts == {"asked": table(recipe.phase), "learning": [1.0, 2.0], "judging": more.get("judging", 0.0)}
+    cost = more.get("judging", 0.0)
+    assert facts == {"asked": table(recipe.phase), "learning": [1.0, 2.0], "judging": cost, "ending": cost}
     told = capsys.readouterr().err
-    assert f"steps [60, 60] became {steps}; a step took 0.5 to 2 s" in told
+    warmups = " + ".join([str(int(6 * steps[0] / 60))] * 2)
+    changed = f"steps 60 + 60 became {steps[0]} + {steps[1]}, warm-up 6 + 6 became {warmups}"
+    assert f"deadline {duration(seconds)}: {changed}; a step takes 1, 2 s, " in told
     assert "of the recipe's steps" not in told
 
 
@@ -249,7 +290,7 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
 ) -> None:
     recipe = Plain((*phases(50), *phases(50, warmup=0.1)))
     assert fitted(monkeypatch, recipe, 150 / 0.95 + 0.01)[0] is recipe
-    assert capsys.readouterr().err == ""
+    assert "deadline 2 min 37 s: all of the 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err
@@ -277,13 +318,13 @@ def job_of(*phases: Phase, device: str = "cpu") -> Any:
 
 
 def test_a_plan_is_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 4, 8, 16 steps and so on, and after each eighth of the plan; by the middle of the steps since."""
+    """After 4, 8, 16 steps and so on, and after each eighth of the plan; by the median of the warm steps since."""
     seen: list[tuple[int, float]] = []
     monkeypatch.setattr(Deadline, "_plan", lambda self, job, step, each: seen.append((step, each)))
     end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
     for step in range(1, 41):
         assert end.replan(job_of(*phases(96)), step, 50.0 if step == 1 else float(step)) is None
-    assert seen == [(4, 3.0), (8, 7.0), (12, 11.0), (16, 15.0), (24, 21.0), (32, 29.0), (36, 35.0)]
+    assert seen == [(4, 3.5), (8, 7.0), (12, 11.0), (16, 15.0), (24, 21.0), (32, 29.0), (36, 35.0)]
 
 
 def test_of_a_gpu_only_the_mean_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,9 +332,9 @@ def test_of_a_gpu_only_the_mean_is_true(tmp_path: Path, monkeypatch: pytest.Monk
     seen: list[float] = []
     monkeypatch.setattr(Deadline, "_plan", lambda self, job, step, each: seen.append(each))
     end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
-    for step in range(1, 5):
-        end.replan(job_of(*phases(96), device="cuda"), step, 9.0 if step == 4 else 0.0)
-    assert seen == [3.0]
+    for step in range(1, 9):
+        end.replan(job_of(*phases(96), device="cuda"), step, 9.0 if step in (4, 8) else 0.0)
+    assert seen == [4.5, 3.0]
 
 
 def test_what_was_decided_holds_for_who_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,35 +382,55 @@ def test_warm_ups_shrink_with_their_phases_and_all_plans_are_kept(tmp_path: Path
     end = Deadline(tmp_path, 100 / 0.95, table(asked), [1.0, 1.0, 1.0], 0.0, 20 / 0.95, plans=[{"after": 4}])
     end.began = clock.now
     found = end._plan(job_of(*asked), 8, 1.0)
-    assert found == [[29, 0.0], [29, 14.0], [29, 0.5]]
+    assert found == [[28, 0.0], [28, 14.0], [28, 0.5]]
     assert Run(tmp_path).status["plans"] == [{"after": 4}, {"after": 8, "was": table(asked), "now": found}]
 
 
-def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    took, carried, asked = iter([9.0, 1.0, 3.0, 2.0]), [], []
+def timed_trial(monkeypatch: pytest.MonkeyPatch, clock: Clock, took: list[float], steps: int) -> tuple[float, int]:
+    """The seconds of a step that a trial finds where its steps take `took`, and how many steps it took."""
+    left = iter(took)
 
     def update(*_: Any) -> tuple[int, float]:
-        clock.now += next(took)
+        clock.now += next(left)
         return 0, 0.0
 
-    def load(rows: Any, share: Any, first: int, stop: int, **_: Any) -> range:
-        asked.append((first, stop))
-        return range(stop)
-
     monkeypatch.setattr(fitting.loop, "update", update)
-    monkeypatch.setattr(fitting, "load", load)
-    job = SimpleNamespace(
+    monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
+    found = fitting._trial(trial_job(steps), 0, Path())
+    return found, len(took) - len(list(left))
+
+
+def trial_job(*steps: int) -> Any:
+    return SimpleNamespace(
         rows=lambda index: None,
         share=lambda index: None,
-        phases=phases(9, 1),
+        phases=phases(*steps),
         begin_phase=lambda index: None,
-        carry=carried.append,
+        carry=lambda index: None,
+        data=SimpleNamespace(renew=lambda *_: None),
         ranks=Ranks(torch.device("cpu")),
     )
-    assert fitting._trial(job, 0) == (3.0, 1.0, 3.0)  # type: ignore[arg-type]
-    took = iter([4.0])
-    assert fitting._trial(job, 1) == (4.0, 4.0, 4.0)  # type: ignore[arg-type]
-    assert (carried, asked) == ([0, 1], [(0, 4), (0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("took", "steps", "found"),
+    [
+        (
+            [1.379, 0.074, *[0.039, 0.034] * 6],
+            99,
+            (0.0365, 8),
+        ),  # as measured once: the median with cold steps was 0.074
+        ([9.0, 3.0, 2.0, 2.5, 99.0], 99, (2.25, 4)),  # slow steps: two warm ones are enough
+        ([1.0, 0.001, *[0.001] * 20], 99, (0.001, 14)),
+        ([9.0, 3.0, 2.0], 3, (2.0, 3)),
+        ([4.0], 1, (4.0, 1)),
+    ],
+)
+def test_a_trial_counts_warm_steps(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, took: list[float], steps: int, found: tuple[float, int]
+) -> None:
+    seconds, count = timed_trial(monkeypatch, clock, took, steps)
+    assert (round(seconds, 6), count) == found
 
 
 def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
@@ -401,30 +462,22 @@ def test_only_memory_is_a_reason_for_fewer_rows(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(fitting.loop, "update", broken)
     monkeypatch.setattr(fitting, "load", lambda *_, **__: [()])
-    job: Any = SimpleNamespace(
-        rows=lambda index: None,
-        share=lambda index: None,
-        phases=phases(9),
-        begin_phase=lambda index: None,
-        carry=lambda index: None,
-        ranks=Ranks(torch.device("cpu")),
-    )
     with pytest.raises(RuntimeError, match="shapes"):
-        fitting._trial(job, 0)
+        fitting._trial(trial_job(9), 0, Path())
 
 
 def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = object.__new__(fitting.TextData)
-    texts.recipe = SimpleNamespace(validation_rows=10 * fitting.VALIDATION_ROWS)  # type: ignore[assignment]
-    held: list[Any] = [range(1000 * fitting.VALIDATION_ROWS)]
-    monkeypatch.setattr(type(texts), "validation", lambda self, index: held[0])
-    monkeypatch.setattr(fitting, "validate", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
-    job = SimpleNamespace(data=texts, phases=phases(1))
-    assert fitting._validation_seconds(job) == 10 * fitting.VALIDATION_ROWS / 4  # type: ignore[arg-type]
-    held[0] = range(fitting.VALIDATION_ROWS // 2)
-    assert fitting._validation_seconds(job) == fitting.VALIDATION_ROWS // 2 / 4  # type: ignore[arg-type]
+    data = object.__new__(texts.TextData)
+    data.recipe = SimpleNamespace(validation_rows=10 * texts.VALIDATION_ROWS)  # type: ignore[assignment]
+    held: list[Any] = [range(1000 * texts.VALIDATION_ROWS)]
+    monkeypatch.setattr(type(data), "validation", lambda self, index: held[0])
+    monkeypatch.setattr(texts, "validate", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
+    job: Any = SimpleNamespace(phases=phases(1))
+    assert data.validation_seconds(job) == 10 * texts.VALIDATION_ROWS / 4
+    held[0] = range(texts.VALIDATION_ROWS // 2)
+    assert data.validation_seconds(job) == texts.VALIDATION_ROWS // 2 / 4
     held[0] = None
-    assert fitting._validation_seconds(job) == 0.0  # type: ignore[arg-type]
+    assert data.validation_seconds(job) == 0.0
 
 
 def test_two_steps_after_a_restart_tell_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,21 +53,22 @@ def pretrain(
 
 @in_a_line()
 def finetune(
-    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: float | None = None, anew: bool = False,
+    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
     layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, part: str = "",
     **settings: object,
 ) -> TrainingRun:  # fmt: skip
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
     Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
-    `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
+    `deadline`: "3h" or seconds, into which the steps are fitted; `anew`: set the present folder aside; `devices`: so
+    many processes, one a GPU (or share of the CPU), `restarts`
     times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
     raises Stopped; the same call goes on.
 
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
-    how = SessionOptions(deadline=deadline, anew=anew, site=site)
+    how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
     perform = _part_of(finetuning.finetune, part, devices)
     return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
 

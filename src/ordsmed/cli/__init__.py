@@ -7,12 +7,14 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 
 from ordsmed.base import ending
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.files import in_a_line
+from ordsmed.base.machine.host import age
 from ordsmed.cli import overview, verb
 from ordsmed.cli.output import fail, print_lines, speaks
 
@@ -30,14 +32,15 @@ atexit.register(gc.freeze)  # with torch, what still lives when a process ends i
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run one verb; what a user can mend is one line; exit status: 2 wrong words, 75 a process was lost, 1 all else."""
+    began = time.time() - age() if words is None else None  # called with words, it is a part of another program
     with ending.noted():
-        _main(list(sys.argv[1:] if words is None else words))
+        _main(list(sys.argv[1:] if words is None else words), began)
 
 
-def _main(words: list[str]) -> None:
+def _main(words: list[str], began: float | None) -> None:
     try:
         with ending.heard(), in_a_line():
-            _run(words)
+            _run(words, began)
     except OrdsmedError as error:
         if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):  # every process finds the same
             sys.exit(error.status)
@@ -55,7 +58,7 @@ def _main(words: list[str]) -> None:
         _stopped(words, stopped)
 
 
-def _run(words: list[str]) -> None:
+def _run(words: list[str], began: float | None) -> None:
     if not words:
         print_lines(overview.first_steps())
         return
@@ -68,7 +71,7 @@ def _run(words: list[str]) -> None:
     rest = words[len(name.split()) :]
     read = entry.own(rest)
     args = entry.parser(helped="-h" in read or "--help" in read).read(read)
-    args.words, args.others = [name, *rest], rest[len(read) :]
+    args.words, args.others, args.began = [name, *rest], rest[len(read) :], began
     if folder := getattr(args, "cache_dir", None):
         from ordsmed.base import hub
 

@@ -28,9 +28,12 @@ def make(kind: type[Any], args: argparse.Namespace) -> None:
 def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
     """The folder of a training that is done; None where it was only rehearsed."""
     from ordsmed.base.stages import BY_VERB, stage
+    from ordsmed.train.request import BEGAN
 
     show_details(args.verbose)
     args.name = stage(args.name, BY_VERB.get(args.words[0], ""))
+    if args.deadline and (began := getattr(args, "began", None)):
+        os.environ.setdefault(BEGAN, str(began))  # imports count, and those of the processes started below
     if args.threads:
         args.overrides.append(f"layout.threads={args.threads}")
     if args.devices and not args.dry_run and "RANK" not in os.environ and not getattr(args, "part", ""):

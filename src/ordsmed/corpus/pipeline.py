@@ -45,6 +45,11 @@ from ordsmed.text.source import Source
 SHARE = 1_000_000  # bytes of source, perhaps packed, that are worth a process of their own
 
 
+def workers_for(size: int) -> int:
+    """Return how many processes read and clean so many bytes of source."""
+    return max(1, min(cores(), size // SHARE))
+
+
 @dataclass(frozen=True)
 class GivenSplits:
     """Texts that are validation and test data as they are; nothing of the others is held out for what is given."""
@@ -253,7 +258,7 @@ class Corpus:
         if self.processes:
             return self.processes
         size = sum(source.settings.size() for source in self._sources())
-        return max(1, min(cores(), size // SHARE))
+        return workers_for(size)
 
     def _notes(self) -> tuple[Any, ...]:
         return self.source if isinstance(self.source, tuple) else (self.source,)

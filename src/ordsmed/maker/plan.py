@@ -14,9 +14,10 @@ from ordsmed.base import hub
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site
 from ordsmed.base.machine import devices
-from ordsmed.base.machine.host import cores
 from ordsmed.base.machine.speed import measured_peak
+from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.say import duration, many
+from ordsmed.corpus.pipeline import workers_for
 from ordsmed.maker import texts
 from ordsmed.maker.learning import Learning, Scope, continued, fresh
 from ordsmed.maker.networks import Table
@@ -54,11 +55,14 @@ class MakePlan:
     device: str
     network: str  # in words
     notes: tuple[str, ...] = ()
+    threads: int = 0  # of the CPU that train, over all processes; 0: a GPU trains
 
     def lines(self) -> list[str]:
         """A screen for a person."""
         phase = self.recipes["model"]["phase"][0]
-        steps = many(int(self.tokens / phase["batch"] / phase["length"]), "step")
+        expected = int(self.tokens / phase["batch"] / phase["length"])
+        more = f"; at most {phase['steps']:,} steps, if they are faster" if phase["steps"] > expected else ""
+        on = f"{self.device}, {many(self.threads, 'thread')}" if self.threads else self.device
         learned = self.recipes.get("tokenizer", {}).get("tokenizer")
         passes = f"{self.passes:.2g}" if self.passes < 10 else f"{self.passes:.0f}"
         rows = [
@@ -66,8 +70,9 @@ class MakePlan:
             ("tokenizer", [f"{learned['kind']}, up to {learned['size']:,} pieces" if learned else "the model's"]),
             ("network", [f"{self.network}: {self.weights / 1e6:,.1f} million weights"]),
             ("training", [
-                f"about {steps} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes over the text",
-                f"{duration(self.training)} of {duration(self.seconds)}, on {self.device}",
+                f"about {many(expected, 'step')} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes "
+                f"over the text{more}",
+                f"{duration(self.training)} of {duration(self.seconds)}, on {on}",
             ]),
             ("then", [SEARCHED if self.request.purpose == SEARCH else CLOSED]),
             ("note", list(self.notes)),
@@ -93,8 +98,9 @@ def plan(request: MakeRequest) -> MakePlan:
     inputs = texts.input_texts(request.texts, request.out)
     survey = texts.survey(inputs)
     seconds, device = request.hours * 3600, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    speed = _speed(device, request.devices)
-    portion, preparing = _portion(survey, seconds)
+    threads = _threads(request.devices) if device.type == "cpu" else 0
+    speed = _speed(device, threads or max(1, request.devices))
+    portion, preparing = _portion(survey, seconds, workers_for(inputs.bytes))
     training = max(seconds - preparing - closing_seconds(request), LEAST * seconds)
     words = survey.words * portion
     scope = Scope(speed, training, words * PIECES_A_WORD, vocabulary_size(words, survey.alphabet), survey.alphabet)
@@ -105,7 +111,7 @@ def plan(request: MakeRequest) -> MakePlan:
     recipes = recipes_of(request, inputs, survey, learning, scope, portion)
     name, passes = devices.name_of(device), tokens / scope.unique
     sizes = (learning.weights, tokens, passes, portion, name, learning.described, notes)
-    return MakePlan(request, inputs, survey, recipes, seconds, expected, *sizes)
+    return MakePlan(request, inputs, survey, recipes, seconds, expected, *sizes, threads)
 
 
 def closing_seconds(request: MakeRequest) -> float:
@@ -128,22 +134,28 @@ def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float,
     return tuple(notes)
 
 
-def _speed(device: torch.device, processes: int) -> float:
-    """Operations a second that a training of a small network is likely to reach here."""
+def _threads(processes: int) -> int:
+    """Return the threads that a training by so many processes has here, over all of them."""
+    count = max(1, processes)
+    return count * threads_of(local_world=count)
+
+
+def _speed(device: torch.device, count: int) -> float:
+    """Return the operations a second that a training of a small network is likely to reach on `count` GPUs or threads."""
     if device.type == "cuda":
-        return measured_peak(device, "bf16") * OF_GPU * max(1, processes)
+        return measured_peak(device, "bf16") * OF_GPU * count
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # of several, one may wait for another while something else runs
     try:
         fp32, bf16 = (measured_peak(device, precision) for precision in ("fp32", "bf16"))
-        return fp32 * (1 + BF16_GAIN * max(0.0, bf16 / fp32 - 1)) * OF_CPU * cores()
+        return fp32 * (1 + BF16_GAIN * max(0.0, bf16 / fp32 - 1)) * OF_CPU * count
     finally:
         torch.set_num_threads(threads)
 
 
-def _portion(survey: TextSurvey, seconds: float) -> tuple[float, float]:
-    """The share of the text that is read, and how long making a corpus, a tokenizer and ids of it takes."""
-    reading = 3.0 * survey.seconds * survey.characters / 1e6 / cores()
+def _portion(survey: TextSurvey, seconds: float, workers: int) -> tuple[float, float]:
+    """Return the share of the text that is read, and how long its corpus, tokenizer and token ids take to make."""
+    reading = 3.0 * survey.seconds * survey.characters / 1e6 / workers
     portion = min(1.0, max(PREPARING * seconds - PREPARING_SECONDS, 4.0) / max(reading, 1e-9))
     if portion >= 0.95:
         return 1.0, reading + PREPARING_SECONDS

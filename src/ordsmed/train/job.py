@@ -63,6 +63,9 @@ class TrainingData(Protocol):
     def validate(self, job: Job, index: int) -> dict[str, float]:
         """What a validation finds; its loss is called `validation`. Empty where nothing is held out."""
 
+    def validation_seconds(self, job: Job) -> float:
+        """Return how long a validation takes, by a part of it; 0 if nothing is held out."""
+
     def describe(self, job: Job, scores: dict[str, float]) -> str:
         """That in words."""
 

@@ -174,6 +174,13 @@ class Training:
         """Steps between validations; 0: only at the end."""
         raise NotImplementedError
 
+    def validation_cost(self, seconds: float) -> tuple[float, float]:
+        """Return what validations of so many seconds cost a step, and what those cost whose number is fixed.
+
+        The validation after the last step is not among them.
+        """
+        return (seconds / self.validation_interval if self.validation_interval else 0.0), 0.0
+
     def validates(self, step: int) -> bool:
         raise NotImplementedError
 

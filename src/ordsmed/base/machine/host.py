@@ -94,8 +94,10 @@ def _cpu_field(name: str) -> str:
 
 
 def age() -> float:
-    """Seconds since this process began; where the system does not say, those that it computed."""
+    """Return the seconds since this process began; where the system does not tell, the seconds that it computed."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        return float(Path("/proc/uptime").read_text().split()[0]) - started
+        started = int((ROOT / "proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        since = float((ROOT / "proc/uptime").read_text().split()[0]) - started
+        if since >= 0:  # some containers have their own uptime and the host's process times
+            return since
     return time.process_time()

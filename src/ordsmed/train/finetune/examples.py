@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,11 @@ class TaskData:
             return scores
 
         return {"validation": loss, **first_alone(job.ranks, scored)}
+
+    def validation_seconds(self, job: Job) -> float:
+        began = time.perf_counter()
+        self.validate(job, 0)
+        return time.perf_counter() - began if self.dev is not None else 0.0
 
     def check(self, score: str) -> None:
         """Refuse dev files that tell nothing, and a score that they do not tell, as far as guesses show it."""

@@ -15,7 +15,7 @@ from ordsmed.base.launch.site import absolute
 from ordsmed.base.run import at_home, nothing_made, read_recipe
 from ordsmed.base.screen import command
 from ordsmed.train import session
-from ordsmed.train.finetune.plan import FinetuningPlan, no_deadline
+from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.session import SessionOptions
@@ -62,6 +62,4 @@ def _check(name: str, how: SessionOptions, part: str | None) -> None:
         remedy = f"`{command('finetune', 'TASK', f'init={name}')}` teaches it a task"
         raise RecipeError(name, problem, "that of a `finetune`, or the recipe of a task", remedy)
     check_part(part, **how)
-    if how.get("deadline"):
-        raise no_deadline()
     how["site"] = absolute(how.get("site", ""))

@@ -20,6 +20,7 @@ from ordsmed.learn.task import Task
 from ordsmed.nn.model import ModelSettings
 from ordsmed.nn.unfilled import unfilled
 from ordsmed.text import read
+from ordsmed.train.fitting import fit
 from ordsmed.train.finetune.examples import TaskData, records_of
 from ordsmed.train.finetune.finish import finish
 from ordsmed.train.finetune.recipe import Finetuning
@@ -194,18 +195,13 @@ class FinetuningPlan(Plan):
         return dataclasses.replace(job, began_as=facts)
 
     def fitted(self, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
-        raise no_deadline()
+        return fit(self, self.recipe, seconds, endings=2.0)  # the finished run scores its best check once more
 
     def verify(self) -> None:
         """Its files were read and checked when it was completed."""
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         return finish(job, folder)
-
-
-def no_deadline() -> RecipeError:
-    """Fine-tunings have none."""
-    return RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
 
 
 def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:

@@ -170,6 +170,10 @@ class Finetuning(Training):
         return (Phase(steps=steps, epochs=0.0 if steps else self.epochs, length=self.task.length, batch=self.batch,
                       rate=self.rate or 1.0, warmup=self._rise(), schedule=self.laid()),)  # fmt: skip
 
+    def with_phases(self, phases: Sequence[Phase]) -> Finetuning:
+        (phase,) = phases
+        return replace(self, steps=phase.steps, course="steps", warmup=phase.warmup, schedule=phase.schedule)
+
     def laid(self) -> Schedule:
         """The course of the rate, as long as it is."""
         if self.course == "steps" or not self.examples:
@@ -193,6 +197,10 @@ class Finetuning(Training):
     def epoch(self) -> float:
         """Its steps."""
         return epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
+
+    @property
+    def validation_interval(self) -> int:
+        return max(1, round(self.epoch / self.checks))
 
     def validates(self, step: int) -> bool:
         interval = max(self.epoch / self.checks, 1.0)  # steps between checks, not always a whole number

@@ -30,13 +30,13 @@ from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.nn.unfilled import unfilled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint
+from ordsmed.train.fitting import fit
 from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
 from ordsmed.train.mesh.layout import memory
 from ordsmed.train.mesh.parallel import held_by_rank
 from ordsmed.train.pace import expected_seconds
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain.compared import compared
-from ordsmed.train.pretrain.deadline import fit
 from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
 from ordsmed.train.pretrain.mixture import mixed, portion_lines
@@ -268,7 +268,7 @@ class PretrainingPlan(Plan):
         return job
 
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        return fit(self, seconds)
+        return fit(self, self.recipe, seconds)
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         return finish(job, folder)

@@ -25,6 +25,11 @@ from ordsmed.weights.transplant import Vocabulary
 LOSSES = ("validation", "validation_average")
 
 
+def is_share(every: float) -> bool:
+    """Is an interval a share of all steps (0.1, 1.0), and no number of steps (1, 500)?"""
+    return isinstance(every, float) and 0 < every <= 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pretraining(Training):
     """Train a network on encoded text."""
@@ -156,11 +161,15 @@ class Pretraining(Training):
     def validation_interval(self) -> int:
         return self._steps(self.validate)
 
+    def validation_cost(self, seconds: float) -> tuple[float, float]:
+        if is_share(self.validate):
+            return 0.0, (self.validations - 1) * seconds
+        return super().validation_cost(seconds)
+
     def _steps(self, every: float) -> int:
-        """Of what may be a share of all, which are known once epochs are counted."""
+        """Return an interval in steps; it may be a share of all steps, which are known once epochs are counted."""
         steps = sum(phase.steps for phase in self.phase)
-        share = isinstance(every, float) and 0 < every <= 1  # 1.0 is a share, 1 a step
-        return max(1, math.ceil(every * steps - 1e-6)) if share else int(every)
+        return max(1, math.ceil(every * steps - 1e-6)) if is_share(every) else int(every)
 
     def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
         known = {name: value for name, value in facts.items() if isinstance(value, float)}

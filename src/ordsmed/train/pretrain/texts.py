@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +107,15 @@ class TextData:
     def validate(self, job: Job, index: int) -> dict[str, float]:
         rows = self.validation(index)
         return {} if rows is None else validate(job, rows, min(self.recipe.validation_rows, len(rows)))
+
+    def validation_seconds(self, job: Job) -> float:
+        rows = self.validation(len(job.phases) - 1)
+        if rows is None:
+            return 0.0
+        count, began = min(self.recipe.validation_rows, len(rows)), time.perf_counter()
+        some = min(count, VALIDATION_ROWS)
+        validate(job, rows, some)
+        return (time.perf_counter() - began) * count / some
 
     def describe(self, job: Job, scores: dict[str, float]) -> str:
         right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in scores.items() if k.endswith("_right")]

@@ -1,0 +1,119 @@
+"""Fitting a training to a deadline before its first step: steps of each phase are timed, and as many as fit are planned.
+
+`train/deadline.py` corrects the plan while the run goes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine.memory import is_out_of_memory
+from ordsmed.base.ranks import first_alone
+from ordsmed.base.say import duration, say
+from ordsmed.data.loader import load
+from ordsmed.learn.phases import Phase, total
+from ordsmed.train import loop
+from ordsmed.train.deadline import COLD, RESERVE, difference, scaled_warmup, table, warn
+from ordsmed.train.job import Job
+from ordsmed.train.plan import Plan
+from ordsmed.train.training import Training
+
+R = TypeVar("R", bound=Training)
+
+WARM = (2, 12)  # timed steps of a phase after the cold ones, at least and at most
+TRIAL_SECONDS = 0.5  # that the timed steps of a phase take, where that is a number within these
+
+
+def fit(plan: Plan, recipe: R, seconds: float, *, endings: float = 1.0) -> tuple[R, dict[str, Any]]:
+    """Return `recipe` with its steps shrunk so that all phases end within `seconds`, each by the same share.
+
+    `endings`: how many validations the end of the run takes. The second result is what the run's status keeps, by which
+    the plan is corrected later.
+    """
+    ranks, job = plan.ranks, plan.build()
+    seconds = first_alone(ranks, lambda: seconds)  # each rank has its own clock, and all need the same plan
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        trials = [_trial(job, index, Path(scratch)) for index in range(len(recipe.phases))]
+    numbers = [*trials, job.data.validation_seconds(job), time.perf_counter() - start]
+    *learning, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
+    facts = {"asked": table(recipe.phases), "learning": learning, "judging": judging, "ending": endings * judging}
+    left = (seconds - spent) * RESERVE - endings * judging
+    every, fixed = recipe.validation_cost(judging)
+    left -= fixed
+    needed = sum(p.whole_steps * e + p.steps * every for p, e in zip(recipe.phases, learning, strict=True))
+    times = f"a step takes {_listed(learning)} s"
+    if needed <= left:
+        say(f"deadline {duration(seconds)}: all of the {total(recipe.phases):,} steps fit; {times}")
+        return _with_fixed_ramps(recipe), facts
+    share = left / needed
+    if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
+        problem = f"{duration(seconds)} are left, less than trials, validations and a step of every phase take"
+        least = spent + (endings * judging + fixed + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
+        raise RecipeError("--deadline", problem, f"{duration(math.ceil(least))} or more for them")
+    fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
+    change = difference(table(recipe.phases), table(fitted.phases))
+    say(f"deadline {duration(seconds)}: {change}; {times}, {duration(left)} are left for them")
+    warn(total(fitted.phases), total(recipe.phases))
+    return fitted, facts
+
+
+def _listed(learning: Sequence[float]) -> str:
+    """Seconds of a step of each phase."""
+    return ", ".join(f"{seconds:.3g}" for seconds in learning)
+
+
+def _with_fixed_ramps(recipe: R) -> R:
+    if not any(phase.batch_ramp for phase in recipe.phases):
+        return recipe
+    return recipe.with_phases([phase.with_fixed_ramp() for phase in recipe.phases])
+
+
+def _shrunk(phase: Phase, share: float) -> Phase:
+    steps = max(1, int(phase.steps * share))
+    schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
+    ramp = phase.batch_ramp and dataclasses.replace(phase.batch_ramp, over=float(max(1, int(phase.ramp_steps * share))))
+    warmup = scaled_warmup(phase.warmup, share)
+    return dataclasses.replace(phase, steps=steps, warmup=warmup, schedule=schedule, batch_ramp=ramp)
+
+
+def _trial(job: Job, index: int, scratch: Path) -> float:
+    """Return the median seconds of a warm step of this phase, on networks that are thrown away afterwards.
+
+    Where the batch grows, the steps have the whole batch. All ranks take the same number of steps.
+    """
+    share, phase = job.share(index), job.phases[index]
+    if phase.batch_ramp:
+        share = dataclasses.replace(share, sizes=None)
+    job.begin_phase(index)
+    job.carry(index)
+    job.data.renew(job, scratch, index, 0)
+    spent = list[float]()
+    wanted = COLD + WARM[1]
+    for inner, batches in enumerate(
+        load(job.rows(index), share, 0, min(wanted, phase.steps), workers=0, device=job.ranks.device)
+    ):
+        began = time.perf_counter()
+        try:
+            float(loop.update(job, batches, 0.0, index, inner)[1])
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise loop.overfull(job, index, total(job.phases[:index]) + inner + 1, error) from None
+        spent.append(time.perf_counter() - began)
+        if len(spent) == COLD:
+            warm = first_alone(job.ranks, lambda: min(WARM[1], max(WARM[0], int(TRIAL_SECONDS / max(spent[-1], 1e-9)))))
+            wanted = COLD + warm
+        if len(spent) >= wanted:
+            break
+    return statistics.median(spent[COLD:] or spent[-1:])
