@@ -50,7 +50,8 @@ def place(tmp_path_factory):
             sentences = [" ".join(draw.choice(WORDS, draw.integers(3, 12))).capitalize() + "." for _ in range(6)]
             text = " ".join(sentences[:3]) + "\n" + " ".join(sentences[3:])
             file.write(json.dumps({"_id": f"d{number}", "title": f"Mat {number}", "text": text}) + "\n")
-    ordsmed.index(folder / "bert", folder / "texts.jsonl", folder / "made", length=24, overlap=6)
+    ordsmed.index(folder / "bert", folder / "texts.jsonl", folder / "made", length=24, overlap=6, weight=0.5)
+    Run(folder / "made").set(weight=None)  # as indexes of former versions
     return folder
 
 
@@ -148,7 +149,7 @@ def test_a_weight_of_the_vectors_is_kept_and_can_be_another(place, capsys):
     by = {weight: ordsmed.search(made, question, 5, weight=weight) for weight in (0, 0.4, 1)}
     assert [hit.number for hit in by[1]] == [hit.number for hit in ways["dense"]]
     assert [hit.words for hit in by[0]] == [hit.words for hit in ways["words"]]
-    assert by[0][0].score == 1
+    assert [hit.score for hit in by[0]] == [hit.words for hit in by[0]]
     assert [hit.number for hit in by[0.4]] not in ([h.number for h in by[0]], [h.number for h in by[1]])
     kept = ordsmed.index(place / "bert", place / "texts.jsonl", made, length=24, overlap=6, weight=0.4)
     assert kept.search(question, 5) == by[0.4] == ordsmed.search(made, question, 5)
@@ -259,7 +260,7 @@ def test_faiss_looks_at_some_vectors_and_tells_its_recall(many, place, tmp_path,
     pytest.importorskip("faiss", reason="faiss is not installed: pip install -e .[dev]")
     monkeypatch.setattr(approximate, "MANY", many)
     words = (place / "bert", place / "texts.jsonl", tmp_path / "made")
-    index = ordsmed.index(*words, length=24, overlap=6, nearest="faiss")
+    index = ordsmed.index(*words, length=24, overlap=6, nearest="faiss", weight=0.5)
     kind = "HNSW32" if many > 50 else "IVF"
     assert f"{kind}" in (said := "".join(capsys.readouterr()))
     assert "of the 10 nearest passages are found, of" in said
@@ -277,6 +278,9 @@ def test_faiss_looks_at_some_vectors_and_tells_its_recall(many, place, tmp_path,
         hit.number for hit in index.search("the old newt", 5)
     ]
     (tmp_path / "made" / "vectors.faiss").write_bytes(b"no index")
+    with pytest.raises(DataError, match=r"vectors\.faiss: is damaged: 8 bytes; .*make the index again"):
+        ordsmed.open_index(tmp_path / "made")
+    Run(tmp_path / "made").set(checksums=None)
     with pytest.raises(DataError, match=r"vectors\.faiss: cannot be read; .*make the index again"):
         ordsmed.open_index(tmp_path / "made").search("newt")
 
@@ -293,7 +297,8 @@ def test_without_faiss_a_line_says_what_to_install(place, tmp_path, monkeypatch)
 def test_what_stands_is_reused_and_another_is_refused(place, tmp_path):
     words = (place / "bert", place / "texts.jsonl", place / "made")
     before = (place / "made/vectors.npy").stat().st_mtime_ns
-    ordsmed.index(*words, length=24, overlap=6, batch=3)
+    ordsmed.index(*words, length=24, overlap=6, batch=3, weight=0.5)
+    Run(place / "made").set(weight=None)
     assert (place / "made/vectors.npy").stat().st_mtime_ns == before
     with pytest.raises(RecipeError, match=r"was made with overlap 6, found 0; name another folder, or --anew"):
         ordsmed.index(*words, length=24)
@@ -322,6 +327,9 @@ def test_what_is_no_index_and_what_is_damaged_is_told(place, tmp_path):
     ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "cut", length=24)
     vectors = np.load(tmp_path / "cut/vectors.npy")
     np.save(tmp_path / "cut/vectors.npy", vectors[:-1])
+    with pytest.raises(DataError, match=r"vectors.npy: is damaged: \S+ bytes; wanted"):
+        ordsmed.open_index(tmp_path / "cut")
+    Run(tmp_path / "cut").set(checksums=None)
     with pytest.raises(DataError, match=rf"vectors: {len(vectors) - 1} passages; wanted {len(vectors)}"):
         ordsmed.open_index(tmp_path / "cut")
     os.truncate(tmp_path / "cut/vectors.npy", 200)
@@ -434,7 +442,7 @@ def tokens(place, tmp_path_factory):
     model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32)
     objective = fresh(task, model, cutter, 3)
     write_model(folder / "model", own_tensors(objective), Networks(model=model, task=task), cutter)
-    ordsmed.index(folder / "model", place / "texts.jsonl", folder / "index", length=18, batch=5)
+    ordsmed.index(folder / "model", place / "texts.jsonl", folder / "index", length=18, batch=5, weight=0.5)
     return folder
 
 
@@ -501,13 +509,14 @@ def test_what_an_index_of_token_vectors_cannot_be(tokens, place, tmp_path):
     shutil.copytree(tokens / "index", tmp_path / "cut")
     with (tmp_path / "cut/tokens.npy").open("r+b") as file:
         np.lib.format.write_array(file, np.load(tokens / "index/tokens.npy") + 1)
+    Run(tmp_path / "cut").set(checksums=None)
     with pytest.raises(DataError, match=r"cut/vectors: \S+ passages"):
         ordsmed.open_index(tmp_path / "cut")
 
 
 def test_the_commands(place, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(place)
-    cli.main(["index", "bert", "texts.jsonl", str(tmp_path / "index"), "--length", "24"])
+    cli.main(["index", "bert", "texts.jsonl", str(tmp_path / "index"), "--length", "24", "--weight", "0.5"])
     said = capsys.readouterr().out
     assert f"{tmp_path}/index: " in said
     assert f"next:\n    ordsmed search {tmp_path}/index" in said

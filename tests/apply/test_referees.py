@@ -295,21 +295,22 @@ def test_folders_of_sentence_transformers_give_our_vectors(family: str, tmp_path
         model = SentenceTransformer(str(out), device="cpu")
         assert (model.similarity_fn_name, model.max_seq_length) == ("dot", trained.settings.longest())
         for vectors, before in ((model.encode_document(TEXTS), ""), (model.encode_query(TEXTS), "the old ")):
-            how = Form(of="sentences", pool="tokens" if pool == "mean" else pool)
+            how = Form(of="sentences", pool="" if pool == "mean" else pool)
             for vector, ours in zip(vectors, embedded(trained, [before + text for text in TEXTS], how), strict=True):
                 length = np.linalg.norm(ours.vectors) if pool == "mean" else 1.0
                 assert vector == pytest.approx(ours.vectors / length, abs=1e-5)
 
 
-def test_a_text_longer_than_the_network_is_cut_off_there_as_here(tmp_path: Path) -> None:
+def test_a_text_that_is_too_long_or_empty_has_the_same_vector_there_as_here(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
     from sentence_transformers import SentenceTransformer
 
     trained = model_of("bert", tmp_path / "run")
     SentenceTransformers(normalize=False).write(trained, tmp_path)
-    text = "the old red cat sat on a mat and ran " * trained.settings.longest()
-    [ours] = embedded(trained, [text], Form(of="sentences", pool="tokens"))
-    assert SentenceTransformer(str(tmp_path), device="cpu").encode(text) == pytest.approx(ours.vectors, abs=1e-5)
+    texts = ["the old red cat sat on a mat and ran " * trained.settings.longest(), "", "\0", "\u200b"]
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    for vector, ours in zip(model.encode(texts), embedded(trained, texts, Form(of="sentences")), strict=True):
+        assert vector == pytest.approx(ours.vectors, abs=1e-5)
 
 
 ASK = """

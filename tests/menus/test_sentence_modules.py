@@ -62,7 +62,7 @@ def test_vectors_are_pooled_cut_and_prompted_as_the_folder_says(tiny_run: Any, t
     asked = [f"pool={pool}", "query=the old ", "length=20", "normalize=false"]
     out = export(tiny_run.bert, tmp_path / "out", to="sentence-transformers", overrides=asked)
     of_run = open_model(tiny_run.bert, device="cpu")
-    pooled = {"pool": "tokens" if pool == "mean" else pool}
+    pooled = {"pool": pool}
     for prompt, before in (("", ""), ("query", "the old "), ("passage", "")):
         wanted = [found.vectors for found in of_run.embed([before + t for t in TEXTS[:2]], of="sentences", **pooled)]
         assert vectors(out, prompt, TEXTS[:2]) == pytest.approx(np.array(wanted), abs=1e-5)

@@ -30,13 +30,13 @@ TEXTS = "The newt swam under the mat.\n\nA red cat sat on it.\n\nThe old dog ran
 def place(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("searched")
     (folder / "texts.txt").write_text(TEXTS)
-    ordsmed.index(folders["bert"], folder / "texts.txt", folder / "both")
+    ordsmed.index(folders["bert"], folder / "texts.txt", folder / "both", weight=0.5)
     ordsmed.index(None, folder / "texts.txt", folder / "words")
     task, cutter = TextPairs(head="multi-vector", token_width=8, length=20, expand=6), Tokenizer.load(folders["bert"])
     model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32)
     objective = fresh(task, model, cutter, 3)
     write_model(folder / "tokens", own_tensors(objective), Networks(model=model, task=task), cutter)
-    ordsmed.index(folder / "tokens", folder / "texts.txt", folder / "late", length=18)
+    ordsmed.index(folder / "tokens", folder / "texts.txt", folder / "late", length=18, weight=0.5)
     return folder
 
 

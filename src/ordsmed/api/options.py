@@ -31,7 +31,7 @@ class EmbedOptions(TypedDict, total=False):
     layers: str | int | Sequence[int]  # top, all, mean, or numbers: 0 the embeddings, -1 the last
     mix: str | Path  # a JSON file with the weights of all layers
     pieces: Literal["mean", "first", "last"]  # of a word
-    pool: Literal["mean", "first", "last", "tokens"]  # of a sentence; left out: as it was learned, else the mean
+    pool: Literal["mean", "words", "first", "last", "tokens"]  # of a sentence; left out: as learned, else the mean
     prompt: Literal["query", "passage"]  # of a model that learned vectors: what is written before a text
     dtype: Literal["float32", "float16"]
     batch: int  # texts the network reads at once

@@ -195,11 +195,8 @@ def serving(parser: Parser) -> None:
     parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
     meaning = "a request may take, its wait counted (default 120)"
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=120.0, help=meaning)
-    meaning = (
-        "of vectors of texts: the mean of words, or first, last, tokens, as `embed` has them; left out: as a model "
-    )
-    meaning += "learned it, else the mean"
-    parser.add_argument("--pool", choices=("mean", "first", "last", "tokens"), default="", help=meaning)
+    meaning = "of vectors of texts, as `embed` has it; left out: as a model learned it, else the mean of tokens"
+    parser.add_argument("--pool", choices=("mean", "first", "last", "words", "tokens"), default="", help=meaning)
     meaning = "an index that /search asks, as NAME=FOLDER; by the model that made it, which is served too"
     parser.add_argument("--index", action="append", metavar="FOLDER", default=[], help=meaning)
     any_step(parser)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -31,13 +30,15 @@ from ordsmed.maker.closing import against_guessing, corpus_of
 from ordsmed.maker.session import Clock
 from ordsmed.tell.report import report
 from ordsmed.train.meters import read as read_metrics
-from ordsmed.use.index.opened import OpenIndex, Questions, Rescoring
+from ordsmed.use.index.choice import Rescoring, SearchChoice, SearchTrial
+from ordsmed.use.index.opened import DEPTH, OpenIndex
+from ordsmed.use.index.passages import read_as
+from ordsmed.use.index.rerank import Reranker
 from ordsmed.use.index.told import lines as hit_lines
 from ordsmed.weights.export import export
 
 Pair = dict[str, str]
 MINED_FROM = 20_000  # pairs for which wrong answers are looked for
-WEIGHTS = (0.0, 0.05, *(n / 10 for n in range(1, 11)))  # of vectors beside words, that are tried
 TESTED = 300  # questions of the test
 AMONG = 2_000  # passages in which they are searched
 RERANKED = 20  # passages of each that the cross-encoder orders anew
@@ -115,20 +116,20 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
     model = Run(folder / "model").status
     facts: dict[str, Any] = {"validation": model.get("validation"), "unigram": model.get("unigram")}
     lines = against_guessing(facts)
-    index = searching.index(folder / "dense", corpus_of(folder), folder / "index")
-    rerank = searching.reranker(folder / "cross")
     pairs, dev = (_held_out(folder, name) for name in ("test", "dev"))
-    reranked = False
+    choice = SearchChoice()
     if pairs:
-        facts["search"], choice = _tested(folder, pairs, dev, rerank)
-        index, reranked = index.weighted(choice.weight, keep=True), choice.reranked
-        facts |= {"weight": choice.weight, "reranked": reranked}
-        lines += [*_score_lines(facts["search"], len(pairs)), *choice.lines]
-    again = ["--rerank", folder / "cross"] if reranked else []
+        facts["search"], choice = _tested(folder, pairs, dev, searching.reranker(folder / "cross"))
+        facts["verdict"] = [*choice.lines(), _verdict(facts["search"], choice, len(pairs))]
+        lines += [*_score_lines(facts["search"], len(pairs)), *facts["verdict"]]
+    facts |= {"weight": choice.weight, "reranked": choice.top > 0}
+    index = searching.index(folder / "dense", corpus_of(folder), folder / "index", weight=choice.weight)
+    if choice.top:
+        index = searching.with_reranker(index, folder / "cross", choice)
     for pair in _examples(pairs):
-        hits = index.search(pair["anchor"], HITS, rerank=rerank if reranked else None, top=RERANKED)
+        hits = index.search(pair["anchor"], HITS)
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
-    lines += [f"hits in all texts, by {BY['both', reranked]}:", *facts.get("examples", [])]
+    lines += [f"hits in all texts, by {_way(choice)}:", *facts.get("examples", [])]
     titled = folder.resolve().name
     for run, out, whose in (
         ("dense", "sentence-transformers", "SentenceTransformer"),
@@ -136,44 +137,15 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
     ):
         path = export(folder / run, folder / out, to="sentence_transformers", title=titled)
         lines.append(f"{path}: for {whose} of sentence-transformers")
+    Run(folder).set(**facts)
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [
         f"{index.folder}: {index.size}; {folder / 'report.html'}: the page",
         *command_lines(
-            f"all of it took {duration(clock.used)}; try next", command("search", index.folder, "a question", *again)
+            f"all of it took {duration(clock.used)}; try next", command("search", index.folder, "a question")
         ),
     ]
     return {**facts, "lines": lines}
-
-
-@dataclass(frozen=True)
-class SearchChoice:
-    """How it is searched by both, as held-out questions tell."""
-
-    weight: float  # of the vectors
-    reranked: bool
-    lines: list[str]  # for a person
-
-    @staticmethod
-    def of(
-        index: OpenIndex, rerank: Rescoring, pairs: Sequence[Pair], numbers: dict[str, str], name: str
-    ) -> SearchChoice:
-        """What finds most; of equal weights the smallest."""
-        vectors = index.encoder.questions([pair["anchor"] for pair in pairs])
-
-        def found(weight: float, by: Rescoring | None = None) -> float:
-            return _measured(index.weighted(weight), "both", by, pairs, numbers, vectors)[CHOSEN_BY]
-
-        scores = [found(weight) for weight in WEIGHTS]
-        best = max(scores)
-        weight = WEIGHTS[scores.index(best)]
-        anew = found(weight, rerank)
-        used = "asked" if anew > best else "left out"
-        lines = [
-            f"chosen by {CHOSEN_BY} on {many(len(pairs), f'{name} question')}: vectors weigh {weight:g} beside words;",
-            f"the reranker is {used}, for with it there is {anew:.1f}, without it {best:.1f}",
-        ]
-        return SearchChoice(weight, anew > best, lines)
 
 
 def _tested(
@@ -187,14 +159,43 @@ def _tested(
     place.parent.mkdir()
     files.write_text(place, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in files_of))
     before = searching.index(folder / "model", place, folder / "test/before", kind="dense")
-    after = searching.index(folder / "dense", place, folder / "test/index")
+    after = searching.index(folder / "dense", place, folder / "test/index", weight=0.5)
     numbers = {text: str(number) for number, text in enumerate(passages)}
-    choice = SearchChoice.of(after, rerank, dev or pairs, numbers, "dev" if dev else "test")
-    after = after.weighted(choice.weight)
+    choice = _chosen(after, rerank, dev or pairs, numbers)
+    after, how = after.weighted(choice.weight), Reranker(rerank, choice.top or RERANKED, choice.rerank_weight or 1.0)
     scores = {UNTRAINED: _measured(before, "dense", None, pairs, numbers)}
     for (kind, reranked), name in BY.items():
-        scores[name] = _measured(after, kind, rerank if reranked else None, pairs, numbers)
+        scores[name] = _measured(after, kind, how if reranked else None, pairs, numbers)
     return scores, choice
+
+
+def _chosen(index: OpenIndex, rerank: Rescoring, pairs: Sequence[Pair], numbers: dict[str, str]) -> SearchChoice:
+    """Whether vectors and the reranker count, by held-out questions of which the passage is known."""
+    questions, wanted = [pair["anchor"] for pair in pairs], [int(numbers[pair["positive"]]) for pair in pairs]
+    rankings = index.rankings(questions, index.encoder.questions(questions), DEPTH, words=True)
+    dense, words = ([ranking for ranking in column if ranking] for column in zip(*rankings, strict=True))
+    trial = SearchTrial(dense, words, wanted, np.array(index.passages.rows[:, 0]))
+
+    def text_of(number: int) -> str:
+        return read_as("", index.passages[number].text)
+
+    return trial.rerank(trial.choose(), questions, text_of, rerank)
+
+
+def _way(choice: SearchChoice) -> str:
+    """How the index is searched."""
+    way = BY["both", False] if choice.weight else BY["words", False]
+    return f"{way}, reranked" if choice.top else way
+
+
+def _verdict(scores: dict[str, dict[str, float]], choice: SearchChoice, count: int) -> str:
+    """What the search that is used gains over words, on questions that nothing was chosen by."""
+    words = scores[BY["words", False]][CHOSEN_BY]
+    used = scores[BY["both", True] if choice.top else BY["both", False]][CHOSEN_BY] if choice.weight else words
+    questions = many(count, "other question")
+    if not choice.weight and not choice.top:
+        return f"the index is searched by words (BM25): {CHOSEN_BY} {words:.1f} on {questions}"
+    return f"the index is searched by {_way(choice)}: {CHOSEN_BY} {used:.1f} on {questions}, words alone {words:.1f}"
 
 
 def _held_out(folder: Path, name: str) -> list[Pair]:
@@ -209,18 +210,13 @@ def _others(folder: Path) -> Iterator[Pair]:
 
 
 def _measured(
-    index: OpenIndex,
-    kind: str,
-    rerank: Rescoring | None,
-    pairs: Sequence[Pair],
-    numbers: dict[str, str],
-    vectors: Questions | None = None,
+    index: OpenIndex, kind: str, rerank: Reranker | None, pairs: Sequence[Pair], numbers: dict[str, str]
 ) -> dict[str, float]:
-    """Documents in the order of their first passages: in per cent; `vectors`: of the questions, if known."""
+    """Documents in the order of their first passages: in per cent."""
     rows = []
     questions = [pair["anchor"] for pair in pairs]
-    vectors = index.encoder.questions(questions) if vectors is None and kind != "words" else vectors
-    every = index.found(questions, vectors, 100, kind=kind, rerank=rerank, top=RERANKED)
+    vectors = index.encoder.questions(questions) if kind != "words" else None
+    every = index.found(questions, vectors, DEPTH, kind=kind, rerank=rerank)
     for pair, hits in zip(pairs, every, strict=True):
         documents = list(dict.fromkeys(hit.passage.id for hit in hits))
         rows.append(measures([int(name == numbers[pair["positive"]]) for name in documents], [1]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +16,14 @@ from msgspec import Struct
 
 from ordsmed.api.model import OpenModel
 from ordsmed.base.errors import OrdsmedError, RecipeError, nearest
+from ordsmed.base.run import Run
+from ordsmed.base.say import say
 from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel, ServedModels
 from ordsmed.serve.refusal import Refusal
-from ordsmed.use.index.opened import OpenIndex, Questions, SearchHit, check_questions, check_weight, reordered
-from ordsmed.use.index.rerank import check_reranker, pair_score
+from ordsmed.use.index.opened import TOP, OpenIndex, Questions, SearchHit, check_questions, check_weight, reordered
+from ordsmed.use.index.rerank import check_reranker, pair_score, reranker_key
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
 
@@ -39,6 +42,7 @@ class FoundPassage(Struct, omit_defaults=True):
     url: str = ""
     dense: float | None = None
     words: float | None = None
+    meta: dict[str, Any] = {}
 
 
 @dataclass(eq=False)
@@ -50,6 +54,7 @@ class ServedIndex:
     served: ServedModel | None
     model: OpenModel | None  # as it was when it was compared
     encoder: TextEncoder | TokenEncoder | None
+    reranker: str = ""  # the name of the served model that the index chose as its reranker
 
     @staticmethod
     def opened(word: str, models: ServedModels) -> ServedIndex:
@@ -61,11 +66,18 @@ class ServedIndex:
             return ServedIndex(name, index, None, None, None)
         for served in models.by_name.values():
             try:
-                return ServedIndex(name, index, served, served.model, index.fitting(served.model.trained))
+                encoder = index.fitting(served.model.trained)
             except OrdsmedError:
                 continue
+            return ServedIndex(name, index, served, served.model, encoder, _reranker(index, models))
         wanted = f"the model that made it ({index.recipe.model}), among those that are served"
         raise RecipeError(word, "is the index of another model", wanted, "serve that as well")
+
+    def renew(self, models: ServedModels) -> None:
+        """Open the index again if its documents, weight or reranker changed; a request that runs keeps the old one."""
+        if Run(self.index.folder).status != self.index.facts:
+            self.index = OpenIndex.of(self.index.folder)
+            self.reranker, self.model = _reranker(self.index, models), None
 
     def encoding(self) -> TextEncoder | TokenEncoder | None:
         """The model, compared again once it was opened again."""
@@ -76,6 +88,17 @@ class ServedIndex:
                 raise Refusal.of(error, self.served.hidden, "cannot") from None
             self.model = self.served.model
         return self.encoder
+
+
+def _reranker(index: OpenIndex, models: ServedModels) -> str:
+    """The name of the served model that an index chose as its reranker; empty: it chose none, or it is not served."""
+    if not (facts := index.facts.get("reranker")):
+        return ""
+    for served in models.by_name.values():
+        if "classify" in served.can and reranker_key(served.model.trained) == facts["key"]:
+            return served.name
+    say(f"{index.folder}: searched without its reranker, {facts['model']}, which is not among the models served")
+    return ""
 
 
 def open_indexes(words: Iterable[str], models: ServedModels) -> dict[str, ServedIndex]:
@@ -114,29 +137,34 @@ class SearchOptions:
     k: int
     kind: str = ""  # empty: by all that the index has
     weight: float | None = None  # of vectors in a search by both; None: as the index has it
-    rerank: str = ""  # the name of a model
-    top: int = 50  # passages that it orders anew
+    rerank: str | None = None  # the name of a model; None: the one that the index chose, empty: none
+    top: int = 0  # passages that it orders anew; 0: as the index chose, else 50
+    where: Sequence[str] = ()  # conditions of the documents' fields
 
 
 async def search(
     call: ServedCall, index: ServedIndex, questions: Sequence[str], how: SearchOptions
 ) -> list[list[FoundPassage]]:
     """Vectors of the questions by the batcher, then the search in a thread of its own; then scores of pairs."""
-    searched = index.index
     try:
-        kind = searched.kind_of(how.kind)
+        await asyncio.to_thread(index.renew, call.service.models)
+        searched = index.index
         check_questions(questions, how.k)
         if how.weight is not None:
-            check_weight(how.weight, kind)
+            check_weight(how.weight, how.kind or searched.recipe.kind)
             searched = searched.weighted(how.weight)
+        kind = searched.kind_of(how.kind)
+        call.check_size([(question,) for question in questions])
+        vectors = await _vectors(call, index, questions) if kind != "words" else None
+        chosen = how.rerank is None and not how.kind and index.reranker
+        facts: dict[str, Any] = searched.facts["reranker"] if chosen else {"top": TOP, "weight": 1.0}
+        name, top = (index.reranker if chosen else how.rerank or ""), how.top or facts["top"]
+        most = max(how.k, top) if name else how.k
+        every = await asyncio.to_thread(searched.found, questions, vectors, most, kind=kind, where=how.where)
     except OrdsmedError as error:
-        raise Refusal.of(error, {str(searched.folder): index.name}, "invalid") from None
-    call.check_size([(question,) for question in questions])
-    vectors = await _vectors(call, index, questions) if kind != "words" else None
-    most = max(how.k, how.top) if how.rerank else how.k
-    every = await asyncio.to_thread(searched.found, questions, vectors, most, kind=kind)
-    if how.rerank:
-        every = await _reranked(call, index, questions, every, how.rerank, how.top)
+        raise Refusal.of(error, {str(index.index.folder): index.name}, "invalid") from None
+    if name:
+        every = await _reranked(call, searched, questions, every, name, top, facts["weight"])
     return [[_passage(hit) for hit in hits[: how.k]] for hits in every]
 
 
@@ -156,7 +184,13 @@ async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str
 
 
 async def _reranked(
-    call: ServedCall, index: ServedIndex, questions: Sequence[str], every: list[list[SearchHit]], name: str, top: int
+    call: ServedCall,
+    index: OpenIndex,
+    questions: Sequence[str],
+    every: list[list[SearchHit]],
+    name: str,
+    top: int,
+    weight: float,
 ) -> list[list[SearchHit]]:
     served = call.service.models.find(name, "classify")
     try:
@@ -164,12 +198,10 @@ async def _reranked(
     except OrdsmedError as error:
         raise Refusal.of(error, served.hidden, "cannot") from None
     pairs = [
-        (question, text)
-        for question, hits in zip(questions, every, strict=True)
-        for text in index.index.texts_of(hits[:top])
+        (question, text) for question, hits in zip(questions, every, strict=True) for text in index.texts_of(hits[:top])
     ]
     scores = iter([pair_score(result) for result in await call.compute(served, "classify", pairs)] if pairs else [])
-    return [reordered(hits, [next(scores) for _ in hits[:top]]) for hits in every]
+    return [reordered(hits, [next(scores) for _ in hits[:top]], weight) for hits in every]
 
 
 def _passage(hit: SearchHit) -> FoundPassage:
@@ -186,4 +218,5 @@ def _passage(hit: SearchHit) -> FoundPassage:
         part.url,
         hit.dense,
         hit.words,
+        part.meta,
     )

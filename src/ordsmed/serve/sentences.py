@@ -13,6 +13,7 @@ from ordsmed.learn.task import Embedding, LateInteraction, reader
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import Refusal
+from ordsmed.use.readers import blank_texts
 
 Vectors = NDArray[np.float32]
 
@@ -27,11 +28,18 @@ async def sentence_vectors(
         raise Refusal("invalid", problem, "a request without it", place="dimensions")
     if dimensions is not None and not 1 <= dimensions <= width:
         raise Refusal("invalid", f"found {dimensions:,}", f"1 to {width:,}, the model's width", place="dimensions")
+    refuse_blank(served, texts)
     embedded = await call.compute(
         served, "embed", [(text,) for text in texts], of="sentences", layers=top_layer(served), pool=call.service.pool
     )
     vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
     return units(vectors) if unit else vectors
+
+
+def refuse_blank(served: ServedModel, texts: Sequence[str]) -> None:
+    """Refuse texts without a token: their vectors would mean nothing."""
+    if blank := blank_texts(served.model.trained, texts):
+        raise Refusal("invalid", f"text {blank[0] + 1} holds nothing that the model reads", "a text", place="input")
 
 
 def is_sparse(served: ServedModel) -> bool:
@@ -71,6 +79,8 @@ async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[st
     numbers = words * trained.settings.width * layers * (2 if recurrent else 1)
     if options.get("of") == "tokens" and isinstance(trained.objective, LateInteraction):
         numbers = len(texts) * trained.objective.tokens.length * trained.objective.tokens.width
+    if options.get("of") == "sentences":
+        refuse_blank(served, texts)
     if numbers > call.service.limits.numbers:
         most = call.service.limits.numbers
         raise Refusal("large", f"found {numbers:,} numbers of vectors", f"at most {most:,}", "send fewer texts")

@@ -68,9 +68,13 @@ class Bm25:
                 result[self.passages[its]] += self.weights[its]
         return result
 
-    def search(self, question: str, most: int) -> tuple[Array, NDArray[np.float32]]:
-        """At most so many passages that share a word with it: their numbers, best first, and scores."""
+    def search(
+        self, question: str, most: int, allowed: NDArray[np.bool_] | None = None
+    ) -> tuple[Array, NDArray[np.float32]]:
+        """At most so many passages, of those `allowed`, that share a word with it: numbers, best first, and scores."""
         scores = self.scores(question)
+        if allowed is not None:
+            scores[~allowed] = 0
         best = top(scores, most)
         best = best[scores[best] > 0]
         return best, scores[best]

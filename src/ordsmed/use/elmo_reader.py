@@ -26,7 +26,10 @@ WORDS = 1 << 12  # different words whose letters are read at once
 class ElmoReader:
     """Reads with an ELMo, where it stands."""
 
-    pools: tuple[str, ...] = ("mean",)  # <S> is read before the words, but is no vector of a line
+    pools: tuple[str, ...] = (
+        "mean",
+        "words",
+    )  # both are the same: its tokens are words, and <S> is no vector of a line
 
     def __init__(self, trained: Trained, *, carry: bool = False, cut: bool = False, batch: int = 64) -> None:
         """`carry`: a line goes on from the line at its place in the batch before; `cut`: into words, as its tokenizer

@@ -33,11 +33,12 @@ from ordsmed.weights.trained import Trained, opened
 
 Source = str | Path | IO[bytes]
 HELD_LINES = 1_000
+BLANK = "hold nothing that the model reads: their vectors mean nothing"
 HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
     "of": ("words", "sentences", "tokens"),
     "pieces": ("mean", "first", "last"),
-    "pool": ("", "mean", "first", "last", "tokens"),
+    "pool": ("", "mean", "words", "first", "last", "tokens"),
     "prompt": ("", "query", "passage"),
     "dtype": ("float32", "float16"),
 }
@@ -51,7 +52,7 @@ class Form:
     layers: str = ""  # top | all | mean | numbers; several: an axis more, in front; "": top, of an ELMo all
     mix: str = ""  # a JSON file with the weights of all layers
     pieces: str = "mean"  # of a word: mean | first | last
-    pool: str = ""  # of a sentence: mean of its words | of all its tokens, signs too: first, last, tokens (mean)
+    pool: str = ""  # of a sentence: mean (also called tokens), first or last of its tokens | words: mean of its words
     prompt: str = ""  # of a network that learned vectors of texts: what a text is, query | passage
     dtype: str = "float32"
     batch: int = 64  # lines the network reads at once
@@ -148,10 +149,10 @@ class Embedder:
 def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedded]:
     with torch.inference_mode(), trained.within():
         embedder = Embedder.of(trained, form, read_mix(Path(form.mix)) if form.mix else None)
-        return [
-            Embedded(text, tuple(read.words), finish())
-            for text, (read, finish) in zip(texts, embedder.entries(texts), strict=True)
-        ]
+        rows = [*embedder.entries(texts)]
+        if form.of == "sentences" and (blank := sum(read.blank for read, _ in rows)):
+            say(f"{blank:,} of {many(len(texts), 'text')} {BLANK}")
+        return [Embedded(text, tuple(read.words), finish()) for text, (read, finish) in zip(texts, rows, strict=True)]
 
 
 def prepared(source: Source, out: str | Path, form: Form, *, anew: bool) -> tuple[Path, ScalarMix | None]:
@@ -174,18 +175,20 @@ def embed(
     with torch.inference_mode(), trained.within():
         embedder = Embedder.of(trained, form, mix)
         shape = embedder.shape
-        shown_until = bare = long = cut = number = words = 0
+        shown_until = bare = blank = long = cut = number = words = 0
         bar = Progress("embed", total, "lines") if total else contextlib.nullcontext()
         with vectors.writing(target, shape, form.dtype) as writer, bar as shown:
             for number, (read, finish) in enumerate(embedder.entries(lines_of(source)), 1):
                 with files.survive_disk(target):
                     writer.add(number - 1, read.words, finish())
                 words, bare, long = words + len(read.words), bare + read.bare, long + (read.windows > 1)
-                cut += read.cut
+                cut, blank = cut + read.cut, blank + read.blank
                 if shown and number - shown_until >= form.batch:
                     shown.add(number - shown_until)
                     shown_until = number
-    if bare:
+    if blank and form.of == "sentences":
+        say(f"{blank:,} of {many(number, 'line')} {BLANK}")
+    elif bare:
         say(f"{bare:,} of {words:,} words are no piece of the tokenizer's: zeros stand for them")
     if cut:
         say(f"{cut:,} of {words:,} words are longer than the model reads them: cut")
@@ -199,7 +202,7 @@ def _of_long(trained: Trained, form: Form) -> str:
     """What is read of lines that are too long, in words."""
     if form.pool == LEARNED:
         return f"the {trained.learned.length:,} tokens that the model learned to read: cut"
-    whole = form.pool == "mean"
+    whole = form.of == "words" or form.pool == "words"
     read_as = "read in windows" if whole else f"their vectors (--pool {form.pool}) are of the first ones alone"
     return f"the model's {trained.settings.longest():,} places: {read_as}"
 
@@ -224,7 +227,8 @@ def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
         problem = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
         raise RecipeError("--cut", problem, "an ELMo", "leave it out")
     chosen = numbers(wanted_layers or "top", layers_of(trained))
-    return TransformerReader(trained, chosen, pieces=form.pieces, pool=form.pool, batch=form.batch)
+    pool = form.pool if form.of == "sentences" else "words"
+    return TransformerReader(trained, chosen, pieces=form.pieces, pool=pool, batch=form.batch)
 
 
 class Chosen:
@@ -279,8 +283,8 @@ def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder:
     def finish(number: int, read: Read) -> Floats:
         array: Any = read.vectors
         if form.of == "sentences":
-            mean = form.pool == "mean"
-            array = array.sum(1) / max(len(read.words) - read.bare, 1) if mean else read.pooled
+            by_words = form.pool == "words" or read.pooled is None  # an ELMo's tokens are its words
+            array = array.sum(1) / max(len(read.words) - read.bare, 1) if by_words else read.pooled
         if mixer is not None:
             array = mixer(torch.from_numpy(np.ascontiguousarray(array))).numpy()
         elif not _many(form, reader):

@@ -38,10 +38,15 @@ class Read:
 
     words: list[str]
     vectors: Floats  # float32 [L, T, D]
-    pooled: Floats | None = None  # float32 [L, D]  of the line's tokens, where a sentence is not the mean of its words
+    pooled: Floats | None = None  # float32 [L, D]  of the line's tokens; None: the network reads whole words
     bare: int = 0  # words without a piece: their vectors are 0
     windows: int = 1  # in which the line was read
     cut: int = 0  # words that were too long, of which the front alone was read
+
+    @property
+    def blank(self) -> bool:
+        """Does the line hold nothing that the network reads?"""
+        return len(self.words) == self.bare
 
 
 class EmbeddingReader(Protocol):
@@ -49,7 +54,7 @@ class EmbeddingReader(Protocol):
 
     layers: int  # L of what it reads
     width: int  # D
-    pools: tuple[str, ...]  # how a line becomes a vector: mean of its words | first, last or mean of its tokens
+    pools: tuple[str, ...]  # how a line becomes a vector: mean, first or last of its tokens | mean of its words
 
     def read(self, lines: list[str]) -> list[Read]:
         """One result a line, in their order; an empty line has no words."""
@@ -59,11 +64,12 @@ class TransformerReader:
     """Every family that is made of blocks; its network is asked where it stands, on a CPU or GPU."""
 
     def __init__(
-        self, trained: Trained, layers: Sequence[int], *, pieces: str = "mean", pool: str = "mean", batch: int = 64
+        self, trained: Trained, layers: Sequence[int], *, pieces: str = "mean", pool: str = "words", batch: int = 64
     ) -> None:
         """`layers`: 0 to the number of blocks; `pieces`: mean, first or last of a word; `batch`: rows at a time.
 
-        `pool`: first, last or tokens (their mean), of all tokens of a line's first window, signs counted.
+        `pool`: mean (or tokens), first or last: of the tokens of a line's first window, special tokens included, as
+        sentence-transformers pools them. words: the mean of the line's words, in all its windows.
         """
         self.model, self.tokenizer = trained.objective.model, trained.tokenizer
         self.wanted, self.pieces, self.pool, self.batch = list(layers), pieces, pool, batch
@@ -76,7 +82,7 @@ class TransformerReader:
         before, after = ([n] if n is not None else [] for n in frame)
         self.before, self.after = before, after
         seen = ("first",) if self.before and not self.causal else ()
-        self.pools = ("mean", *seen, "last", "tokens")
+        self.pools = ("mean", "words", *seen, "last", "tokens")
         self.room = trained.settings.longest() - len(self.before) - len(self.after)
 
     @torch.inference_mode()
@@ -103,7 +109,7 @@ class TransformerReader:
             for sum_, line, state in zip(sums, pooled, states, strict=True):
                 taken = state[torch.from_numpy(at).to(state.device)].float().cpu()
                 sum_.index_add_(0, torch.from_numpy(word), taken * share)
-                if self.pool != "mean" and opening:
+                if self.pool != "words" and opening:
                     line[opened] = _pooled(state.float(), spans.to(state.device), self.pool).cpu()
         return [
             Read(part.words, sums[:, begin[n] : begin[n + 1]].numpy(), pooled[:, n].numpy(), part.bare,
@@ -112,7 +118,8 @@ class TransformerReader:
         ]  # fmt: skip
 
     def _rows(self, line: int, ids: list[int]) -> Iterator[Row]:
-        if ids:
+        framed = self.pool != "words" and (self.before or self.after)  # an empty line has its special tokens
+        if ids or framed:
             for start, low, high in windows(len(ids), self.room, causal=self.causal):
                 yield Row(line, start, low, high, [*self.before, *ids[start : start + self.room], *self.after])
 
@@ -206,6 +213,15 @@ def windows(pieces: int, room: int, *, causal: bool) -> list[tuple[int, int, int
     starts = [*range(0, last, max(room // 2, 1)), last]
     cuts = [start + room if causal else (start + stop + room + 1) // 2 for start, stop in pairwise(starts)]
     return list(zip(starts, [0, *cuts], [*cuts, pieces], strict=True))
+
+
+def blank_texts(trained: Trained, texts: Sequence[str]) -> list[int]:
+    """Return the numbers, from 0, of the texts that hold nothing the model reads: no token, or of an ELMo no word."""
+    doubtful = [number for number, text in enumerate(texts) if not re.search(r"\w", text)]
+    if trained.settings.capabilities.state:
+        return [number for number in doubtful if not texts[number].split()]
+    encodings = trained.tokenizer.plain.encode_batch([texts[n] for n in doubtful], add_special_tokens=False)
+    return [number for number, encoding in zip(doubtful, encodings, strict=True) if not encoding.ids]
 
 
 def layers_of(trained: Trained) -> int:

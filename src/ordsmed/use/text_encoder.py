@@ -23,6 +23,7 @@ from ordsmed.data.pieces import Ints
 from ordsmed.learn.task import Embedding, LateInteraction, Task, TextVectors
 from ordsmed.nn.model import own_tensors
 from ordsmed.use.embed import Embedder, Form
+from ordsmed.use.readers import blank_texts
 from ordsmed.weights import weights
 from ordsmed.weights.trained import Trained
 
@@ -35,7 +36,7 @@ class TextEncoder:
     """A model, and how it makes the vector of a text."""
 
     trained: Trained
-    pool: str = ""  # empty: as it learned vectors of texts, else the mean of words
+    pool: str = ""  # empty: as it learned vectors of texts, else the mean of tokens
     similarity: str = ""  # cosine | dot; empty: as it learned, else cosine
     prompts: Mapping[str, str] = field(default_factory=dict)  # by group, in the place of those that it learned
     batch: int = 64
@@ -106,14 +107,29 @@ class TextEncoder:
         return units(vectors) if self.unit else vectors.astype(np.float32)
 
     def questions(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of questions [Q, D]."""
+        """Vectors of questions [Q, D]; a question that holds nothing the model reads is refused."""
+        check_readable(self.trained, texts)
         return torch.from_numpy(np.concatenate([*self.vectors(texts, "query")]))
 
     def key(self) -> str:
         """16 hexadecimal digits of all that the model has a part in: equal where it gives the same vectors."""
         network = weights.digest(own_tensors(self.trained.objective.model))
-        how = settings.plain(self.as_learned) if self.as_learned else self.pool or "mean"
+        how = settings.plain(self.as_learned) if self.as_learned else self._pool_in_key()
         return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
+
+    def _pool_in_key(self) -> str:
+        """Return the name of the pool in keys: `mean` was once the mean of words, and indexes hold its key."""
+        pool = self.pool or "mean"
+        if self.trained.settings.capabilities.state:
+            return "mean"
+        return {"mean": "tokens", "words": "mean"}.get(pool, pool)
+
+
+def check_readable(trained: Trained, questions: Sequence[str]) -> None:
+    """Refuse questions that hold nothing that the model reads."""
+    if blank := blank_texts(trained, questions):
+        place = f"question {blank[0] + 1}" if len(questions) > 1 else "question"
+        raise RecipeError(place, "holds nothing that the model reads", "words to search for")
 
 
 def units(vectors: NDArray[np.floating]) -> Floats:

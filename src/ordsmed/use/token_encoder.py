@@ -22,7 +22,7 @@ from ordsmed.data.windows import run
 from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.learn.embedding.tokens import token_features
 from ordsmed.learn.task import LateInteraction, TokenVectors, packing, reader
-from ordsmed.use.text_encoder import ROWS, Floats
+from ordsmed.use.text_encoder import ROWS, Floats, check_readable
 from ordsmed.weights import weights
 from ordsmed.weights.trained import Trained
 
@@ -76,7 +76,8 @@ class TokenEncoder:
             yield TokenRows(vectors[counted], np.concatenate([[0], np.cumsum(counted)])[features.starts])
 
     def questions(self, texts: Sequence[str]) -> TokenRows:
-        """Of questions that are searched with."""
+        """Of questions that are searched with; one that holds nothing the model reads is refused."""
+        check_readable(self.trained, texts)
         [rows] = self.token_rows(texts, "query", max(len(texts), 1))
         return rows
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ordsmed.data.examples import cut_examples
 from ordsmed.learn.embedding.tokens import token_features
 from ordsmed.learn.task import Embedding, LateInteraction, packing, reader
-from ordsmed.use.readers import Read
+from ordsmed.use.readers import Read, blank_texts
 from ordsmed.weights.trained import Trained
 
 LEARNED = ""  # the pool of who names none, of a network that learned one
@@ -24,7 +24,7 @@ class VectorReader:
     def __init__(self, trained: Trained, prompt: str = "") -> None:
         task = trained.objective
         assert isinstance(task, Embedding)
-        self.task, self.how, self.device = task, task.vectors, trained.device
+        self.trained, self.task, self.how, self.device = trained, task, task.vectors, trained.device
         self.prompt = self.how.prompts[prompt] if prompt else ""
         self.packing = packing(trained.tokenizer, trained.settings)
         self.reader = reader(trained.tokenizer, trained.settings)
@@ -37,8 +37,11 @@ class VectorReader:
         batch = self.packing.batch(features, numbers, numbers).to(self.device)
         vectors = self.task.embed(batch).float().cpu().numpy()
         none = np.zeros((1, 0, self.width), np.float32)
-        read = zip(lines, vectors, cut.tolist(), strict=True)
-        return [Read(line.split(), none, vector[None], windows=1 + is_cut) for line, vector, is_cut in read]
+        blank = blank_texts(self.trained, lines)
+        return [
+            Read(words := line.split(), none, vector[None], bare=len(words) * (number in blank), windows=1 + is_cut)
+            for number, (line, vector, is_cut) in enumerate(zip(lines, vectors, cut.tolist(), strict=True))
+        ]
 
 
 class TokenReader:

@@ -43,9 +43,9 @@ def _vectors(parser: Parser) -> None:
     meaning = '{"weights": [...], "gamma": 1.0}: of all layers, by a softmax'
     parser.add_argument("--mix", default="", metavar="JSON", help=meaning)
     parser.add_argument("--pieces", default="mean", metavar="mean|first|last", help="of a word (default mean)")
-    meaning = "of a sentence: the mean of its words, or of all tokens, signs too, first, last or their mean; left out: "
-    meaning += "as a model learned it that was trained on pairs, of others the mean of words"
-    parser.add_argument("--pool", default="", metavar="mean|first|last|tokens", help=meaning)
+    meaning = "of a sentence: the mean, first or last of its tokens, special ones included; words: the mean of its "
+    meaning += "words; left out: as a model learned it that was trained on pairs, of others the mean of tokens"
+    parser.add_argument("--pool", default="", metavar="mean|first|last|words", help=meaning)
     meaning = "of such a model: write its prompt for queries or passages before each line"
     parser.add_argument("--prompt", default="", metavar="query|passage", help=meaning)
     parser.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")

@@ -31,8 +31,8 @@ def arguments(parser: Parser) -> None:
     meaning = "tokens of a passage that the next one begins with (default 0)"
     parser.add_argument("--overlap", type=whole(0), metavar="N", default=0, help=meaning)
     parser.add_argument("--no-title", action="store_true", help="titles are shown, but not read before passages")
-    meaning = "of a passage, as `embed` has them (default: as the model learned, or the mean of words)"
-    parser.add_argument("--pool", default="", metavar="mean|first|last|tokens", help=meaning)
+    meaning = "of a passage, as `embed` has it (default: as the model learned, or the mean of tokens)"
+    parser.add_argument("--pool", default="", metavar="mean|first|last|words", help=meaning)
     meaning = "passages the network reads at once (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)
     meaning = "look at every vector (default), or by a graph or cells of faiss at some: of millions; may miss some"

@@ -1,8 +1,8 @@
 """the passages of an index that answer a question: by vectors, by words, or by both
 
-The score is what passages are ranked by: with --kind both the sum of 1 / (60 + rank) over both rankings, or, where the
-weight of the vectors is given or kept in the index, the weighted mean of both scores; with dense a cosine, with words
-BM25's, with --rerank what that model gives.
+The score is what passages are ranked by: with --kind both the weighted mean of both scores (of an index without a
+weight the sum of 1 / (60 + rank) over both rankings), with dense a cosine, with words BM25's, with a reranker its own.
+Without --kind, --weight and --rerank an index is searched as it chose when it was made.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 
 from ordsmed.base.arguments import Parser, number, whole
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import say
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
@@ -26,13 +27,16 @@ def arguments(parser: Parser) -> None:
     flags.cache(parser)
     parser.add_argument("--file", default="", metavar="FILE", help="questions, one a line; -: standard input")
     parser.add_argument("-k", "--best", type=whole(1), metavar="N", default=5, help="passages of each (default 5)")
-    meaning = "by vectors, by words, or by both (default: all that the index has)"
+    meaning = "by vectors, by words, or by both (default: as the index chose, else all that it has)"
     parser.add_argument("--kind", choices=("both", "dense", "words"), default="", help=meaning)
-    meaning = "of the vectors in a search by both, from 0 to 1 (default: the index's, or ranks of both alike)"
+    meaning = "of the vectors in a search by both, from 0 to 1 (default: the index's)"
     parser.add_argument("--weight", type=number, metavar="W", help=meaning)
     meaning = "a model that scores pairs of texts orders the first ones anew"
     parser.add_argument("--rerank", default="", metavar="RUN", help=meaning)
-    parser.add_argument("--top", type=whole(1), metavar="N", default=50, help="how many it orders (default 50)")
+    parser.add_argument("--no-rerank", action="store_true", help="search without the reranker that the index chose")
+    parser.add_argument("--top", type=whole(1), metavar="N", default=0, help="how many it orders (default 50)")
+    meaning = "documents whose field fits alone: KEY=VALUE, or != < <= > >=, as year>=1990; several have to hold"
+    parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help=meaning)
     meaning = "where the model of the index is now, if not where it was"
     parser.add_argument("--model", default="", metavar="RUN", help=meaning)
     parser.add_argument("--whole", action="store_true", help="show passages whole")
@@ -55,9 +59,14 @@ def run(args: argparse.Namespace) -> None:
     if args.weight is not None:
         check_weight(args.weight, args.kind or index.recipe.kind)
         index = index.weighted(args.weight)
-    rescoring = reranker(args.rerank, **{**opening, "step": None}) if args.rerank else None
+    if args.rerank and args.no_rerank:
+        raise RecipeError("--no-rerank", "found beside --rerank", "one of both")
+    for note in index.notes(args.kind, args.rerank):
+        say(note)
+    rescoring = reranker(args.rerank, **{**opening, "step": None}) if args.rerank else False if args.no_rerank else None
     for block in asked(args.questions, args.file, sys.stdin.buffer):
-        every = index.search_all(block, args.best, kind=args.kind, rerank=rescoring, top=args.top)
+        how = {"kind": args.kind, "rerank": rescoring, "top": args.top, "where": args.where}
+        every = index.search_all(block, args.best, **how)
         for question, hits in zip(block, every, strict=True):
             if args.json:
                 print(as_line(question, hits), flush=True)

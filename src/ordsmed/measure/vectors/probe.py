@@ -18,9 +18,9 @@ class VectorProbe:
 
     files: tuple[str, ...] = ()
     """what is read"""
-    pool: Literal["", "mean", "first", "last", "tokens"] = ""
-    """which vector is a text's: the mean of its words, or of all tokens, signs too, the first, the last or their mean
-    (tokens); left out: as the model was trained, else the mean of words"""
+    pool: Literal["", "mean", "words", "first", "last", "tokens"] = ""
+    """which vector is a text's: the mean (also called tokens), the first or the last of its tokens, special ones
+    included; or the mean of its words (words); left out: as the model was trained, else the mean of tokens"""
     similarity: Literal["", "cosine", "dot"] = ""
     """of two vectors; left out: as the model was trained, else cosine"""
     batch: int = 64

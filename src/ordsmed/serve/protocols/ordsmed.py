@@ -116,15 +116,17 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(ge=0, le=1)] | None = (
         None  # of vectors in a search by both; none: as the index has it
     )
-    rerank: str = ""  # the name of a model that scores pairs of texts
-    top: Annotated[int, Meta(ge=1, le=1_000)] = 50  # passages that it orders anew
+    rerank: str | None = None  # the name of a model that scores pairs of texts; null: as the index chose, empty: none
+    top: Annotated[int, Meta(ge=0, le=1_000)] = 0  # passages that it orders anew; 0: as the index chose, else 50
+    where: list[str] = []  # conditions of documents' fields, as year>=1990
 
 
 async def search(call: ServedCall) -> list[list[FoundPassage]]:
     """Of each question the passages of an index that answer it best."""
     request: SearchRequest = call.request
     index, questions = index_of(call, request.index), texts_of(request.questions, "questions")
-    how = indexes.SearchOptions(request.k, request.kind, request.weight, request.rerank, request.top)
+    options = (request.k, request.kind, request.weight, request.rerank, request.top, request.where)
+    how = indexes.SearchOptions(*options)
     return await indexes.search(call, index, questions, how)
 
 
@@ -251,7 +253,7 @@ class VectorsRequest(TextsRequest, forbid_unknown_fields=True):
     of: Literal["words", "sentences", "tokens"] = "words"
     layers: Annotated[str, Meta(max_length=100)] = ""
     pieces: Literal["mean", "first", "last"] = "mean"
-    pool: Literal["", "mean", "first", "last", "tokens"] = ""
+    pool: Literal["", "mean", "words", "first", "last", "tokens"] = ""
     prompt: Literal["", "query", "passage"] = ""
     dtype: Literal["float32", "float16"] = "float32"
     cut: bool = False

@@ -1,7 +1,8 @@
 """The content of a report: one table of facts that the page, the Markdown and the JSON are all written from.
 
 {"made": ..., "runs": [facts of each], "groups": [runs that differ in nothing but the seed], "differences": [...],
- "speeds": [tables of benches], "comparisons": [two recipes by their seeds]}
+ "speeds": [tables of benches], "comparisons": [two recipes by their seeds],
+ "searches": [what `make --for search` measured]}
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ordsmed.base.identity import identity
 from ordsmed.learn.score import seeds
-from ordsmed.tell.report import comparisons, folders, parts, samples, speeds, values
+from ordsmed.tell.report import comparisons, folders, parts, samples, searches, speeds, values
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
@@ -50,6 +51,7 @@ def content(
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
         "speeds": [table for tables, _ in kept.values() for table in tables],
         "comparisons": [table for _, tables in kept.values() for table in tables],
+        "searches": [searched for name in names for searched in searches.read(Path(name))],
     }  # fmt: skip
 
 

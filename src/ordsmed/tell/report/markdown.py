@@ -8,7 +8,7 @@ from typing import Any
 
 from ordsmed.base import screen
 from ordsmed.base.say import many, operations
-from ordsmed.tell.report import parts, speeds, tables
+from ordsmed.tell.report import parts, searches, speeds, tables
 from ordsmed.tell.report.parts import escaped, plain
 
 
@@ -20,6 +20,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     stamp = report["made"]
     yield f"# {_title(report)}"
     yield ""
+    yield from (line for part in searches.lead(report) for line in (plain(part), ""))
     sentences = [plain(run["summary"]) for run in report["runs"] if run["summary"]]
     byline = [plain(f"{stamp['author']}, {stamp['at'][:10]}")] if stamp["author"] else []
     yield from (line for part in (*byline, *(sentences if len(sentences) == 1 else [])) for line in (part, ""))

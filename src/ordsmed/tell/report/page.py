@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ordsmed.base.say import many, operations
-from ordsmed.tell.report import curves, parts, speeds, tables
+from ordsmed.tell.report import curves, parts, searches, speeds, tables
 
 RECIPES = 12  # that are shown whole
 NOTES = 40  # that are shown
@@ -41,12 +41,13 @@ def _title(report: Mapping[str, Any]) -> str:
 def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
     lead = "".join(f'<p class="summary">{html.escape(line)}</p>' for line in _lead(report))
     yield f"<header><h1>{title}</h1>{_byline(report)}{lead}{_summary(report)}</header><main>"
+    yield from map(parts.section, searches.tables(report))
     yield _notes(report)
     yield _losses(report)
     yield _score_curves(report)
     for table in speeds.and_tables(report):
-        if table.key == "runs" and len(report["runs"]) == 1:  # its numbers stand at the top
-            continue
+        if table.key.startswith("search-") or (table.key == "runs" and len(report["runs"]) == 1):
+            continue  # its numbers stand at the top
         yield parts.section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
     yield _recipes(report)
     stamp = report["made"]
@@ -63,6 +64,7 @@ def _byline(report: Mapping[str, Any]) -> str:
 def _lead(report: Mapping[str, Any]) -> Iterator[str]:
     """What came of few runs, in a sentence each; how many there are of more."""
     runs = report["runs"]
+    yield from searches.lead(report)
     sentences = [
         (f"{tables.cut(run['name'])}: " if runs[1:] else "") + run["summary"] for run in runs if run["summary"]
     ]

@@ -18,7 +18,7 @@ from ordsmed.base.folder import STATUS
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.say import many
 from ordsmed.measure.bench import table
-from ordsmed.tell.report import comparisons, values
+from ordsmed.tell.report import comparisons, searches, values
 from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tables
 
 KEPT = measurements.PLACE.name
@@ -141,7 +141,7 @@ def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
     """All tables of a report that have a row."""
     more = (*comparisons.tables(report), *_speeds(report))
-    return [*tables(report), *(entry for entry in more if entry.rows)]
+    return [*searches.tables(report), *tables(report), *(entry for entry in more if entry.rows)]
 
 
 def title(report: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ordsmed.base import files, run
 from ordsmed.base.checks import at_least
@@ -29,9 +30,10 @@ from ordsmed.text.bm25 import Bm25
 from ordsmed.text.document import Document
 from ordsmed.use.index.appended import GrowingFile, GrowingRows, Noted
 from ordsmed.use.index.approximate import NearVectors, faiss_here
+from ordsmed.use.index.checksums import checksums
 from ordsmed.use.index.encoder import longest_of, measure_of
-from ordsmed.use.index.passages import Measure, PassageCutting, in_words, title_of
-from ordsmed.use.index.source import IndexedTexts, name_of
+from ordsmed.use.index.passages import Measure, PassageCutting, in_words
+from ordsmed.use.index.source import IndexedTexts, record_of
 from ordsmed.use.index.stored import StoredPassages
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
@@ -128,7 +130,7 @@ class Indexing:
         if self.kind != "dense":
             say(f"{many(len(stored), 'passage')}: counting their words")
             Bm25.of(stored.read_as(self.title)).save(run.path / "words")
-        return facts
+        return {**facts, "checksums": checksums(run.path)}
 
     def tidy(self, run: Run) -> None:
         """What was noted on the way goes when all stands."""
@@ -142,7 +144,7 @@ class Indexing:
             bar = Progress("cut", texts.count or 0, "documents", done=noted["documents"])
             with PassageWriter(folder, noted) as store, bar:
                 kept = time.monotonic()
-                for block in _blocks(texts.documents(noted["documents"])):
+                for block in blocks(texts.documents(noted["documents"])):
                     for document, spans in zip(block, cut.passages(block, measure), strict=True):
                         store.add(document, spans)
                     bar.add(len(block), many(store.passages.count, "passage"))
@@ -218,10 +220,19 @@ class PassageWriter:
         """A document, whole, and its passages: its number, bytes of the texts, characters of its own."""
         begins = self.texts.size
         self.documents.put(np.array([self.records.size]))
-        about = {"id": name_of(document), "title": title_of(document), "url": document.meta.get("url")}
-        self.records.add(json.dumps({k: v for k, v in about.items() if v}, ensure_ascii=False).encode() + b"\n")
+        self.records.add(json.dumps(record_of(document), ensure_ascii=False).encode() + b"\n")
         self.texts.add(document.text.encode())
         self.passages.put(_placed(document.text, spans, begins, self.number))
+        self.number += 1
+
+    def copy(self, old: StoredPassages, document: int, rows: NDArray[np.int64]) -> None:
+        """A document of another index, with the rows of its passages and the text that they hold."""
+        begins, ends = (int(rows[0, 1]), int(rows[:, 2].max())) if len(rows) else (0, 0)
+        shift = self.texts.size - begins
+        self.passages.put(np.column_stack([np.full(len(rows), self.number), rows[:, 1:3] + shift, rows[:, 3:]]))
+        self.documents.put(np.array([self.records.size]))
+        self.records.add(old.record_bytes(document))
+        self.texts.add(old.texts[begins:ends].tobytes())
         self.number += 1
 
     def keep(self, **facts: int) -> None:
@@ -243,7 +254,8 @@ def _placed(text: str, spans: list[tuple[int, int]], begins: int, number: int) -
     return np.array(rows, np.int64).reshape(-1, 5)
 
 
-def _blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Documents, as many at a time as have BLOCK characters."""
     block, size = list[Document](), 0
     for document in documents:
         block.append(document)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,8 +19,15 @@ SCORES = 1 << 22  # that are looked through at once
 Best = tuple[Tensor, Tensor]  # scores and row numbers [Q, K]
 
 
-def nearest(vectors: NDArray[Any], questions: Tensor, most: int, numbers: int = NUMBERS, scores: int = SCORES) -> Best:
-    """Of questions [Q, D] the best rows, best first; of equal ones the first; K: so many, or all.
+def nearest(
+    vectors: NDArray[Any],
+    questions: Tensor,
+    most: int,
+    numbers: int = NUMBERS,
+    scores: int = SCORES,
+    allowed: NDArray[np.bool_] | None = None,
+) -> Best:
+    """Of questions [Q, D] the best rows, best first; of equal ones the first; K: so many, or all that are `allowed`.
 
     Each thread looks at rows of its own: blocks are so small that threads in one product would wait for each other.
     """
@@ -27,11 +35,15 @@ def nearest(vectors: NDArray[Any], questions: Tensor, most: int, numbers: int = 
     block = max(1, numbers // max(width, 1))
     span = max(1, scores // max(len(questions) * block, 1)) * block
     whole, threads = torch.from_numpy(vectors), torch.get_num_threads()
+    shut = None if allowed is None else torch.from_numpy(~allowed)
+    most = most if allowed is None else min(most, int(allowed.sum()))
 
     def best_of(begin: int) -> Best:
         parts = whole[begin : begin + span].split(block)
         buffer = torch.empty(len(parts[0]), width)
         products = torch.cat([questions @ buffer[: len(part)].copy_(part).T for part in parts], 1)
+        if shut is not None:
+            products[:, shut[begin : begin + products.shape[1]]] = -torch.inf
         return _best(products, torch.arange(begin, begin + products.shape[1]), most)
 
     try:

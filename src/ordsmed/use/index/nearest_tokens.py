@@ -17,20 +17,25 @@ NUMBER, PRODUCT = 5, 4  # bytes that one takes, with what is made of it
 
 
 def nearest_tokens(
-    texts: TokenRows, questions: TokenRows, most: int, memory: int
+    texts: TokenRows, questions: TokenRows, most: int, memory: int, allowed: NDArray[np.bool_] | None = None
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Of each question the best texts, best first, of equal ones the first: their numbers and scores.
 
-    `memory`: bytes that are held beside questions and what was found, if one pair of texts takes no more.
+    `memory`: bytes that are held beside questions and what was found, if one pair of texts takes no more; `allowed`:
+    the texts that may be found.
     """
     numbers = min(memory // 2 // NUMBER, maxsim.NUMBERS)
     block_tokens = max(numbers // texts.vectors.shape[1], texts.longest)
+    most = most if allowed is None else min(most, int(allowed.sum()))
     together = min(max(1, memory // 2 // PRODUCT // (questions.longest * block_tokens)), TOGETHER)
     for begin in range(0, len(questions), together):
         some = questions.padded(np.arange(begin, min(begin + together, len(questions))))
         scores, positions = torch.zeros(len(some), 0), torch.zeros(len(some), 0, dtype=torch.int64)
         for first, last in texts.blocks(numbers):
-            scores = torch.cat([scores, maxsim.maxsim_of_block(some, texts, first, last)], 1)
+            block = maxsim.maxsim_of_block(some, texts, first, last)
+            if allowed is not None:
+                block[:, torch.from_numpy(~allowed[first:last])] = -torch.inf
+            scores = torch.cat([scores, block], 1)
             positions = torch.cat([positions, torch.arange(first, last).expand(len(some), -1)], 1)
             order = scores.sort(dim=1, descending=True, stable=True).indices[:, :most]
             scores, positions = scores.gather(1, order), positions.gather(1, order)

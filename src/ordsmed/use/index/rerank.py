@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.keys import value_key
 from ordsmed.learn.task import LateInteraction, Task
+from ordsmed.nn.model import own_tensors
+from ordsmed.use.index.choice import Rescoring
 from ordsmed.use.predict import Classified, classified
-from ordsmed.weights.trained import Trained
+from ordsmed.weights import weights
+from ordsmed.weights.trained import Trained, opened
 
 AT_ONCE = 256  # pairs
+REMEDY = "`ordsmed index INDEX --rerank RUN` measures another, `search --no-rerank` does without"
 SIGNS = 4  # around two texts, at most
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """What scores pairs of texts, how many passages of a question it orders, and how much its scores weigh."""
+
+    scores: Rescoring
+    top: int
+    weight: float = 1.0
+
+    @staticmethod
+    def opened(folder: Path, facts: dict[str, Any], opening: dict[str, Any]) -> Reranker:
+        """The one that an index describes; refused once its model is another."""
+        with run.at_home(folder):
+            trained = opened(facts["model"], **{**opening, "step": None})
+        if reranker_key(trained) != facts["key"]:
+            problem = f"its reranker {facts['model']} has changed since it was measured"
+            raise RecipeError(folder, problem, "the model as it was", REMEDY)
+        return Reranker(partial(pair_scores, trained), facts["top"], facts["weight"])
+
+
+def reranker_key(trained: Trained) -> str:
+    """16 hexadecimal digits: equal where a model gives the same scores."""
+    return value_key([trained.kind, weights.digest(own_tensors(trained.objective)), trained.tokenizer.fingerprint], 16)
 
 
 def check_reranker(trained: Trained) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ordsmed.base import menu, run, stages
 from ordsmed.base.errors import DataError, RecipeError
@@ -15,6 +16,7 @@ from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.text import read
 from ordsmed.text.document import Document
+from ordsmed.use.index.passages import title_of
 
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
 READERS = {"": "text", ".txt": "text", ".text": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -91,4 +93,14 @@ def _one_or_all(paths: Sequence[str]) -> str | tuple[str, ...]:
 
 def name_of(document: Document) -> str:
     """As its source calls it."""
-    return str(next((document.meta[key] for key in ("_id", "id") if document.meta.get(key)), document.id))
+    return str(
+        next((document.meta[key] for key in ("_id", "id") if document.meta.get(key) not in (None, "")), document.id)
+    )
+
+
+def record_of(document: Document) -> dict[str, Any]:
+    """What an index keeps of a document beside its text: id, title, address, and all other fields under `meta`."""
+    meta = {key: value for key, value in document.meta.items() if key not in ("_id", "id", "title")}
+    url = meta.pop("url") if isinstance(meta.get("url"), str) else ""
+    about = {"id": name_of(document), "title": title_of(document), "url": url, "meta": meta}
+    return {key: value for key, value in about.items() if value}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.use.index.conditions import fitting
 from ordsmed.use.index.passages import read_as
 
 REMEDY = "make the index again"
+MASKS = 64
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class IndexedPassage:
     text: str
     start: int  # characters of the document
     end: int
+    meta: dict[str, Any] = field(default_factory=dict, hash=False)  # all other fields of the document's record
 
 
 class StoredPassages:
@@ -36,6 +41,7 @@ class StoredPassages:
         self.folder = folder
         self.rows = files.mapped(folder / "passages.npy", "where passages stand", REMEDY)
         self.starts = files.mapped(folder / "documents.npy", "where documents stand", REMEDY)
+        self.masks: dict[tuple[str, ...], NDArray[np.bool_]] = {}
         self.texts, self.records = _bytes_of(folder / "texts.bin"), _bytes_of(folder / "documents.jsonl")
 
     def __len__(self) -> int:
@@ -43,16 +49,43 @@ class StoredPassages:
 
     def __getitem__(self, number: int) -> IndexedPassage:
         document, begin, end, start, stop = map(int, self.rows[number])
-        return IndexedPassage(document, *self.about(document), self._text(begin, end), start, stop)
+        record = self.record(document)
+        name, title, url = (str(record.get(key, "")) for key in ("id", "title", "url"))
+        return IndexedPassage(document, name, title, url, self._text(begin, end), start, stop, record.get("meta", {}))
 
-    def about(self, document: int) -> tuple[str, str, str]:
-        """A document's id, title and address."""
-        end = int(self.starts[document + 1]) if document + 1 < len(self.starts) else len(self.records)
+    def record(self, document: int) -> dict[str, Any]:
+        """What is known of a document: `id`, `title`, `url`, and its other fields under `meta`."""
         try:
-            record = json.loads(self.records[int(self.starts[document]) : end].tobytes())
+            record = json.loads(self.record_bytes(document))
         except ValueError:
-            raise DataError(self.folder / "documents.jsonl", f"record {document:,} is damaged", "", REMEDY) from None
-        return record.get("id", ""), record.get("title", ""), record.get("url", "")
+            record = None
+        if not isinstance(record, dict):
+            raise DataError(self.folder / "documents.jsonl", f"record {document:,} is damaged", "", REMEDY)
+        return record
+
+    def record_bytes(self, document: int) -> bytes:
+        """The line of JSON of a document."""
+        end = int(self.starts[document + 1]) if document + 1 < len(self.starts) else len(self.records)
+        return self.records[int(self.starts[document]) : end].tobytes()
+
+    def allowed(self, conditions: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Of each passage whether its document fits all conditions; at most MASKS answers are kept."""
+        mask = self.masks.get(conditions)
+        if mask is None:
+            records = (self.record(document) for document in range(len(self.starts)))
+            fits = fitting(conditions, (record.pop("meta", {}) | record for record in records))
+            if len(self.masks) >= MASKS:
+                self.masks.clear()
+            mask = self.masks[conditions] = fits[self.rows[:, 0]]
+        return mask
+
+    def check(self) -> None:
+        """Refuse texts and records that are shorter than their passages and documents say."""
+        wanted = int(self.rows[-1, 2]) if len(self.rows) else 0
+        if len(self.texts) < wanted:
+            raise DataError(self.folder / "texts.bin", f"{len(self.texts):,} bytes", f"{wanted:,} or more", REMEDY)
+        if len(self.starts):
+            self.record(len(self.starts) - 1)
 
     def read_as(self, title: bool, first: int = 0) -> Iterator[str]:
         """From this number on, as they are read: below their title."""
@@ -60,7 +93,7 @@ class StoredPassages:
         for number in range(first, len(self)):
             document, begin, end = map(int, self.rows[number, :3])
             if title and document != known:
-                known, above = document, self.about(document)[1]
+                known, above = document, str(self.record(document).get("title", ""))
             yield read_as(above, self._text(begin, end))
 
     def _text(self, begin: int, end: int) -> str:

@@ -35,10 +35,10 @@ def lines(question: str, hits: Sequence[SearchHit], wanted: int, index: OpenInde
     """For a person: rank, score, document, passage."""
     rows = [(f"{hit.rank}", f"{hit.score:.4f}", _named(hit), excerpt(hit, whole=whole)) for hit in hits]
     note = [] if len(hits) == min(wanted, len(index)) else [f"  {many(len(hits), 'passage')} of {len(index):,} found"]
-    if wanted > len(index):
+    if wanted > len(index) == len(hits):
         note = [f"  all there are: {many(len(index), 'passage')}"]
     question = " ".join(question.split())
-    return [question, *table(rows), *note] if rows else [question, "  nothing found: no passage has a word of it"]
+    return [question, *table(rows), *note] if rows else [question, "  nothing found: no such passage has a word of it"]
 
 
 def _named(hit: SearchHit) -> str:
@@ -55,7 +55,7 @@ def excerpt(hit: SearchHit, *, whole: bool = False) -> str:
 def facts_of(hit: SearchHit) -> dict[str, Any]:
     """For other programs."""
     ranking = {"rank": hit.rank, "score": hit.score, "dense": hit.dense, "words": hit.words, "number": hit.number}
-    return {key: value for key, value in {**ranking, **asdict(hit.passage)}.items() if value not in (None, "")}
+    return {key: value for key, value in {**ranking, **asdict(hit.passage)}.items() if value not in (None, "", {})}
 
 
 def as_line(question: str, hits: Sequence[SearchHit]) -> str:

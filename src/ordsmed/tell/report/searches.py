@@ -1,0 +1,44 @@
+"""Searches on a page: what `make --for search` measured of each way to search, and which one its index uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.folder import read_status
+from ordsmed.tell.report import values
+from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut
+
+MEASURES = ("mrr@10", "ndcg@10", "recall@100")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the measures and the verdict of a folder of `make --for search`; nothing of other folders."""
+    try:
+        status = read_status(path) if path.is_dir() else {}
+    except DataError as error:
+        values.tell_left_out(str(error))
+        return []
+    ways, verdict = status.get("search"), status.get("verdict")
+    if status.get("verb") != "make" or not isinstance(ways, dict) or not isinstance(verdict, list):
+        return []
+    return [{"name": path.resolve().name, "verdict": [*map(str, verdict)], "ways": ways}]
+
+
+def lead(report: Mapping[str, Any]) -> Iterator[str]:
+    """The verdicts, the one that says how the index is searched first."""
+    for searched in report["searches"]:
+        *reasons, used = searched["verdict"]
+        yield from (f"{used[:1].upper()}{used[1:]}.", *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons))
+
+
+def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
+    """A row for each way to search."""
+    for number, searched in enumerate(report["searches"]):
+        cells, at = Cells(report), ("searches", number, "ways")
+        for way in searched["ways"]:
+            cells.add(ReportCell(way), *(cells.at((*at, way, key), "{:.1f}".format) for key in MEASURES))
+        about = "on held-out questions that nothing was chosen by, in per cent"
+        yield cells.table(f"search-{number}", f"{cut(searched['name'])}: ways to search", ("way", *MEASURES), about)

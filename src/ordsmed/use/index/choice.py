@@ -1,0 +1,275 @@
+"""SearchChoice: how much vectors and a reranker count in a search, by pseudo-questions about the indexed passages.
+
+    passages -> a sentence of some, taken out of its passage -> which way to search finds the passage again?
+    half of the questions choose a weight; the other half verifies that it finds more than words alone (paired test)
+
+Whatever is not better on the second half is left out, so that a search is not worse than one by words (BM25). Questions
+and halves are drawn by hash: the same passages and model give the same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import chance
+from ordsmed.base.say import many
+from ordsmed.corpus.pair_kinds import pairs_of
+from ordsmed.learn.embedding.maxsim import TokenRows
+from ordsmed.learn.score.paired import Clustered, clustered
+from ordsmed.learn.score.ranking import FIRST
+from ordsmed.text.bm25 import Bm25, blended
+from ordsmed.text.document import Document
+from ordsmed.use.index.nearest import nearest
+from ordsmed.use.index.nearest_tokens import nearest_tokens
+from ordsmed.use.index.passages import read_as
+from ordsmed.use.index.stored import StoredPassages
+from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.token_encoder import TokenEncoder
+
+QUESTIONS = 300  # at most
+SHARE = 0.25  # of the passages become questions, at most
+AMONG, AMONG_TOKENS = 2_000, 500  # passages that are searched; by vectors of tokens fewer
+FEWEST = 20  # questions of a half: fewer decide nothing
+KINDS = {"cloze": 1.0, "questions": 1.0}
+SHORTEST = 5  # words of a sentence that becomes a question, and of the rest of its passage
+WHOLE = 1 << 30  # words: a passage is not cut again
+WEIGHTS = (0.0, 0.05, *(n / 10 for n in range(1, 11)))  # of vectors, and of a reranker
+TOPS = (10, 20)  # passages that a reranker orders
+RERANKED = 100  # questions that a reranker is tried with
+SURE = 0.1  # two-sided: a gain has to be one that chance leaves in fewer than 5 of 100 cases
+DEPTH = 100  # of each ranking
+MEMORY = 64 << 20
+Ranking = tuple[NDArray[Any], NDArray[Any]]  # numbers of passages, best first, and scores
+Rescoring = Callable[[list[str], list[str]], list[float]]  # questions and texts, pair by pair
+
+
+@dataclass(frozen=True)
+class SearchChoice:
+    """What was chosen, and the mean reciprocal ranks (MRR@10, in per cent) that it was chosen by."""
+
+    weight: float = 0.0  # of the vectors; 0: words alone
+    top: int = 0  # passages that the reranker orders; 0: it is left out
+    rerank_weight: float = 0.0
+    questions: int = 0  # that verified it
+    scores: dict[str, float] = field(default_factory=dict)  # words, vectors, both, reranked
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For a status."""
+        return {"questions": self.questions, **{name: round(score, 1) for name, score in self.scores.items()}}
+
+    def lines(self) -> list[str]:
+        """For a person: the verdict on vectors, and on a reranker where there is one."""
+        if not self.questions:
+            return ["search: by words alone, for there are too few passages to measure whether vectors help"]
+        words, vectors, both = (self.scores.get(name, 0.0) for name in ("words", "vectors", "both"))
+        measured = f"MRR@10 on {many(self.questions, 'pseudo-question')}: words {words:.1f}, vectors {vectors:.1f}"
+        if self.weight:
+            lines = [f"search: by words and vectors, which weigh {self.weight:g}; {measured}, both {both:.1f}"]
+        else:
+            lines = [f"search: by words alone, for vectors do not help; {measured}"]
+        if "reranked" in self.scores:
+            reranked, before = self.scores["reranked"], max(words, both) if self.weight else words
+            gain = f"with it {reranked:.1f}, without it {before:.1f}"
+            used = f"orders the first {self.top}, with weight {self.rerank_weight:g}" if self.top else "is left out"
+            lines.append(f"reranker: {used}; {gain}")
+        return lines
+
+
+@dataclass(frozen=True)
+class SearchTrial:
+    """Rankings of passages by vectors and by words, for questions of which the right passage is known."""
+
+    dense: Sequence[Ranking]
+    words: Sequence[Ranking]
+    wanted: Sequence[int]  # of each question the number of its document
+    documents: NDArray[np.int64] | None = None  # of each passage its document; None: each passage is one
+
+    def ranking(self, question: int, weight: float) -> Ranking:
+        """What a search with this weight finds; 0 and 1: one ranking alone."""
+        if weight in (0, 1):
+            return (self.dense if weight else self.words)[question]
+        return blended(self.dense[question], self.words[question], weight)
+
+    def reciprocal(self, question: int, numbers: NDArray[Any]) -> float:
+        """1 / rank of the right document; 0 beyond the tenth."""
+        found = numbers if self.documents is None else self.documents[numbers]
+        first = list(dict.fromkeys(found.tolist()))[:FIRST]
+        wanted = self.wanted[question]
+        return 1 / (1 + first.index(wanted)) if wanted in first else 0.0
+
+    def by_weight(self, weight: float) -> NDArray[np.float64]:
+        """Of each question the reciprocal rank."""
+        return np.array([self.reciprocal(n, self.ranking(n, weight)[0]) for n in range(len(self.wanted))])
+
+    def choose(self) -> SearchChoice:
+        """The weight of the vectors: chosen on the even questions, verified on the odd ones."""
+        if len(self.wanted) < 2 * FEWEST:
+            return SearchChoice()
+        every = {weight: self.by_weight(weight) for weight in WEIGHTS}
+        weight = cautious({weight: ranks[::2] for weight, ranks in every.items()})
+        verified = {weight: ranks[1::2] for weight, ranks in every.items()}
+        weight = weight if helps(verified[weight], verified[0.0]) else 0.0
+        scores = {"words": verified[0.0], "vectors": verified[1.0], "both": verified[weight]}
+        means = {name: 100 * float(ranks.mean()) for name, ranks in scores.items()}
+        return SearchChoice(weight, questions=len(verified[0.0]), scores=means)
+
+    def rerank(
+        self, choice: SearchChoice, questions: Sequence[str], texts: Callable[[int], str], rescore: Rescoring
+    ) -> SearchChoice:
+        """Add whether a reranker helps, how many passages it orders, and with which weight."""
+        count = min(len(self.wanted), RERANKED)
+        if count < 2 * FEWEST:
+            return choice
+        rankings = [self.ranking(n, choice.weight) for n in range(count)]
+        first = [(numbers[: TOPS[-1]], scores[: TOPS[-1]]) for numbers, scores in rankings]
+        pairs = [(questions[n], texts(int(number))) for n in range(count) for number in first[n][0]]
+        given = iter(rescore([question for question, _ in pairs], [text for _, text in pairs]) if pairs else [])
+        scores = [np.array([next(given) for _ in numbers]) for numbers, _ in first]
+        ways = [(0, 0.0), *((top, weight) for top in TOPS for weight in WEIGHTS[1:])]
+        ranks = {
+            way: np.array([self.reciprocal(n, reordered(*first[n], scores[n], *way)) for n in range(count)])
+            for way in ways
+        }
+        way = cautious({way: values[::2] for way, values in ranks.items()})
+        verified = {way: values[1::2] for way, values in ranks.items()}
+        best = way if way[0] else max(ways[1:], key=lambda way: verified[way].mean())
+        top, weight = way if helps(verified[way], verified[0, 0.0]) else (0, 0.0)
+        reranked = {"before reranking": verified[0, 0.0], "reranked": verified[best]}
+        means = {name: 100 * float(values.mean()) for name, values in reranked.items()}
+        return SearchChoice(choice.weight, top, weight, choice.questions, {**choice.scores, **means})
+
+
+def reordered(
+    numbers: NDArray[Any], scores: NDArray[Any], given: NDArray[Any], top: int, weight: float
+) -> NDArray[Any]:
+    """The first `top` passages in the order of both scores, of which those that were `given` weigh so much."""
+    order = np.argsort(-mixed_scores(scores[:top], given[:top], weight), kind="stable")
+    return np.concatenate([numbers[:top][order], numbers[top:]])
+
+
+def mixed_scores(scores: NDArray[Any], given: NDArray[Any], weight: float) -> NDArray[np.float64]:
+    """Both as shares of their range, weighted."""
+    return (1 - weight) * _share(scores) + weight * _share(given)
+
+
+def _share(values: NDArray[Any]) -> NDArray[np.float64]:
+    least, most = (values.min(), values.max()) if len(values) else (0.0, 0.0)
+    return (values - least).astype(np.float64) / ((most - least) or 1)
+
+
+def cautious(ranks: dict[Any, NDArray[np.float64]]) -> Any:
+    """The first way whose mean is within a standard error of the best one's: ways stand from careful to bold."""
+    best = max(ranks.values(), key=lambda values: float(values.mean()))
+    for way, values in ranks.items():
+        lost = _difference(best, values)
+        if lost.mean <= max(lost.error, 0.0):
+            return way
+    raise AssertionError("the best way is as good as itself")
+
+
+def helps(ranks: NDArray[np.float64], before: NDArray[np.float64]) -> bool:
+    """Is it better, beyond chance?"""
+    gain = _difference(ranks, before)
+    return gain.mean > 0 and gain.p < SURE
+
+
+def _difference(first: NDArray[np.float64], second: NDArray[np.float64]) -> Clustered:
+    return clustered((first - second).tolist(), [1.0] * len(first), [""] * len(first))
+
+
+# ---- pseudo-questions about an index
+
+
+@dataclass(frozen=True)
+class PseudoQuestions:
+    """Questions made from passages, and the passages that they are searched among, without what was asked."""
+
+    questions: list[str]
+    texts: list[str]  # of the questions' passages first, shortened; then others as they are
+    others: NDArray[np.int64]  # numbers of the others
+
+    @staticmethod
+    def of(stored: StoredPassages, title: bool, among: int = AMONG) -> PseudoQuestions:
+        """Draw them from an index; a passage that overlaps the passage of a question is left out."""
+        order = np.argsort(chance.unit(chance.key("pseudo-questions"), np.arange(len(stored))))[:among].tolist()
+        most, pairs, others = min(QUESTIONS, int(SHARE * len(stored))), list[tuple[str, str]](), list[int]()
+        asked = dict[int, list[int]]()  # of each document the passages that questions are made of
+        for number in order:
+            document = int(stored.rows[number, 0])
+            overlaps = any(_overlap(stored, number, other) for other in asked.get(document, []))
+            if len(pairs) < most and not overlaps and (pair := _pair(stored, number, title)):
+                pairs.append(pair)
+                asked.setdefault(document, []).append(number)
+            else:
+                others.append(number)
+        kept = [n for n in others if not any(_overlap(stored, n, m) for m in asked.get(int(stored.rows[n, 0]), []))]
+        texts = [text for _, text in pairs] + [_read(stored, number, title) for number in kept]
+        return PseudoQuestions([question for question, _ in pairs], texts, np.array(kept, np.int64))
+
+    def trial(
+        self, encoder: TextEncoder | TokenEncoder, vectors: NDArray[Any], tokens: TokenRows | None = None
+    ) -> SearchTrial:
+        """Search the passages with the questions, by the vectors that the index has, and by words."""
+        count = len(self.questions)
+        words = Bm25.of(self.texts)
+        worded = [words.search(question, DEPTH) for question in self.questions]
+        if isinstance(encoder, TokenEncoder):
+            assert tokens is not None
+            [first] = encoder.token_rows(self.texts[:count], rows=count)
+            rows = _joined_rows(first, tokens, self.others)
+            asked = encoder.questions(self.questions)
+            return SearchTrial([*nearest_tokens(rows, asked, DEPTH, MEMORY)], worded, range(count))
+        shortened = np.concatenate([*encoder.vectors(self.texts[:count])]).astype(np.float16)
+        both = np.concatenate([shortened, vectors[self.others]])
+        scores, numbers = nearest(both, encoder.questions(self.questions), DEPTH)
+        return SearchTrial([*zip(numbers.numpy(), scores.numpy(), strict=True)], worded, range(count))
+
+
+def choose(
+    stored: StoredPassages,
+    title: bool,
+    encoder: TextEncoder | TokenEncoder,
+    vectors: NDArray[Any],
+    tokens: TokenRows | None = None,
+    rescore: Rescoring | None = None,
+) -> SearchChoice:
+    """Choose how an index is searched by default."""
+    made = PseudoQuestions.of(stored, title, AMONG if tokens is None else AMONG_TOKENS)
+    if len(made.questions) < 2 * FEWEST:
+        return SearchChoice()
+    trial = made.trial(encoder, vectors, tokens)
+    choice = trial.choose()
+    return trial.rerank(choice, made.questions, made.texts.__getitem__, rescore) if rescore else choice
+
+
+def _pair(stored: StoredPassages, number: int, title: bool) -> tuple[str, str] | None:
+    """Return a question and its passage without it; None: the passage is too short."""
+    passage = stored[number]
+    name = f"{passage.document}:{passage.start}"
+    pair = next(pairs_of(Document(passage.text), name, KINDS, WHOLE, SHORTEST, 0), None)
+    return (pair.anchor, read_as(passage.title if title else "", pair.positive)) if pair else None
+
+
+def _read(stored: StoredPassages, number: int, title: bool) -> str:
+    passage = stored[number]
+    return read_as(passage.title if title else "", passage.text)
+
+
+def _overlap(stored: StoredPassages, number: int, other: int) -> bool:
+    """Do two passages of a document share text?"""
+    begin, end, first, last = (int(stored.rows[n, at]) for n in (number, other) for at in (3, 4))
+    return begin < last and first < end
+
+
+def _joined_rows(first: TokenRows, rest: TokenRows, numbers: NDArray[np.int64]) -> TokenRows:
+    """The vectors of some texts, and of some others."""
+    parts: Iterator[NDArray[Any]] = (rest.vectors[rest.starts[n] : rest.starts[n + 1]] for n in numbers)
+    sizes = np.concatenate([np.diff(first.starts), np.diff(rest.starts)[numbers]])
+    vectors = np.concatenate([first.vectors.astype(np.float16), *parts])
+    return TokenRows(vectors, np.concatenate([[0], np.cumsum(sizes)]))
