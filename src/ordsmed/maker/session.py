@@ -30,7 +30,7 @@ class Clock:
     def __init__(self, place: Run) -> None:
         status = place.status
         self.place, self.before, self.began = place, float(status.get("seconds", 0.0)), time.monotonic()
-        self.cpu_before = float(status.get("cpu_seconds", 0.0)) - _cpu()
+        self.cpu_before = float(status.get("cpu_seconds", 0.0)) - cpu_seconds()
 
     @property
     def used(self) -> float:
@@ -38,7 +38,7 @@ class Clock:
 
     @property
     def cpu(self) -> float:
-        return self.cpu_before + _cpu()
+        return self.cpu_before + cpu_seconds()
 
     def keep(self) -> None:
         """Write down what was used until now."""
@@ -62,6 +62,7 @@ def timed(place: Run) -> Iterator[Clock]:
                 clock.keep()
 
 
-def _cpu() -> float:
+def cpu_seconds() -> float:
+    """Return the seconds of processors that this process has used, and those of the children that it waited for."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
