@@ -206,6 +206,15 @@ def test_encodings_and_languages_are_told(tmp_path: Path) -> None:
     assert list(survey.encodings) == ["cp1252"]
 
 
+@pytest.mark.parametrize(
+    ("shares", "wanted"),
+    [({"nb": 0.8, "nn": 0.2}, "nb"), ({"nb": 0.6, "und": 0.4}, "nb"), ({"en": 0.6, "de": 0.4}, ""),
+     ({"und": 0.6, "en": 0.4}, ""), ({}, "")],
+)  # fmt: skip
+def test_a_language_is_told_where_it_is_certain(shares: dict[str, float], wanted: str) -> None:
+    assert texts.TextSurvey(1.0, 1.0, 1.0, shares, {}, {}, 1, 1, 0.0).language == wanted
+
+
 def test_it_is_said_how_to_have_the_language_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "py3langid", None)
     monkeypatch.setattr(language, "_identifier", language._identifier.__wrapped__)

@@ -133,7 +133,7 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
     ):
-        path = export(folder / run, folder / out, anew=True, to="sentence_transformers", title=titled)
+        path = export(folder / run, folder / out, anew=True, to="sentence_transformers", name=titled)
         lines.append(f"{path}: for {whose} of sentence-transformers")
     report.write([str(folder)], out=str(folder / "report.html"))
     lines += [

@@ -53,6 +53,7 @@ UNREADABLE, EMPTY = "unreadable file", "empty file"
 NAMED = 5  # files that are left out, which the plan names with the reason
 TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
 LONG_LINE = 250  # characters: lines without a blank one between them that are so long are documents
+CERTAIN = 0.75  # share of the text of known language from which its language is certain
 RARE = 1e-4  # share of a text's characters that need no pieces of their own
 FEWEST_WORDS = 2_000  # from which anything is learned
 CLEAN: tuple[dict[str, Any], ...] = ({"kind": "unicode"}, {"kind": "ratios"})
@@ -105,8 +106,10 @@ class TextSurvey:
 
     @property
     def language(self) -> str:
-        """The one that most of it is in; empty: it is not known."""
-        return next((code for code in self.languages if code != language.UNKNOWN), "")
+        """The one that it is in; empty where that is not certain."""
+        known = {code: share for code, share in self.languages.items() if code != language.UNKNOWN}
+        total, most = sum(known.values()), next(iter(known.values()), 0.0)
+        return next(iter(known)) if most > 0 and most >= max(CERTAIN * total, 0.5) else ""
 
 
 def input_texts(names: Sequence[str], out: str = "") -> InputTexts:

@@ -41,6 +41,7 @@ def arguments(parser: Parser) -> None:
         "--devices", type=whole(1), default=0, metavar="N", help="processes, one a GPU (or share of the CPU)"
     )
     parser.add_argument("--site", default="", metavar="SITE", help="a machine's layout", offers=flags.sites)
+    flags.card(parser, "of the texts and the model, for the model card")
     parser.add_argument("--dry-run", action="store_true", help="the plan alone; nothing is written")
     flags.anew(parser)
     flags.json_line(parser)
@@ -67,7 +68,8 @@ def _request(args: argparse.Namespace) -> MakeRequest:
     from ordsmed.maker.request import MakeRequest, is_recipe, of_recipe
 
     first, *overrides = words = [*args.texts, *([args.out] if args.out else [])]
-    flags_of = {key: getattr(args, key) for key in ("hours", "purpose", "kind", "start", "devices", "site")}
+    keys = ("hours", "purpose", "kind", "start", "devices", "site", "title", "language", "licence")
+    flags_of = {key: getattr(args, key) for key in keys}
     if is_recipe(first):
         return of_recipe(first, overrides, **{key: value or None for key, value in flags_of.items()})
     if not overrides:

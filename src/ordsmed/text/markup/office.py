@@ -26,33 +26,38 @@ class _Names:
     paragraphs: frozenset[str]
     cell: str
     row: str
+    spaces: frozenset[str]
+    breaks: frozenset[str]
+    dropped: frozenset[str]
     text: str = ""  # the only element whose characters are text; empty: all inside a paragraph are
-    spaces: frozenset[str] = frozenset()
-    breaks: frozenset[str] = frozenset()
-    dropped: frozenset[str] = frozenset()
     deletions: frozenset[str] = frozenset()  # dropped; in the properties of a paragraph: its end is deleted
     note: str = ""
 
 
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 DOCX = _Names(
-    paragraphs=frozenset({"p"}),
+    paragraphs=_set("p"),
     cell="tc",
     row="tr",
     text="t",
-    spaces=frozenset({"tab", "ptab"}),
-    breaks=frozenset({"br", "cr"}),
-    dropped=frozenset({"Fallback", "rt"}),
-    deletions=frozenset({"del", "moveFrom"}),
+    spaces=_set("tab ptab"),
+    breaks=_set("br cr"),
+    dropped=_set("Fallback rt"),
+    deletions=_set("del moveFrom"),
 )
 ODT = _Names(
-    paragraphs=frozenset({"p", "h"}),
+    paragraphs=_set("p h"),
     cell="table-cell",
     row="table-row",
-    spaces=frozenset({"s", "tab"}),
-    breaks=frozenset({"line-break"}),
-    dropped=frozenset(
-        ["tracked-changes", "annotation", "note-citation", "table-of-content", "alphabetical-index", "illustration-index", "table-index", "object-index", "user-index", "ruby-text", "title", "desc", "forms", "scripts"]
-    ),
+    spaces=_set("s tab"),
+    breaks=_set("line-break"),
+    dropped=_set("""
+        tracked-changes annotation note-citation table-of-content alphabetical-index illustration-index table-index
+        object-index user-index ruby-text title desc forms scripts
+    """),
     note="note-body",
 )
 

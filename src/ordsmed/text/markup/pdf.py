@@ -122,9 +122,11 @@ def _content(path: Path) -> dict[str, Any]:
     facts = {"title": reader.metadata and reader.metadata.title, "author": reader.metadata and reader.metadata.author}
     meta = {key: said for key, value in facts.items() if (said := _clean(str(value or "")))}
     return {
-        "meta": meta, "paragraphs": paragraphs(pages),
-        "pages without text": empty, "pages that cannot be read": broken,
-    }  # fmt: skip
+        "meta": meta,
+        "paragraphs": paragraphs(pages),
+        "pages without text": empty,
+        "pages that cannot be read": broken,
+    }
 
 
 def _opens(reader: Any) -> bool:

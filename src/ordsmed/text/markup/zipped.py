@@ -47,16 +47,16 @@ def elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str,
     """Return the elements of an XML file in order: name, attributes, and the text that follows its start tag."""
     found = list[tuple[str, dict[str, str], list[str]]]()
     parse(
-        archive, name, path,
+        archive,
+        name,
+        path,
         start=lambda tag, attributes: found.append((tag, attributes, [])),
         text=lambda text: found[-1][2].append(text),
-    )  # fmt: skip
+    )
     return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
 
 
-def parse(
-    archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end: End | None = None, text: Text,
-) -> None:  # fmt: skip
+def parse(archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end: End | None = None, text: Text) -> None:
     """Call `start`, `end` and `text` for what an XML file of the archive holds; names come without their namespace."""
     place = f"{path}:{name}"
     try:
