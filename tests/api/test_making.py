@@ -85,6 +85,7 @@ def test_they_make_what_the_verbs_make_and_say_the_same(texts: Path, capsys: pyt
         (lambda: ordsmed.encode("folder-wordpiece", overrides="out=e"), "encode: overrides: found the text 'out=e'"),
         (lambda: ordsmed.tokenizer("folder-wordpiece", corpus=3), "folder-wordpiece: corpus: found 3; wanted a text"),
         (lambda: ordsmed.export("nowhere", "hub"), "nowhere: no such folder"),
+        (lambda: ordsmed.export("x", "hub", language="Norwegian"), "found Norwegian; wanted a code of ISO 639"),
         (lambda: ordsmed.report(["nowhere"]), "nowhere: no such folder"),
         (lambda: ordsmed.report("c", out="x", json="x"), "x: is to be two of the page"),
         (lambda: ordsmed.evaluate(["a", "b"], "f"), "evaluate: several models, all steps, `out` and `anew`"),
@@ -102,8 +103,9 @@ def test_mistakes_are_one_line(call: Any, told: str, tmp_path: Path, monkeypatch
 
 def test_a_model_is_exported_and_reported(tiny_run: Any, tmp_path: Path) -> None:
     run = ordsmed.TrainingRun(tiny_run.bert)
-    hub = ordsmed.export(run, tmp_path / "hub", licence="CC0-1.0")
-    assert 'license: "CC0-1.0"' in (hub.path / "README.md").read_text()
+    hub = ordsmed.export(run, tmp_path / "hub", title="Mine", language="nb", licence="CC0-1.0")
+    card = (hub.path / "README.md").read_text()
+    assert all(line in card for line in ('license: "cc0-1.0"', '- "nb"', "# Mine"))
     assert shown(hub)["bytes model.safetensors"] == f"{(hub.path / 'model.safetensors').stat().st_size:,}"
     every = ordsmed.export(run, tmp_path / "all", step="all")
     assert every.facts["folders"] == [f"step-{step}" for step in run.steps]

@@ -13,10 +13,14 @@ import pytest
 
 from kit.makers import PAD_SECOND, make_store
 from ordsmed.base.run import Run
+from ordsmed.learn.classification.records import Records
 from ordsmed.learn.objectives import mlm, mlm_nsp, rtd
 from ordsmed.learn.score.metrics import share_guessed
 from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.models import bert, electra
+from ordsmed.text.labelled.conll import TaggedSentences
+from ordsmed.text.labelled.questions import Question
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.finish import beside
 from ordsmed.train.pretrain.pretrain import pretrain
@@ -177,10 +181,12 @@ def test_a_run_in_words(tmp_path, tokenizer):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 9')
     (tmp_path / "environment.json").write_text('{"ordsmed": "0.0.1"}')
     text = card.write(made, "x", 'a "licence"')
-    assert text.startswith('---\nlibrary_name: transformers\npipeline_tag: fill-mask\nlicense: "a \\"licence\\""\n')
+    assert text.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\nlicense: other\n")
+    assert 'license_name: "a-licence"' in text
     front = text.split("---")[1]
     assert front.count('- "nb"') == 1
     assert front.index("language:") < front.index("tags:") < front.index("datasets:")
+    assert "Old|new" not in front  # which is no name of a data set
     assert section(text, "Data")[2:] == [
         "| Old\\|new | nb | not said | 75% | 1 document, 2,000 tokens | 2 documents, 1 token |",
         "| Mine | nb | not said | 25% | none | none |",
@@ -200,6 +206,37 @@ def test_a_run_in_words(tmp_path, tokenizer):
     assert section(text, "Training")[0].startswith("1,000 of 1,200 steps, 3,000 tokens seen")
     assert section(text, "Training")[0].endswith("; started from random weights.")
     assert "license" not in text
+
+
+@pytest.mark.parametrize(
+    ("licence", "metadata"),
+    [("CC-BY-4.0", ("cc-by-4.0", None)), ("mine alone", ("other", "mine-alone")), (None, (None, None))],
+)
+def test_the_hub_reads_the_card(tmp_path, tokenizer, licence, metadata):
+    model_card = pytest.importorskip("huggingface_hub").ModelCard
+    made = trained(tmp_path, tokenizer, mlm.Mlm(), bert.Bert(**SMALL), {})
+    (tmp_path / "data.json").write_text('{"/secret/place/store": {"title": "Æ \\": x", "language": "klingon: a"}}')
+    text = card.write(made, "x", licence, title="Mine: all", language="nb")
+    data = model_card(text).data
+    assert (data.license, data.license_name) == metadata
+    assert (data.language, data.datasets, data.pipeline_tag) == (["nb"], None, "fill-mask")
+    assert "\n# Mine: all\n" in text
+    assert model_card(card.write(made, "x")).data.language is None  # what is no code is no metadata
+
+
+def test_examples_of_a_task_are_its_records() -> None:
+    long = "word " * 40
+    texts = Records(["Hei.", long, 'Det "er" bra.'], [], ["a", "b", "a"], [])
+    pairs = dataclasses.replace(texts, seconds=["x", "y", "Ja."])
+    assert classify.Classify().card_examples(texts) == {classify.FIRST: 'Det "er" bra.'}
+    assert classify.Classify().card_examples(pairs)[classify.SECOND] == "Ja."
+    assert classify.Classify().card_examples(Records([long], [], ["a"], [])) == {}
+    tagged = TaggedSentences([["Hei"], ["Det", "er", "bra"]], [[None], [None] * 3], ["a", "b"])
+    assert tag.Tag().card_examples(tagged) == {tag.SENTENCE: "Det er bra"}
+    asked = [Question(str(n), f"Hva {n}?", "lang tekst " * n, (), False) for n in (3, 1, 2)]
+    assert squad.Squad().card_examples(squad.Squad().about(asked))[squad.QUESTION] == "Hva 1?"
+    code = Usage("x", "y", in_python("m", f'ask("{classify.FIRST}")')).with_examples({classify.FIRST: 'a "b" å'}).how
+    assert 'ask("a \\"b\\" å")' in code
 
 
 def test_a_folder_of_weights_in_words(tmp_path, tokenizer):

@@ -315,7 +315,8 @@ def test_adapters_are_merged_and_steps_exported(run, tmp_path):
     assert (made[0] / "model.safetensors").read_bytes() != (made[1] / "model.safetensors").read_bytes()
 
 
-def test_the_card_tells_task_files_scores_and_start(run, tmp_path):
+def test_the_card_tells_task_files_scores_and_start(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(classify, "is_short", lambda text: text.startswith("gate"))
     card = (export(run, tmp_path / "out", licence="mit") / "README.md").read_text()
     scores = files.read_json(run / "scores.json")
     assert "tells the class of a text: `boat`, `gate`." in card
@@ -324,6 +325,7 @@ def test_the_card_tells_task_files_scores_and_start(run, tmp_path):
         assert f"| {name} | {scores[name]:.4g} | {scores['guessing'][name]:.4g} |" in card
     assert "On `dev.tsv`" in card
     assert "started from the weights of `init`" in card  # no path of a machine
+    assert f'print(ask("gate {TEXT.split()[0]}", truncation' in card  # of the dev file
     assert f"{scores['step']} of 6 steps" in card
     assert "adapters" in card
     assert "by `ordsmed finetune` and this recipe" in card

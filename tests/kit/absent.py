@@ -15,7 +15,7 @@ from ordsmed.base.errors import RecipeError
 OPTIONAL = (
     "blingfire", "bm25s", "dask", "distributed", "faiss", "ftfy", "furo", "google_crc32c", "h5py", "hatchling", "httpx",
     "lm_eval", "lxml", "lxml_html_clean", "minicons", "mwparserfromhell", "myst_parser", "onnx", "onnxruntime",
-    "onnxscript", "openai", "protego", "py3langid", "pyarrow", "pytrec_eval", "schemathesis", "scipy",
+    "onnxscript", "openai", "protego", "py3langid", "pyarrow", "pypdf", "pytrec_eval", "schemathesis", "scipy",
     "sentence_transformers", "sentencepiece", "seqeval", "sklearn", "sphinx", "starlette", "tenacity", "tensorboard",
     "trafilatura", "transformers", "triton", "uvicorn", "yaml",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,49 @@ def test_one_command_leaves_a_model_for_others(purpose: str, kind: str, capsys: 
     if purpose == "write":
         pipeline = pytest.importorskip("transformers").pipeline
         assert pipeline("text-generation", model="out/hugging-face")("The river", max_new_tokens=3)
+
+
+@pytest.mark.long
+def test_the_card_says_what_was_given_and_shows_held_out_text() -> None:
+    model_card = pytest.importorskip("huggingface_hub").ModelCard
+    given = ["--title", "My novels", "--language", "en-GB", "--licence", "CC-BY-4.0"]
+    command = ["make", "texts", "out", "--hours", "0.004", "--kind", "bert", *given]
+    main(command)
+    card = model_card.load("out/hugging-face/README.md")
+    assert (card.data.language, card.data.license) == (["en-GB"], "cc-by-4.0")
+    assert "\n# My novels\n" in card.text
+    assert "| My novels | en-GB | CC-BY-4.0 | 100% |" in card.text
+    held_out = Path("out/held-out.txt").read_text()
+    [shown] = re.findall(r'print\(ask\("(.*)"\)\)', card.text)
+    assert "[MASK]" in shown
+    assert shown.split()[0] in held_out
+    assert "<title>My novels</title>" in Path("out/report.html").read_text()
+    with pytest.raises(SystemExit):
+        main([*command[:-1], "MIT"])
+
+
+def test_texts_are_called_as_their_folder_is() -> None:
+    assert _title(["texts"]) == "texts"
+    assert _title(["texts/1.txt"]) == "1"
+    assert _title(["texts/1.txt", "texts/2.txt"]) == "out"
+    assert _title(["stdlib"]) == "Documentation of Python's standard library"
+    with pytest.raises(RecipeError, match=r"--language: found Norwegian; wanted a code .*; Norwegian is nb"):
+        request.MakeRequest(("texts",), "out", language="Norwegian")
+    table = making.rehearse(request.MakeRequest(("texts",), "out", licence="MIT", language="nb")).recipes["corpus"]
+    assert (table["title"], table["licence"], table["language"]) == ("texts", "MIT", "nb")
+
+
+def _title(texts: list[str]) -> str:
+    return request.MakeRequest(tuple(texts), "out").texts_title
+
+
+def test_a_folder_of_before_a_setting_was_added_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    known = {"texts": ["texts"], "out": "out", "hours": 1.0, "purpose": "fill", "kind": "", "start": ""}
+    run.Run(Path("out")).set(verb="make", state="done", request=known)
+    making.make("texts", "out")
+    assert "out: done" in capsys.readouterr().err
+    with pytest.raises(RecipeError, match="ordsmed export out/model out/hugging-face --licence MIT --anew"):
+        making.make("texts", "out", licence="MIT")
 
 
 @pytest.mark.long

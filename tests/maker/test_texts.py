@@ -9,6 +9,7 @@ import itertools
 import json
 import random
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.maker import texts
 from ordsmed.text import language
+from ordsmed.text.markup import pdf
 
 PROSE = "The river rose in the night and took the bridge with it. Nobody in the village had seen such water before."
 
@@ -52,19 +54,24 @@ def test_each_kind_of_file_is_read_by_its_own_source(tmp_path: Path) -> None:
     (tmp_path / "f.epub").write_bytes(b"PK")
     (tmp_path / "no-suffix").write_text(prose(5))
     (tmp_path / "g.bin").write_bytes(bytes(range(256)) * 20)
-    (tmp_path / "h.pdf").write_bytes(b"%PDF-1.7")
+    (tmp_path / "h.doc").write_bytes(b"\0" * 99)
+    (tmp_path / "i.odt").write_bytes(b"PK")
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(prose(900).encode())[:200])
     found = texts.input_texts([str(tmp_path)])
     kinds = {source["kind"]: source for source in found.sources}
-    assert set(kinds) == {"text", "jsonl", "wikipedia", "csv", "books"}
+    assert set(kinds) == {"text", "jsonl", "wikipedia", "csv", "books", "office"}
     assert kinds["jsonl"]["text_key"] == "body"
     assert kinds["csv"]["text_key"] == "note"
     assert [Path(path).name for path in kinds["text"]["path"]] == ["a.txt", "b.md.gz", "no-suffix"]
     assert [Path(path).name for path in kinds["wikipedia"]["path"]] == ["d.xml-p1p41242.bz2", "d.xml.bz2"]
-    assert found.left_out == {".bin file": 1, ".pdf file": 1, "empty file": 1, "unreadable file": 1}
+    assert found.left_out == {".bin file": 1, ".doc file": 1, "empty file": 1, "unreadable file": 1}
     assert found.unreadable == ("cut.txt.gz",)
-    assert found.files == 8
+    assert found.skipped == (
+        "cut.txt.gz: cannot be read", "empty.txt: is empty", "g.bin: is not text",
+        "h.doc: is not text; catdoc makes text of it",
+    )  # fmt: skip
+    assert found.files == 9
     assert settings.decode(Corpus, {"source": list(found.sources)}, "test").sources  # every table is one of the menu's
 
 
@@ -102,9 +109,40 @@ def test_wrapped_lines_are_a_book(tmp_path: Path) -> None:
 
 
 def test_nothing_that_is_text_is_one_line_with_what_helps(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7")
-    with pytest.raises(DataError, match=r"1 \.pdf file\).*pdftotext makes text of \.pdf files"):
+    (tmp_path / "a.doc").write_bytes(b"\0" * 99)
+    with pytest.raises(DataError, match=r"1 \.doc file\).*catdoc makes text of \.doc files"):
         texts.input_texts([str(tmp_path)])
+
+
+def test_documents_of_word_processors_are_read_and_broken_ones_named(tmp_path: Path) -> None:
+    for number in range(2):
+        paragraphs = prose(120, of=1, seed=number).split("\n\n")
+        body = "".join(f"<w:p><w:r><w:t>{paragraph}</w:t></w:r></w:p>" for paragraph in paragraphs)
+        with zipfile.ZipFile(tmp_path / f"{number}.docx", "w") as archive:
+            archive.writestr("_rels/.rels", "<Relationships/>")
+            archive.writestr("word/document.xml", f'<w:document xmlns:w="w">{body}</w:document>')
+    (tmp_path / "broken.odt").write_bytes(b"no zip")
+    (tmp_path / "empty.txt").write_bytes(b"")
+    found = texts.input_texts([str(tmp_path)])
+    survey = texts.survey(found)
+    assert survey.documents == pytest.approx(2, rel=0.1)
+    assert texts.lines(found, survey)[1:4] == [
+        "left out: 1 empty file, 1 broken file",
+        "  broken.odt: is no whole odt: File is not a zip file; copy it again, or repair it",
+        "  empty.txt: is empty",
+    ]
+
+
+def test_pdfs_are_named_where_their_reader_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "is_installed", lambda: False)
+    (tmp_path / "a.txt").write_text(prose(900))
+    for number in range(7):
+        (tmp_path / f"{number}.pdf").write_bytes(b"%PDF-1.7")
+    found = texts.input_texts([str(tmp_path)])
+    assert texts.lines(found, texts.survey(found))[1:] == [
+        "left out: 7 PDF files (pip install 'ordsmed[pdf]' reads them)",
+        *(f"  {number}.pdf: pip install 'ordsmed[pdf]' reads them" for number in range(5)), "  and 2 more",
+    ]  # fmt: skip
 
 
 def test_a_corpus_stands_alone(tmp_path: Path) -> None:
@@ -166,6 +204,15 @@ def test_encodings_and_languages_are_told(tmp_path: Path) -> None:
     survey = texts.survey(found)
     assert survey.language in ("nb", "nn")
     assert list(survey.encodings) == ["cp1252"]
+
+
+@pytest.mark.parametrize(
+    ("shares", "wanted"),
+    [({"nb": 0.8, "nn": 0.2}, "nb"), ({"nb": 0.6, "und": 0.4}, "nb"), ({"en": 0.6, "de": 0.4}, ""),
+     ({"und": 0.6, "en": 0.4}, ""), ({}, "")],
+)  # fmt: skip
+def test_a_language_is_told_where_it_is_certain(shares: dict[str, float], wanted: str) -> None:
+    assert texts.TextSurvey(1.0, 1.0, 1.0, shares, {}, {}, 1, 1, 0.0).language == wanted
 
 
 def test_it_is_said_how_to_have_the_language_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

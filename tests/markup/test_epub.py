@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kit.makers import digest_of
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
-from ordsmed.text.markup import epub
+from ordsmed.text.markup import epub, zipped
 
 CONTAINER = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
 PACKAGE = """<?xml version="1.0"?>
@@ -145,7 +145,7 @@ def test_locked_books_are_told_and_locked_fonts_are_none(tmp_path: Path) -> None
     for name in ("OEBPS/a.xhtml", "OEBPS/font.otf"):
         path = written(tmp_path / "a.epub", {"a.xhtml": "<p>x</p>"}, more={"META-INF/encryption.xml": locked % name})
         if name.endswith("xhtml"):
-            with pytest.raises(epub.Encrypted, match="is encrypted; wanted a book without copy protection"):
+            with pytest.raises(zipped.Encrypted, match="is encrypted; wanted a book without copy protection"):
                 epub.book(path)
         else:
             assert epub.book(path).chapters == [["x"]]
@@ -163,7 +163,7 @@ def test_a_declared_entity_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_unpacks_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epub, "LARGEST", 10_000)
+    monkeypatch.setattr(zipped, "LARGEST", 10_000)
     path = written(tmp_path / "a.epub", {"a.xhtml": "<p>x</p>", "b.xhtml": "0" * 10_000})
     assert complaint(path).startswith(": unpacks to 10,")
     path = written(tmp_path / "a.epub", {}, more={"META-INF/container.xml": CONTAINER + " " * 10_000})

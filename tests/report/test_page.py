@@ -297,7 +297,8 @@ def test_a_browser_shows_the_numbers_of_the_json_and_sorts_them(tmp_path: Path) 
       button.click(); const up = steps(); button.click(); const down = steps();
       const panels = all("#loss .panel").filter((panel) => panel.offsetParent).length;
       const page = document.documentElement;
-      return {cells, up, down, panels, fits: page.scrollWidth <= page.clientWidth};
+      const wide = [...document.querySelectorAll("table")].filter((each) => each.scrollWidth > page.clientWidth).length;
+      return {cells, up, down, panels, wide, fits: page.scrollWidth <= page.clientWidth};
     })())</script></body>"""
     (tmp_path / "p.html").write_text((tmp_path / "p.html").read_text().replace("</body>", script))
     words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}",
@@ -320,6 +321,7 @@ def test_a_browser_shows_the_numbers_of_the_json_and_sorts_them(tmp_path: Path) 
     assert seen["down"] == ["30", "30", "30", "12", "", ""]
     assert seen["panels"] == 1
     assert seen["fits"] is True
+    assert seen["wide"] == 0
 
 
 def test_failures_are_told_first(tmp_path: Path) -> None:
@@ -335,3 +337,63 @@ def test_long_names_go_on_in_the_next_line_and_numbers_do_not(tmp_path: Path) ->
     assert "<td>rate-0.1,<wbr>batch-32_<wbr>b</td>" in re.sub(r"(<td) [^>]*", r"\1", text)
     assert ">1,200<" in text
     assert ">mlm_right<" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "title"), [(["a"], "a"), (["a", "b"], "a, b"), (["."], "runs: 3 runs"), (["a", "b", "c"], "a, b, c")]
+)
+def test_a_page_is_called_as_what_it_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], title: str
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path / "runs")
+    for name in ("a", "b", "c"):
+        plant(Path(name), [3.0], recipe={"model": {"kind": "bert", "width": ord(name)}})
+    assert f"<title>{title}</title>" in page.page(content.content(names))
+
+
+def test_the_page_of_a_make_folder_is_called_as_the_folder_is(tmp_path: Path) -> None:
+    plant(tmp_path / "my-model/model", [3.0])
+    report.write([str(tmp_path / "my-model")], out=str(tmp_path / "p.html"), markdown=str(tmp_path / "p.md"))
+    assert "<h1>my-model</h1>" in (tmp_path / "p.html").read_text()
+    assert (tmp_path / "p.md").read_text().startswith("# my-model\n")
+
+
+def lead(names: list[Path]) -> list[str]:
+    text = page.page(content.content([*map(str, names)]))
+    return [html.unescape(line) for line in re.findall('<p class="summary">(.*?)</p>', text)]
+
+
+def test_the_top_says_which_run_is_best_and_by_how_much(tmp_path: Path) -> None:
+    runs = []
+    for number, value in enumerate((3.1, 3.0, 3.4, 3.2)):
+        recipe = {"model": {"kind": "bert", "width": 64 + number}}
+        runs.append(plant(tmp_path / f"r{number}", [3.0], recipe=recipe, scores={"step": 1, "validation": value}))
+    wanted = "the best by validation loss is r1: 3.0000, 0.1000 less than r0; the last is r2 with 3.4000."
+    assert lead(runs)[-2] == f"Of 4 that learned mlm from the same data, {wanted}"
+    assert not any("best by" in line for line in lead(runs[:1]))
+    other = plant(tmp_path / "causal", [1.0], recipe={"objective": {"kind": "clm"}}, scores={"validation": 1.0})
+    assert "No two of these runs learned the same" in " ".join(lead([runs[0], other]))
+    assert "Of 4 that learned mlm" in " ".join(lead([*runs, other]))
+
+
+def test_tasks_are_compared_by_their_score_and_seeds_by_their_mean(tmp_path: Path) -> None:
+    runs = []
+    for number, (rate, value) in enumerate(((1e-3, 80.0), (1e-3, 82.0), (1e-4, 84.0))):
+        recipe = {"seed": number, "rate": rate, "task": {"kind": "tag"}}
+        scores = {"step": 1, "f1": value, "guessing": {"f1": 10.0}}
+        runs.append(plant(tmp_path / f"r{number}", [3.0], verb="finetune", recipe=recipe, scores=scores))
+    assert "Of 2 that learned tag from the same data, the best by f1 is r2: 84, 3 more than" in " ".join(lead(runs))
+    assert "2 runs of one recipe (r0): mean f1 81." in " ".join(lead(runs[:2]))
+
+
+def test_counts_are_shown_as_counts() -> None:
+    assert [tables.score(value) for value in (1692784.0, 1000.0, 100.0, 1234.5, 3.25)] == [
+        "1,692,784", "1,000", "100.00", "1,234.50", "3.25",
+    ]  # fmt: skip
+
+
+def test_a_narrow_screen_shows_the_head_of_each_cell(tmp_path: Path) -> None:
+    text = page.page(content.content(several(tmp_path / "runs")))
+    assert len(re.findall("<td[^>]* data-head=", text)) == len(re.findall("<td[ >]", text)) > 100
+    assert "content: attr(data-head)" in text

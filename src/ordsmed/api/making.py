@@ -87,6 +87,8 @@ def export(
     *,
     step: int | Literal["all"] | None = None,
     to: str | None = None,
+    title: str = "",
+    language: str = "",
     licence: str | None = None,
     overrides: Sequence[str] = (),
     anew: bool = False,
@@ -95,17 +97,21 @@ def export(
     """Write a folder that others load (transformers; an ELMo: simple_elmo, AllenNLP), with a model card.
 
     `step`: of this checkpoint, 0 included ("all": a folder each); `to`: a format (`ordsmed menus formats`), whose
-    settings keywords and `overrides` change; `licence`: of the model, for its card; `anew`: set `out` aside.
+    settings keywords and `overrides` change; `title`, `language`, `licence`: of the model, for its card; `anew`: set
+    `out` aside.
 
         ordsmed.export("work/pretrain/tiny-bert", "work/hub", licence="CC0-1.0").path
     """
+    from ordsmed.text.language import check_code
     from ordsmed.weights import export as exports
 
     name, target, words = os.fspath(model), Path(out), [*overrides, *settings.words(changes)]
+    check_code("language", language)
+    about: dict[str, Any] = {"title": title, "language": language, "licence": licence}
     if step == "all":
-        folders = exports.export_all(name, target, anew=anew, licence=licence, to=to, overrides=words)
+        folders = exports.export_all(name, target, anew=anew, to=to, overrides=words, **about)
         return Made(target, {"folders": [path.name for path in folders]}, [f"{path}: written" for path in folders])
-    path = exports.export(name, target, step, anew=anew, licence=licence, to=to, overrides=words)
+    path = exports.export(name, target, step, anew=anew, to=to, overrides=words, **about)
     sizes = {file.name: file.stat().st_size for file in sorted(path.iterdir()) if file.is_file()}
     facts = {**files.read_table(path / exports.MARK), "bytes": sizes}
     return Made(path, facts, [f"{path}: written; {exports.readers(path)}"])

@@ -68,6 +68,13 @@ def anew(parser: Parser, meaning: str = "make it again; the present folder or fi
     parser.add_argument("--anew", action="store_true", help=meaning)
 
 
+def card(parser: Parser, what: str) -> None:
+    """What the model card says; `what`: whose licence it is."""
+    parser.add_argument("--title", default="", metavar="TEXT", help="for the model card")
+    parser.add_argument("--language", default="", metavar="CODE", help="for the model card: en, nb, ...")
+    parser.add_argument("--licence", default="", metavar="NAME", help=f"{what}: CC-BY-4.0, MIT, ...")
+
+
 def yes(parser: Parser) -> None:
     meaning = "although passes over the text, or the time, make no sense"
     parser.add_argument("--yes", action="store_true", help=meaning)

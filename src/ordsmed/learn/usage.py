@@ -1,8 +1,13 @@
 """How a model is used: what it is for, and code of others' libraries that asks it; for its card."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+MASKED, BEGUN, TEXT = "This is a {mask}.", "Once upon", "This is a text."  # example texts in the code
+LONGEST = 90  # characters of an example of a task
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,27 @@ class Usage:
     "that loads it"
     tags: tuple[str, ...] = ()
     "by which others find it, beside those of every card"
+
+    def with_examples(self, examples: Mapping[str, str]) -> Usage:
+        """Return the same usage with other texts in its code, such as one in the model's language.
+
+        Args:
+            examples: text that stands in the code -> text to write there.
+        """
+        how = self.how
+        for text, other in examples.items():
+            how = how.replace(_inside(text), _inside(other))
+        return replace(self, how=how)
+
+
+def _inside(text: str) -> str:
+    """Return a text as it stands between quotes."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def is_short(text: str) -> bool:
+    """Can a text be an example on a card? It has some words, and fits into a line."""
+    return len(text.split()) >= 3 and len(text) <= LONGEST
 
 
 def in_python(name: str, code: str) -> str:
@@ -46,13 +72,14 @@ def loaded(kind: str, name: str, more: str = "") -> str:
 
 def generation(name: str) -> Usage:
     """Of a network that goes on with texts."""
-    call = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
+    call = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("{BEGUN}", max_new_tokens=20))'
     return Usage("text-generation", "predicts the next token", _of_tokens(name, "AutoModelForCausalLM", call))
 
 
 def filling(name: str, mask: str) -> Usage:
     """Of a network that fills gaps."""
-    call = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({json.dumps(f"This is a {mask}.")}))'
+    text = json.dumps(MASKED.format(mask=mask), ensure_ascii=False)
+    call = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({text}))'
     does = "fills masked tokens, seeing both sides"
     return Usage("fill-mask", does, _of_tokens(name, "AutoModelForMaskedLM", call))
 

@@ -17,6 +17,7 @@ from ordsmed.base.say import duration
 from ordsmed.base.screen import command, command_lines
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.learn.score.metrics import below
+from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.session import Clock
 from ordsmed.tell.report import report
 from ordsmed.use.embed import Embedded
@@ -29,9 +30,9 @@ SCORED_WORDS = 2_000  # of held-out text, by a probe that reads the network once
 SENTENCES = 400  # among which neighbors are looked for
 
 
-def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:
+def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:
     """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
-    model = open_model(trained, device="cpu")
+    purpose, model = request.purpose, open_model(trained, device="cpu")
     corpus = corpus_of(folder)
     facts: dict[str, Any] = {
         "validation": (status := Run(trained).status).get("validation"),
@@ -42,8 +43,15 @@ def close(purpose: str, folder: Path, trained: Path, clock: Clock, deadline: int
     facts["examples"] = _examples(model, purpose, sentences)
     lines += facts["examples"]
     lines += _scored(model, folder, sentences, facts)
-    exported = export(trained, folder / "hugging-face", title=folder.resolve().name)
-    report.write([str(folder)], out=str(folder / "report.html"))
+    exported = export(
+        trained,
+        folder / "hugging-face",
+        name=folder.resolve().name,
+        title=request.title,
+        language=request.language,
+        licence=request.licence,
+    )
+    report.write([str(folder)], out=str(folder / "report.html"), title=request.title)
     lines += [
         f"{exported}: for Hugging Face's transformers; {folder / 'report.html'}: the page",
         f"all of it took {duration(clock.used)}; try next:",

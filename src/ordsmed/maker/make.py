@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
-from ordsmed.base.screen import command_lines
+from ordsmed.base.screen import command, command_lines
 from ordsmed.base.stages import continuing
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
@@ -64,21 +64,24 @@ class MadeModel:
 @files.in_a_line()
 def make(
     texts: str | Path | Sequence[str | Path], out: str | Path, *, hours: float = 1.0, purpose: Purpose = "",
-    kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", anew: bool = False,
+    kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", title: str = "", language: str = "",
+    licence: str = "", anew: bool = False,
 ) -> MadeModel:  # fmt: skip
     """From texts to a model in so many hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
 
     `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
-    two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `anew`:
-    set `out` aside as `out.old-1`. The same call goes on where it was stopped.
+    two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `title`,
+    `language`, `licence`: of the texts, for the model card; `anew`: set `out` aside as `out.old-1`. The same call goes
+    on where it was stopped.
 
         made = ordsmed.make("my-texts", "my-model", hours=0.5)
         made.open().fill("it is [MASK].")
     """
     named = [texts] if isinstance(texts, str | Path) else texts
-    return perform(
-        MakeRequest(tuple(map(str, named)), str(out), hours, purpose, kind, str(start), devices, site), anew=anew
+    request = MakeRequest(
+        tuple(map(str, named)), str(out), hours, purpose, kind, str(start), devices, site, title, language, licence
     )
+    return perform(request, anew=anew)
 
 
 def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
@@ -129,13 +132,16 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
         )
     if anew:
         return
-    before, now = (
-        place.status["request"],
-        {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()},
-    )
+    usual = {field.name: field.default for field in fields(MakeRequest)}  # of a folder from before a field was added
+    before = usual | place.status["request"]
+    now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
     if changed := [key for key in now if key not in ("devices", "site") and before.get(key) != now[key]]:
         names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
         key = changed[0]
+        if key in ("title", "language", "licence"):
+            words = ("export", place.path / "model", place.path / "hugging-face", f"--{key}", now[key], "--anew")
+            remedy = f"once it is made, `{command(*words)}` writes the card again"
+            raise RecipeError(f"--{key}", f"{place.path} was begun with another one", "the same command", remedy)
         problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
         raise RecipeError(place.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
 
@@ -174,7 +180,7 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
     if request.purpose == SEARCH:
         results = search.close(folder, clock)
     else:
-        results = close(request.purpose, folder, trained.folder, clock, round(seconds))
+        results = close(request, folder, trained.folder, clock, round(seconds))
     place.set(state="done", **results)
 
 

@@ -35,9 +35,7 @@ def recipes_of(
     """The recipes by which it is made, by the names of their files."""
     out, tokenizer = Path(request.out), learning.tokenizer
     corpus = inputs.corpus or str(out / "corpus.toml")
-    recipes = (
-        {} if inputs.corpus else {"corpus": _corpus(out, inputs, survey, portion, searched=request.purpose == SEARCH)}
-    )
+    recipes = {} if inputs.corpus else {"corpus": _corpus(request, inputs, survey, portion)}
     if isinstance(tokenizer, dict):
         recipes["tokenizer"] = {"corpus": corpus, "tokenizer": tokenizer, "out": str(out / "tokenizer")}
         tokenizer = str(out / "tokenizer.toml")
@@ -82,19 +80,21 @@ def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -
     }
 
 
-def _corpus(out: Path, inputs: InputTexts, survey: TextSurvey, portion: float, *, searched: bool) -> Table:
+def _corpus(request: MakeRequest, inputs: InputTexts, survey: TextSurvey, portion: float) -> Table:
     held_out = min(0.05, max(0.005, WORDS_HELD_OUT / max(survey.words * portion, 1)))
     table: Table = {"source": list(inputs.sources), "clean": inputs.clean, "validation": float(f"{held_out:.2g}")}
-    if searched:
+    if request.purpose == SEARCH:
         table["test"] = table["validation"]
     if survey.documents * portion * held_out < HELD_OUT and not inputs.marked_up:
         table["longest"] = max(PART[0], min(PART[1], int(survey.characters * portion * held_out / HELD_OUT)))
     if portion < 1:
         table["portion"] = portion
-    table["title"] = out.resolve().name
-    if survey.language:
-        table["language"] = survey.language
-    return {**table, "broken": "skip", "out": str(out / "corpus")}
+    table["title"] = request.texts_title
+    if language := request.language or survey.language:
+        table["language"] = language
+    if request.licence:
+        table["licence"] = request.licence
+    return {**table, "broken": "skip", "out": str(Path(request.out) / "corpus")}
 
 
 def _model(out: Path, learning: Learning, scope: Scope) -> Table:

@@ -12,6 +12,7 @@ from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.say import duration
 from ordsmed.base.screen import command
 from ordsmed.maker import networks
+from ordsmed.text.language import check_code
 
 Purpose = Literal["", "fill", "write", "embed", "both", "search"]
 SEARCH: Purpose = "search"
@@ -40,6 +41,12 @@ class MakeRequest:
     "processes, one a GPU (or share of the CPU)"
     site: str = ""
     "a machine's layout"
+    title: str = ""
+    "of the texts, for the model card and the page; left out: the name of their folder"
+    language: str = ""
+    "of the texts, for the model card: en, nb, ...; left out: as found, where that is certain"
+    licence: str = ""
+    "of the texts and the model, for the model card"
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -56,8 +63,17 @@ class MakeRequest:
             wanted = f"one of {' '.join(name for name, family in known.items() if self.purpose in family.purposes)}"
             remedy = f"{self.kind} is for {' or '.join(known[self.kind].purposes)}"
             raise RecipeError("--kind", f"{self.kind} beside --for {self.purpose}", wanted, remedy)
+        check_code("--language", self.language)
         if self.kind and self.start:
             raise RecipeError("--kind", f"{self.kind} beside --from", "one of them", "a model goes on as what it is")
+
+    @property
+    def texts_title(self) -> str:
+        """The title of the texts: as given, else the name of their folder or file; of several that of the model."""
+        if self.title or self.texts == ("stdlib",):
+            return self.title or "Documentation of Python's standard library"
+        one = Path(self.texts[0]).expanduser() if len(self.texts) == 1 else Path(self.out)
+        return one.resolve().name if one.is_dir() or len(self.texts) > 1 else one.name.partition(".")[0]
 
     @property
     def family(self) -> str:

@@ -135,7 +135,7 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
     ):
-        path = export(folder / run, folder / out, to="sentence_transformers", title=titled)
+        path = export(folder / run, folder / out, to="sentence_transformers", name=titled)
         lines.append(f"{path}: for {whose} of sentence-transformers")
     Run(folder).set(**facts)
     report.write([str(folder)], out=str(folder / "report.html"))

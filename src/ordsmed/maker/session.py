@@ -43,7 +43,7 @@ class Clock:
         )
         self.place, self.began = place, time.monotonic()
         if since is None:
-            self.cpu_before -= _cpu()
+            self.cpu_before -= cpu_seconds()
         else:
             self.began -= time.time() - since
 
@@ -53,7 +53,7 @@ class Clock:
 
     @property
     def cpu(self) -> float:
-        return self.cpu_before + _cpu()
+        return self.cpu_before + cpu_seconds()
 
     @property
     def facts(self) -> dict[str, float]:
@@ -105,6 +105,7 @@ def _noted(place: Run) -> dict[str, Any]:
     return {}
 
 
-def _cpu() -> float:
+def cpu_seconds() -> float:
+    """Return the seconds of processors that this process has used, and those of the children that it waited for."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

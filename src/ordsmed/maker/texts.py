@@ -1,6 +1,6 @@
 """Which texts there are: files sorted by how they are read, and a sample of them, from which all is planned.
 
-my-texts/a.txt, b.epub, c.html, d.pdf  ->  [[source]] tables of a corpus: text, books, web; left out: 1 .pdf
+my-texts/a.txt, b.epub, c.html, d.doc  ->  [[source]] tables of a corpus: text, books, web; left out: 1 .doc
                                        ->  about 0.5 million words, nb 96 %, 1,200 documents; what cleaning drops
 """
 
@@ -28,8 +28,9 @@ from ordsmed.base.say import many, size
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.sources import is_refined
+from ordsmed.maker.session import cpu_seconds
 from ordsmed.text import encodings, language, read
-from ordsmed.text.markup import wrapped
+from ordsmed.text.markup import pdf, wrapped
 
 SAMPLE = 4_000_000  # characters that are looked at, over all files
 OF_A_FILE = 200_000  # of each of them, at most
@@ -41,14 +42,18 @@ BY_SUFFIX = {
     "epub": "books", "html": "web", "htm": "web", "xhtml": "web", "warc": "web", "wet": "web", "jsonl": "jsonl",
     "ndjson": "jsonl", "json": "jsonl", "csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "parquet",
     "conllu": "conllu", "tar": "tar", "tgz": "tar", "zip": "tar", "xml": "wikipedia",
+    "docx": "office", "docm": "office", "odt": "office", "pdf": "office",
 }  # fmt: skip
 WHOLE = {  # sources that tell by themselves what they can read
     "books": {"broken": "skip", "errors": "replace"}, "web": {}, "tar": {"errors": "replace"}, "conllu": {},
+    "office": {},
 }  # fmt: skip
-REMEDIES = {"pdf": "pdftotext", "doc": "catdoc", "docx": "pandoc", "odt": "pandoc", "rtf": "pandoc", "mobi": "Calibre"}
-UNREADABLE = "unreadable file"
+REMEDIES = {"doc": "catdoc", "rtf": "pandoc", "mobi": "Calibre"}
+UNREADABLE, EMPTY = "unreadable file", "empty file"
+NAMED = 5  # files that are left out, which the plan names with the reason
 TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
 LONG_LINE = 250  # characters: lines without a blank one between them that are so long are documents
+CERTAIN = 0.75  # share of the text of known language from which its language is certain
 RARE = 1e-4  # share of a text's characters that need no pieces of their own
 FEWEST_WORDS = 2_000  # from which anything is learned
 CLEAN: tuple[dict[str, Any], ...] = ({"kind": "unicode"}, {"kind": "ratios"})
@@ -64,6 +69,7 @@ class InputTexts:
     bytes: int
     left_out: dict[str, int] = field(default_factory=dict)  # why -> how many
     unreadable: tuple[str, ...] = ()  # of these, names of those that should have been read
+    skipped: tuple[str, ...] = ()  # the first of all that are left out, each with the reason
     corpus: str = ""  # the folder of a finished corpus, where that is what is named
 
     @property
@@ -96,11 +102,14 @@ class TextSurvey:
     alphabet: int  # different characters that make up all but one in ten thousand
     sampled: int  # characters
     seconds: float  # that reading and cleaning a million characters takes one core
+    broken: tuple[str, ...] = ()  # files of the sample that cannot be read, each with the reason
 
     @property
     def language(self) -> str:
-        """The one that most of it is in; empty: it is not known."""
-        return next((code for code in self.languages if code != language.UNKNOWN), "")
+        """The one that it is in; empty where that is not certain."""
+        known = {code: share for code, share in self.languages.items() if code != language.UNKNOWN}
+        total, most = sum(known.values()), next(iter(known.values()), 0.0)
+        return next(iter(known)) if most > 0 and most >= max(CERTAIN * total, 0.5) else ""
 
 
 def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
@@ -112,7 +121,7 @@ def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
     target = Path(out).resolve() if out else None
     inside = target is not None and any(target.is_relative_to(Path(name).resolve()) for name in names)
     paths = [path for path in read.files(names) if not (inside and path.resolve().is_relative_to(target or ""))]
-    groups, left_out, unreadable = _grouped(paths)
+    groups, left_out, unreadable, skipped = _grouped(paths)
     if not groups:
         problem = f"holds no text that can be read ({_counted(dict(left_out.most_common()))})"
         raise DataError(", ".join(names), problem, "text files, books, pages, tables or a dump", _remedy(left_out))
@@ -121,7 +130,8 @@ def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
         {**json.loads(key), "path": _paths(names, files, paths, whole)} for key, files in sorted(groups.items())
     )
     used = [path for files in groups.values() for path in files]
-    return InputTexts(sources, len(used), read.size(used), dict(left_out.most_common()), tuple(unreadable))
+    counts = dict(left_out.most_common())
+    return InputTexts(sources, len(used), read.size(used), counts, tuple(unreadable), tuple(skipped))
 
 
 def _corpus(names: Sequence[str]) -> InputTexts:
@@ -133,9 +143,13 @@ def _corpus(names: Sequence[str]) -> InputTexts:
     return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
 
 
-def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str], list[str]]:
-    """Files by the source that reads them, as JSON; why others are left out, and which of them cannot be read."""
+def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str], list[str], list[str]]:
+    """Sort files by the source that reads them, as JSON; return these, and what is known of files that are left out.
+
+    That is how many for which reason, the names of those that cannot be read, and the first of all with the reason.
+    """
     groups, left_out, unreadable = defaultdict[str, list[Path]](list), Counter[str](), list[str]()
+    skipped = list[str]()
     usual = defaultdict[str, Counter[str]](Counter)  # of a suffix: what its files were
     for number, path in enumerate(paths):
         suffix = suffix_of(path)
@@ -148,9 +162,18 @@ def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str]
         if isinstance(table, str):
             left_out[table] += 1
             unreadable += [path.name] if table == UNREADABLE else []
+            skipped += [f"{path.name}: {_reason(table)}"] if len(skipped) < NAMED else []
         else:
             groups[key].append(path)
-    return groups, left_out, unreadable
+    return groups, left_out, unreadable, skipped
+
+
+def _reason(kind: str) -> str:
+    """Say why a file of this kind is left out, and what helps."""
+    noun, _, hint = kind.partition("|")
+    tool = REMEDIES.get(noun.removesuffix(" file").removeprefix("."))
+    known = {EMPTY: "is empty", UNREADABLE: "cannot be read"}
+    return hint or known.get(noun) or ("is not text" + (f"; {tool} makes text of it" if tool else ""))
 
 
 def suffix_of(path: Path) -> str:
@@ -191,6 +214,8 @@ def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
         return "HTML page|pip install 'ordsmed[corpora]' reads them"
     if kind == "parquet" and not find_spec("pyarrow"):
         return "Parquet file|pip install 'ordsmed[parquet]' reads them"
+    if suffix == "pdf" and not pdf.is_installed():
+        return f"PDF file|{pdf.NO_PYPDF} reads them"
     if kind in WHOLE:
         return _readable(path) or {"kind": kind, **WHOLE[kind]}
     try:
@@ -198,7 +223,7 @@ def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
     except (DataError, OSError):
         return f".{suffix} file" if path.name.lower().endswith(read.ARCHIVES) else UNREADABLE
     if not sample:
-        return "empty file"
+        return EMPTY
     if kind == "parquet":
         return _table(kind, _parquet_columns(path))
     if kind == "wikipedia" or sample.startswith(b"<mediawiki"):  # parts of large dumps are named .xml-p1p41242.bz2
@@ -215,7 +240,7 @@ def _readable(path: Path) -> str:
     """Why it cannot be read; empty where its first byte can."""
     try:
         with path.open("rb") as file:
-            return "" if file.read(1) else "empty file"
+            return "" if file.read(1) else EMPTY
     except OSError:
         return UNREADABLE
 
@@ -288,7 +313,7 @@ def survey(texts: InputTexts) -> TextSurvey:
     """What they are like, by a sample from all over them."""
     if texts.corpus:
         return _of_corpus(texts)
-    began, kept, words, documents = time.process_time(), 0, 0, 0
+    began, kept, words, documents = cpu_seconds(), 0, 0, 0
     dropped, languages, characters = Counter[str](), Counter[str](), Counter[str]()
     sample = _Sample(texts)
     with read.tallied() as tally:
@@ -300,9 +325,9 @@ def survey(texts: InputTexts) -> TextSurvey:
             characters.update(cleaned)
     if not kept:
         problem = "holds no prose" + (f": cleaning drops all of it ({', '.join(dropped)})" if dropped else "")
-        raise DataError(_names(texts), problem, "running text")
+        raise DataError(_names(texts), "; ".join([problem, *sample.broken[:NAMED]]), "running text")
     share = min(1.0, sample.bytes / max(texts.bytes, 1))
-    seconds = (time.process_time() - began) / sample.characters * 1e6
+    seconds = (cpu_seconds() - began) / sample.characters * 1e6
     if words / share < FEWEST_WORDS:
         problem, wanted = f"holds about {words / share:,.0f} words", f"{FEWEST_WORDS:,} or more, and better a million"
         raise DataError(_names(texts), problem, wanted, "from so few a model learns nothing")
@@ -310,7 +335,7 @@ def survey(texts: InputTexts) -> TextSurvey:
         kept / share, words / share, documents / share,
         {code: count / kept for code, count in languages.most_common() if code and count},
         dict(tally.encodings), {reason: count / sample.characters for reason, count in dropped.most_common()},
-        _alphabet(characters), sample.characters, seconds,
+        _alphabet(characters), sample.characters, seconds, tuple(sample.broken),
     )  # fmt: skip
 
 
@@ -360,8 +385,9 @@ class _Sample:
 
     def __init__(self, texts: InputTexts) -> None:
         self.texts, self.bytes, self.characters = texts, 0, 0
+        self.broken: list[str] = []
         self.recipe = settings.decode(Corpus, {"source": list(texts.sources), "clean": texts.clean}, "make")
-        self.until, self.until_wall = time.process_time() + SECONDS, time.monotonic() + 5 * SECONDS
+        self.until, self.until_wall = cpu_seconds() + SECONDS, time.monotonic() + 5 * SECONDS
 
     def __iter__(self) -> Iterator[str]:
         for source in self.recipe.sources:
@@ -371,13 +397,13 @@ class _Sample:
             for piece in pieces:
                 try:
                     yield from self._of_piece(source, piece)
-                except (OrdsmedError, OSError):
-                    continue  # the corpus names and counts it
+                except (OrdsmedError, OSError) as error:
+                    self.broken.append(_in_short(piece, error))
                 if self._is_enough(before):
                     break
 
     def _is_enough(self, before: int) -> bool:
-        over = time.process_time() > self.until or time.monotonic() > self.until_wall
+        over = cpu_seconds() > self.until or time.monotonic() > self.until_wall
         return over or self.characters - before > SAMPLE / len(self.texts.sources)
 
     def _of_piece(self, source: Any, piece: Any) -> Iterator[str]:
@@ -394,6 +420,14 @@ class _Sample:
                 self.characters += len(document.text)
                 yield document.text
         self.bytes += (tally.bytes - begins) or self.texts.bytes
+
+
+def _in_short(piece: Any, error: Exception) -> str:
+    """Name a file without its folder, with what is wrong and what helps."""
+    said = str(error)
+    if isinstance(error, OrdsmedError):
+        said = "; ".join(filter(None, (error.found, error.remedy)))
+    return f"{piece.path.name}: {said}" if piece else said
 
 
 def excerpt(texts: InputTexts, characters: int) -> str:
@@ -433,9 +467,12 @@ def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
         written = "the language is not told: `pip install 'ordsmed[corpora]'`"
     rest = f"; not in UTF-8: {', '.join(f'{n} in {code}' for code, n in of.encodings.items())}" if of.encodings else ""
     result = [f"{where}; {many_words}{f'; {written}' if written else ''}{rest}"]
-    if texts.left_out:
-        names = f": {', '.join(texts.unreadable[:3])}" if texts.unreadable else ""
-        result.append(f"left out: {_counted(texts.left_out)}{names}")
+    broken = {"broken file": len(of.broken)} if of.broken else {}
+    if left_out := texts.left_out | broken:
+        result.append(f"left out: {_counted(left_out)}")
+        names = [*of.broken, *texts.skipped][:NAMED]
+        more = sum(left_out.values()) - len(names)
+        result += [f"  {name}" for name in [*names, *([f"and {more:,} more"] if more else [])]]
     if of.dropped:
         losses = ", ".join(f"{reason} {share:.1%}" for reason, share in islice(of.dropped.items(), 3))
         result.append(f"cleaning drops about {sum(of.dropped.values()):.1%}: {losses}")

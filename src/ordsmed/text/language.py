@@ -34,11 +34,28 @@ FAMILIES = {
     "sh": ("bs", "hr", "sr"),
 }
 CODES = frozenset(_LANGUAGES.split())
+_NAMED = """
+ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et
+Estonian, eu Basque, fa Persian, fi Finnish, fo Faroese, fr French, ga Irish, he Hebrew, hi Hindi, hr Croatian,
+hu Hungarian, is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nb Norwegian, nl
+Dutch, nn Norwegian Nynorsk, no Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, se Northern Sami,
+sk Slovak, sl Slovenian, sr Serbian, sv Swedish, tr Turkish, uk Ukrainian, vi Vietnamese, zh Chinese
+"""
+NAMES = dict(pair.split(maxsplit=1) for pair in _NAMED.split(",") if pair.strip())  # code -> name, of some
+CODE = re.compile(r"[a-z]{2,3}(?:-\w+)*")  # how a code of ISO 639 looks, with or without a region
 UNKNOWN = "und"  # the code of what cannot be told
 SAMPLES = 8
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LINKS = re.compile(r"(?:https?://|www\.)\S+")
+
+
+def check_code(place: str, code: str) -> None:
+    """Raise an error for what cannot be the code of a language; empty is none."""
+    if code and not CODE.fullmatch(code):
+        meant = next((known for known, name in NAMES.items() if name.lower() == code.lower()), "")
+        remedy = f"{code} is {meant}" if meant else ""
+        raise RecipeError(place, f"found {code}", "a code of ISO 639, such as en or nb", remedy)
 
 
 def sample(text: str, characters: int) -> str:

@@ -11,6 +11,7 @@ reader.
 
 import codecs
 import contextlib
+import functools
 import glob
 import importlib
 import io
@@ -36,9 +37,9 @@ BLOCK = 1 << 20
 LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
 DENSEST = 200  # times its size a packed file may unpack to ...
 WINDOW = 1 << 26  # ... over so many bytes
-ARCHIVES = tuple(
-    [".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".pdf", ".parquet", ".docx"]
-)
+LISTED = 5  # entries of a folder that are no files, by name
+ARCHIVES = tuple([".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".parquet"])
+OFFICE = (".docx", ".docm", ".odt", ".pdf")  # which the source of this name reads
 
 
 class CutOff(DataError):
@@ -280,6 +281,8 @@ codecs.register_error("ordsmed.counted", _counted)
 
 def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
     """The bytes of a file, unpacked where its name ends in .gz .bz2 .xz .zst; 0 `densest`: however much that is."""
+    if path.name.lower().endswith(OFFICE):
+        raise DataError(path, "is a document of a word processor, or a PDF", "text", "`ordsmed corpus office` reads it")
     if path.name.lower().endswith(ARCHIVES):
         remedy = "unpack it first"
         raise DataError(path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", remedy)
@@ -361,8 +364,9 @@ def broken_archive() -> tuple[type[Exception], ...]:
 def _expand(name: str) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
-        inner = [p for p in path.rglob("*") if p.is_file()]
-        paths = [p for p in inner if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+        inner = [p for p in path.rglob("*") if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+        paths = [p for p in inner if p.is_file()]
+        _report_unread(path, tuple(sorted(f"{p.relative_to(path)} ({why})" for p in inner if (why := _unread(p)))))
     elif path.exists():
         paths = [path]
     else:
@@ -374,6 +378,21 @@ def _expand(name: str) -> list[Path]:
         remedy = meant(str(path), beside) or fetching(name) or "relative paths are from the current folder"
         raise DataError(name, problem, "a file, a folder or a pattern such as texts/*.txt.gz", remedy)
     return sorted(paths)
+
+
+def _unread(path: Path) -> str:
+    """Say why an entry of a folder is not read although it is no folder; empty if it is read."""
+    if path.is_symlink() and not path.is_file():
+        return "a link to a folder" if path.is_dir() else "a link that leads nowhere"
+    return "" if path.is_file() or path.is_dir() else "a FIFO, socket or device"
+
+
+@functools.cache
+def _report_unread(folder: Path, names: tuple[str, ...]) -> None:
+    """Report what is left out of a folder, once, however often its files are listed."""
+    if names:
+        shown = [*names[:LISTED], *([f"{len(names) - LISTED:,} more"] if names[LISTED:] else [])]
+        say(f"{folder}: left out: {', '.join(shown)}")
 
 
 def fetching(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,51 @@ from ordsmed.learn.score.metrics import in_words
 from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import Task
 from ordsmed.learn.usage import Usage
-from ordsmed.weights import probed
+from ordsmed.text.language import CODE
+from ordsmed.weights import held_out, probed
 from ordsmed.weights.origin import planned
 from ordsmed.weights.seen import data_of, metrics
 from ordsmed.weights.trained import Trained
 
 Table = dict[str, Any]
 MACHINE = ("out", "layout")  # of a recipe: how a machine did it
+DATASET = re.compile(r"[\w.-]+(?:/[\w.-]+)?")  # a data set's name as the hub takes it
+_LICENCES = """
+    afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
+    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-2.0
+    cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 mit
+    mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail osl-3.0 pddl postgresql unknown unlicense wtfpl zlib
+"""
+LICENCES = frozenset(_LICENCES.split())  # that the hub knows by name
 TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
-def write(trained: Trained, name: str, licence: str | None = None, usage: Usage | None = None) -> str:
-    """`usage`: of the files that are written, where it is another than that of what the model learned."""
-    data, usage = _data(trained), usage or _usage(trained, name)
+def write(
+    trained: Trained,
+    name: str,
+    licence: str | None = None,
+    usage: Usage | None = None,
+    *,
+    title: str = "",
+    language: str = "",
+) -> str:
+    """Return the card of a model.
+
+    Args:
+        name: the model's folder, as the code on the card names it.
+        usage: of the files that are written, where it is another than that of what the model learned.
+        title: the heading; left out: the name.
+        language: of the model; left out: the languages of its data.
+    """
+    data = [{**facts, "language": facts.get("language") or language} for facts in _data(trained)]
+    usage = (usage or _usage(trained, name)).with_examples(held_out.examples(trained))
     results = [result for result in probed.read(trained.folder / probed.SCORES) if result.get("step") == trained.step]
     cells = [row[1:] for result in results for row in probed.rows(result)]
     probes = "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
     parts = [
-        _front(trained, usage, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
-        _settings_section(trained), _training(trained), _scores(trained), probes,
+        _front(trained, usage, data, licence, language), f"# {title or name}", _what(trained, usage.does),
+        _data_section(data), _settings_section(trained), _training(trained), _scores(trained), probes,
         f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -57,16 +84,19 @@ def _usage(trained: Trained, name: str) -> Usage:
     return trained.objective.usage(name, trained.tokenizer, trained.learned)
 
 
-def _front(trained: Trained, usage: Usage, data: list[Table], licence: str | None) -> str:
-    """The YAML head; JSON strings are YAML strings."""
+def _front(trained: Trained, usage: Usage, data: list[Table], licence: str | None, language: str) -> str:
+    """The YAML head, with values as Hugging Face's hub takes them; JSON strings are YAML strings."""
     library = [f"library_name: {usage.library}"] if trained.settings.architectures else []
     lines = [*library, f"pipeline_tag: {usage.pipeline}"]
-    if licence:
-        lines.append(f"license: {json.dumps(licence)}")
+    if licence and licence.lower() in LICENCES:
+        lines.append(f"license: {json.dumps(licence.lower())}")
+    elif licence:
+        short = re.sub(r"[^a-z0-9.]+", "-", licence.lower()).strip("-")
+        lines += ["license: other", f"license_name: {json.dumps(short)}"]
     lists = {
-        "language": _each(d.get("language") for d in data),
+        "language": list(filter(CODE.fullmatch, _each([language] if language else (d["language"] for d in data)))),
         "tags": [trained.kind, usage.pipeline, *usage.tags, "ordsmed"],
-        "datasets": _each(d.get("title") for d in data),
+        "datasets": list(filter(DATASET.fullmatch, _each(d.get("title") for d in data))),
     }
     for key, values in lists.items():
         if values:

@@ -51,16 +51,20 @@ def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
 
 def export(
     path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None,
-    to: str | None = None, overrides: Sequence[str] = (), title: str = "",
+    to: str | None = None, overrides: Sequence[str] = (), name: str = "", title: str = "", language: str = "",
 ) -> Path:  # fmt: skip
     """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one.
 
-    `to`: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's own.
+    Args:
+        to: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's.
+        name: of the folder in the code of the card; left out: that of `out`.
+        title: heading of the card; left out: the name.
+        language: of the model, for the card; left out: that of its data.
     """
     target, to = Path(out), to and to.replace("-", "_")
     check(target, hub.folder(path), anew=anew or (target / MARK).exists())
-    name = to or _family(path)
-    if name in entries("formats") and (ready := getattr(load("formats", name), "ready", None)):
+    kind = to or _family(path)
+    if kind in entries("formats") and (ready := getattr(load("formats", kind), "ready", None)):
         ready(target)
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and to in (None, FORMAT):
@@ -72,9 +76,11 @@ def export(
             say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
     with files.making(target, keep=anew) as folder:
         form.write(trained, folder)
-        usage = form.usage(title or target.name, folder, trained) if hasattr(form, "usage") else None
-        files.write_text(folder / "README.md", _card(trained, title or target.name, licence, usage))
-        for part, text in card.inner(trained, title or target.name).items():
+        name = name or target.name
+        usage = form.usage(name, folder, trained) if hasattr(form, "usage") else None
+        text = _card(trained, name, licence, usage, title=title, language=language)
+        files.write_text(folder / "README.md", text)
+        for part, text in card.inner(trained, name).items():
             files.write_text(folder / part / "README.md", text)
         facts = {"ordsmed": str(identity()), "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(form)})
@@ -88,10 +94,10 @@ def _family(path: str | Path) -> str:
     return str(model.get("kind", "")) if isinstance(model, dict) else ""
 
 
-def _card(trained: Trained, name: str, licence: str | None, usage: Usage | None) -> str:
+def _card(trained: Trained, name: str, licence: str | None, usage: Usage | None, **more: str) -> str:
     """The model card, or which of a run's files it cannot be made of."""
     try:
-        return card.write(trained, name, licence, usage)
+        return card.write(trained, name, licence, usage, **more)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         problem = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
         remedy = "put them away: the model card does without them"

@@ -112,5 +112,9 @@ def said(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return "none" if not math.isfinite(value) else f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
+        if not math.isfinite(value):
+            return "none"
+        if abs(value) >= 1000 and value == int(value):  # a count
+            return f"{value:,.0f}"
+        return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

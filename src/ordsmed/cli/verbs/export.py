@@ -23,13 +23,14 @@ def arguments(parser: Parser) -> None:
     meaning = "one of `ordsmed menus formats`; else Hugging Face's, or ELMo's"
     parser.add_argument("--to", metavar="FORMAT", help=meaning, offers=lambda: menu.entries("formats"))
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of that format")
-    parser.add_argument("--licence", help="of the model, for its card")
+    flags.card(parser, "of the model, for its card")
     flags.anew(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.making import export
 
-    how = {"anew": args.anew, "licence": args.licence, "to": args.to, "overrides": args.set}
+    card = {key: getattr(args, key) for key in ("title", "language", "licence")}
+    how = {"anew": args.anew, "to": args.to, "overrides": args.set, **card}
     print_lines(export(args.run, args.out, step=args.step, **how).lines)
     tell_next(args.out)

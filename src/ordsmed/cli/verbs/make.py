@@ -42,6 +42,7 @@ def arguments(parser: Parser) -> None:
         "--devices", type=whole(1), default=0, metavar="N", help="processes, one a GPU (or share of the CPU)"
     )
     parser.add_argument("--site", default="", metavar="SITE", help="a machine's layout", offers=flags.sites)
+    flags.card(parser, "of the texts and the model, for the model card")
     parser.add_argument("--dry-run", action="store_true", help="the plan alone; nothing is written")
     flags.anew(parser)
     flags.json_line(parser)
@@ -68,8 +69,8 @@ def _request(args: argparse.Namespace) -> MakeRequest:
     from ordsmed.maker.request import is_recipe, of_recipe, of_words
 
     words = [*args.texts, *([args.out] if args.out else [])]
-    flags_of = {key: getattr(args, key) for key in ("hours", "purpose", "kind", "start", "devices", "site")}
-    given = {key: value for key, value in flags_of.items() if value}
+    keys = ("hours", "purpose", "kind", "start", "devices", "site", "title", "language", "licence")
+    given = {key: value for key in keys if (value := getattr(args, key))}
     if is_recipe(words[0]):
         return of_recipe(words[0], words[1:], **given)
     named = [word for word in words if re.match(r"[a-z_]+=", word) and not os.path.exists(word)]

@@ -19,11 +19,11 @@ from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
-from ordsmed.text.markup import epub, gutenberg, wrapped
+from ordsmed.text.markup import epub, gutenberg, wrapped, zipped
 from ordsmed.text.source import FileSource, Piece
 
 LONGEST = 8 << 20  # characters of one document; what is longer is cut at the end of a paragraph
-LARGEST = epub.LARGEST  # bytes of a book's text, unpacked
+LARGEST = zipped.LARGEST  # bytes of a book's text, unpacked
 _TXT = re.compile(r"\.(?:txt|text)(?:\.utf-?8)?(?:\.(?:gz|bz2|xz|zst))?\Z", re.IGNORECASE)
 
 
@@ -57,7 +57,7 @@ class Books(FileSource, Choice):
         left_out = read.tally().left_out
         try:
             meta, chapters = self._book(piece.path)
-        except epub.Encrypted:
+        except zipped.Encrypted:
             left_out["encrypted books"] += 1
             return
         except DataError as error:

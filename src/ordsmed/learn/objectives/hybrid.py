@@ -28,7 +28,7 @@ from ordsmed.learn import masking, schedules
 from ordsmed.learn.objective import Network, OneTerm, counted, end_sign
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
-from ordsmed.learn.usage import Usage, block, in_python, loaded, pipeline
+from ordsmed.learn.usage import BEGUN, MASKED, Usage, block, in_python, loaded, pipeline
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -161,7 +161,7 @@ class BothWays(OneTerm):
         causal = self.model_settings.capabilities.causal
         call = pipeline("text-generation", name if causal else f"{name}/causal")
         how = "It has learned to go on with texts and to fill gaps. "
-        how += in_python(name, call + 'print(ask("Once", max_new_tokens=20))\n') + "\n\n"
+        how += in_python(name, call + f'print(ask("{BEGUN}", max_new_tokens=20))\n') + "\n\n"
         if causal:
             how += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
             return Usage("text-generation", does, how)
@@ -196,11 +196,12 @@ def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
     """How a class of transformers fills its gaps."""
     end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
     mask = tokenizer.piece(tokenizer.mask or 0)
+    text = json.dumps(end + MASKED.format(mask=mask) + end, ensure_ascii=False)
     code = f"""import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 {loaded("AutoModelForMaskedLM", name, ".eval()")}\
-asked = tokenizer({json.dumps(f"{end}This is a {mask}.{end}")}, add_special_tokens=False, return_tensors="pt")
+asked = tokenizer({text}, add_special_tokens=False, return_tensors="pt")
 gap = (asked["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
 with torch.no_grad():
     scores = model(**asked).logits[0, gap - 1]  # of the place BEFORE the gap

@@ -30,7 +30,7 @@ from ordsmed.learn import masking, sampling
 from ordsmed.learn.objective import CorruptedRows, Network, Objective, masked, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.score.metrics import share_guessed
-from ordsmed.learn.usage import Usage, in_python, loaded
+from ordsmed.learn.usage import TEXT, Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss_and_draws
 from ordsmed.nn.model import DetectingSettings
@@ -214,7 +214,7 @@ class Detector(Objective):
         kind = self.model_settings.architectures["detect"]
         code = (
             f"import torch\nfrom transformers import AutoTokenizer, {kind}\n\n{loaded(kind, name)}"
-            'asked = tokenizer("This is a text.", return_tensors="pt")\n'
+            f'asked = tokenizer("{TEXT}", return_tensors="pt")\n'
             "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
         )
         does = "tells which tokens of a text are not the real ones"

@@ -34,12 +34,13 @@ from ordsmed.learn.kept import UNIT, told_scale
 from ordsmed.learn.pool import Pool, pooled
 from ordsmed.learn.score import labels as scores
 from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, check_labels, label_weights
-from ordsmed.learn.usage import Usage, in_python, pipeline
+from ordsmed.learn.usage import Usage, in_python, is_short, pipeline
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.labelled import glue
 from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
+FIRST, SECOND = "Rain falls.", "It is wet."  # example texts of the model card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,14 @@ class Classify(LabeledFiles, Choice):
 
     def features(self, records: Records, reader: TextReader) -> Features:
         return inputs.features(self, self.length, records, reader)
+
+    def card_examples(self, records: Records) -> dict[str, str]:
+        """Return a short example of the records for the code on the model card, by what stands there (`usage`)."""
+        number = next((n for n, text in enumerate(records.texts) if is_short(text)), None)
+        if number is None:
+            return {}
+        seconds = {SECOND: records.seconds[number]} if records.seconds else {}
+        return {FIRST: records.texts[number], **seconds}
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Classifier:
         return Classifier(self, model, tokenizer.vocabulary)
@@ -189,9 +198,9 @@ class Classifier(Task):
         return {"number": logits} if self.number else {"probabilities": logits.softmax(-1)}
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Classify) -> Usage:
-        example, texts = '"Rain falls."', "a text"
+        example, texts = f'"{FIRST}"', "a text"
         if learned.pairs:
-            example, texts = '{"text": "Rain falls.", "text_pair": "It is wet."}', "two texts"
+            example, texts = f'{{"text": "{FIRST}", "text_pair": "{SECOND}"}}', "two texts"
         call = f"ask({example}, truncation=True, max_length={learned.length})"
         does, note = f"tells the class of {texts}: " + ", ".join(f"`{label}`" for label in self.labels), ""
         if self.number:

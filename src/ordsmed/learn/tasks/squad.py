@@ -47,6 +47,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SYNTHETIC_QUESTION = 12  # words
 SPECIAL = 3  # tokens around a question and its context
+QUESTION, CONTEXT = "What falls?", "It is wet, for rain falls."  # example of the model card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,11 @@ class Squad(Files, Choice):
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> QuestionRecords:
         return files.read(paths, self.errors, refuse=self.refuse, learning=learning)
+
+    def card_examples(self, records: QuestionRecords) -> dict[str, str]:
+        """Return the question about the shortest context for the code on the model card, by what stands there."""
+        asked = min(records.questions, key=lambda question: len(question.context), default=None)
+        return {QUESTION: asked.question, CONTEXT: asked.context} if asked else {}
 
     def about(self, questions: Sequence[Question]) -> QuestionRecords:
         return QuestionRecords.of(questions)
@@ -236,7 +242,7 @@ class Independent(Task):
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 {loaded("AutoModelForQuestionAnswering", name, ".eval()")}\
-question, context = "What falls?", "It is wet, for rain falls."
+question, context = "{QUESTION}", "{CONTEXT}"
 
 asked = tokenizer({texts}, truncation="only_second", max_length={learned.length},
                   return_offsets_mapping=True, return_tensors="pt")

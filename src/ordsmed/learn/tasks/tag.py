@@ -33,12 +33,14 @@ from ordsmed.learn.tagging import inputs, outputs
 from ordsmed.learn.tagging.outputs import TagPredictions
 from ordsmed.learn.tagging.tags import OTHER_COLUMN, check_spans, first_of, in_scheme, is_span, scheme_of
 from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, by_example, check_labels, label_weights
-from ordsmed.learn.usage import Usage, in_python, pipeline
+from ordsmed.learn.usage import Usage, in_python, is_short, pipeline
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
 from ordsmed.text.labelled import conll
 from ordsmed.text.labelled.conll import TaggedSentences
 from ordsmed.text.tokenizer import Tokenizer
+
+SENTENCE = "Rain falls in Bergen ."  # example of the model card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +106,11 @@ class Tag(Files, Choice):
             for source in sentences.sources:
                 conll.refuse_pairs(source)
         return sentences.to_learn() if learning else sentences
+
+    def card_examples(self, records: TaggedSentences) -> dict[str, str]:
+        """Return a short sentence of the records for the code on the model card, by what stands there (`usage`)."""
+        text = next(filter(is_short, map(" ".join, records.words)), SENTENCE)
+        return {SENTENCE: text}
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
         words = [[*sentence] for sentence in sentences]
@@ -209,7 +216,7 @@ class Tagger(Task):
         kind, does = "token-classification", "tells the tag of each word: " + ", ".join(f"`{t}`" for t in self.labels)
         grouped = all(label == "O" or label[:2] in ("B-", "I-") for label in self.labels)
         code = pipeline(kind, name, ', aggregation_strategy="first"' if grouped else "")
-        code += 'for found in ask("Rain falls in Bergen ."):\n    print(found)\n'
+        code += f'for found in ask("{SENTENCE}"):\n    print(found)\n'
         return Usage(kind, does, in_python(name, code))
 
     def _counts(self, batch: Batch) -> Tensor:

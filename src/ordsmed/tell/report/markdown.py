@@ -8,7 +8,7 @@ from typing import Any
 
 from ordsmed.base import screen
 from ordsmed.base.say import many, operations
-from ordsmed.tell.report import parts, searches, speeds, tables
+from ordsmed.tell.report import parts, ranking, searches, speeds, tables
 from ordsmed.tell.report.parts import escaped, plain
 
 
@@ -22,8 +22,9 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from (line for part in searches.lead(report) for line in (plain(part), ""))
     sentences = [plain(run["summary"]) for run in report["runs"] if run["summary"]]
+    ranked = list(map(plain, ranking.lines(report)))
     byline = [plain(f"{stamp['author']}, {stamp['at'][:10]}")] if stamp["author"] else []
-    yield from (line for part in (*byline, *(sentences if len(sentences) == 1 else [])) for line in (part, ""))
+    yield from (line for part in (*byline, *ranked, *(sentences if len(sentences) == 1 else [])) for line in (part, ""))
     if report["runs"]:
         yield from ("## Data and compute", "", *(line for part in statement(report) for line in (part, "")))
     notes = [f"- {plain(run['name'])}: {plain(note)}" for run in report["runs"] for note in run["notes"]]
@@ -40,12 +41,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    if report["made"]["title"]:
-        return plain(report["made"]["title"])
-    if not report["runs"]:
-        return plain(speeds.title(report))
-    names = [group["name"] for group in report["groups"]]
-    return plain(tables.cut(names[0])) if len(names) == 1 else f"{many(len(report['runs']), 'run')}"
+    return plain(tables.title(report) if report["runs"] or report["made"]["title"] else speeds.title(report))
 
 
 def _with_code(text: str) -> str:

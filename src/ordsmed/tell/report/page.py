@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ordsmed.base.say import many, operations
-from ordsmed.tell.report import curves, parts, searches, speeds, tables
+from ordsmed.tell.report import curves, parts, ranking, searches, speeds, tables
 
 RECIPES = 12  # that are shown whole
 NOTES = 40  # that are shown
@@ -27,15 +27,7 @@ def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    runs = report["runs"]
-    if report["made"]["title"]:
-        return str(report["made"]["title"])
-    if not runs:
-        return speeds.title(report)
-    if len(runs) == 1:
-        return tables.cut(runs[0]["name"])
-    groups = report["groups"]
-    return tables.cut(groups[0]["name"]) if len(groups) == 1 else f"{many(len(runs), 'run')}"
+    return tables.title(report) if report["runs"] or report["made"]["title"] else speeds.title(report)
 
 
 def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
@@ -70,6 +62,7 @@ def _lead(report: Mapping[str, Any]) -> Iterator[str]:
     ]
     if 0 < len(sentences) <= TOLD:
         yield from sentences
+    yield from ranking.lines(report)
     if not runs:
         yield f"{' and '.join(speeds.counted(report))}."
     elif len(runs) > 1 or not sentences:

@@ -44,10 +44,11 @@ def section(table: ReportTable, before: str = "") -> str:
     about = f'<p class="about">{with_code(table.about)}</p>' if table.about else ""
     title = f"<h2>{html.escape(table.title)}</h2>"
     head = "".join(f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head))
-    rows = "".join(
-        f"<tr>{''.join(cell(entry, 'td', _class(table, n, entry), breaks=not n) for n, entry in enumerate(row))}</tr>\n"
+    cells = (
+        "".join(cell(entry, "td", _column(table, n, entry), breaks=not n) for n, entry in enumerate(row))
         for row in table.rows
     )
+    rows = "".join(f"<tr>{row}</tr>\n" for row in cells)
     grid = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
     return f'<section id="{html.escape(table.key)}">{title}{about}{before}{grid}</section>'
 
@@ -56,6 +57,11 @@ def _class(table: ReportTable, column: int, shown: ReportCell | None = None) -> 
     if column in table.numbers:
         return ' class="n"'
     return ' class="wide"' if shown and len(shown.text) > 32 else ""
+
+
+def _column(table: ReportTable, column: int, shown: ReportCell) -> str:
+    """Attributes of a cell: its class, and the head of its column, which a narrow screen shows before it."""
+    return f'{_class(table, column, shown)} data-head="{html.escape(table.head[column])}"'
 
 
 def cell(shown: ReportCell, tag: str, kind: str = "", *, breaks: bool = False) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,17 +18,16 @@ import msgspec
 from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import say
-from ordsmed.data.encode import Encoded
 from ordsmed.tell.report import values
 from ordsmed.use import fill, generate
 from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.weights.origin import Origin, sources, standing
+from ordsmed.weights import held_out
+from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import Trained, open_model
 
 NAME = "samples.jsonl"
 SENTENCES = 3
-WORDS = range(6, 21)  # of a sentence
 LARGEST = 60_000_000  # parameters of networks that are asked: it takes seconds
 
 
@@ -85,7 +84,7 @@ def _asked(folder: Path) -> list[dict[str, Any]]:
             trained = open_model(origin, step)
         except OrdsmedError:  # step 0 comes again from its seed and data, if these still stand
             continue
-        rows = rows or [{**sentence, "says": []} for sentence in _sentences(origin, trained)]
+        rows = rows or [{**sentence, "says": []} for sentence in held_out.sentences(origin, trained, SENTENCES)]
         for row in rows:
             row["says"].append({"step": step, "text": _said(trained, row["text"])})
     return rows
@@ -95,34 +94,6 @@ def three(steps: list[int]) -> list[int]:
     """The first, that nearest the middle, and the last of the steps whose weights stand."""
     middle = min(steps, key=lambda step: abs(step - steps[-1] / 2), default=0)
     return sorted({*steps[:1], middle, *steps[-1:]})
-
-
-def _sentences(origin: Origin, trained: Trained) -> Iterator[dict[str, str]]:
-    """Sentences from all over the validation text, one word hidden; of causal models how they go on."""
-    with origin.at_home() as here:
-        store = Encoded(standing(sources(here.recipe())[0])).validation
-        if store is None:
-            return
-        count = len(store.lengths)
-        for part in range(SENTENCES):
-            for number in range(part * count // SENTENCES, (part + 1) * count // SENTENCES):
-                start = store.starts[number]
-                words = trained.tokenizer.decode(store.tokens[start : start + store.lengths[number]]).split()
-                if len(words) in WORDS and (sentence := _with_gap(words, trained)):
-                    yield sentence
-                    break
-
-
-def _with_gap(words: list[str], trained: Trained) -> dict[str, str] | None:
-    """The sentence without a word in its middle that is one piece, or without its second half."""
-    if trained.continues:
-        half = len(words) // 2
-        return {"text": " ".join(words[:half]), "right": " ".join(words[half:])}
-    middle = sorted(range(1, len(words) - 1), key=lambda at: abs(at - len(words) // 2))
-    for at in middle:
-        if len(words[at]) > 2 and words[at].isalpha() and len(trained.tokenizer.encode(words[at])) == 1:
-            return {"text": " ".join([*words[:at], "[MASK]", *words[at + 1 :]]), "right": words[at]}
-    return None
 
 
 def _said(trained: Trained, text: str) -> str:

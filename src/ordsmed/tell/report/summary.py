@@ -13,15 +13,8 @@ from typing import Any
 from ordsmed.base import menu
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import many, with_article
+from ordsmed.text import language
 
-NAMED = """
-ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et
-Estonian, eu Basque, fa Persian, fi Finnish, fo Faroese, fr French, ga Irish, he Hebrew, hi Hindi, hr Croatian,
-hu Hungarian, is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nb Norwegian, nl
-Dutch, nn Norwegian Nynorsk, no Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, se Northern Sami,
-sk Slovak, sl Slovenian, sr Serbian, sv Swedish, tr Turkish, uk Ukrainian, vi Vietnamese, zh Chinese
-"""
-LANGUAGES = dict(pair.split(maxsplit=1) for pair in NAMED.split(",") if pair.strip())
 LESS_IS_BETTER = ("loss", "validation", "squared_error")
 
 
@@ -79,12 +72,12 @@ def _task(recipe: Mapping[str, Any]) -> str:
 def _source(run: Mapping[str, Any]) -> str:
     """` from 0.5 million Norwegian words`; tokens or examples where words were not counted."""
     rows = [row for row in run["data"] if row["split"] in (None, "train")]
-    languages = {LANGUAGES.get(row["language"] or "", "") for row in rows}
-    language = f"{languages.pop()} " if len(languages) == 1 and "" not in languages else ""
+    languages = {language.NAMES.get(row["language"] or "", "") for row in rows}
+    named = f"{languages.pop()} " if len(languages) == 1 and "" not in languages else ""
     for unit in ("words", "tokens") if run["kind"] == "pretrain" else ("examples",):
         counts = [row[unit] for row in rows]
         if counts and None not in counts:
-            return f" from {large(sum(counts))} {language}{unit}"
+            return f" from {large(sum(counts))} {named}{unit}"
     return ""
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path as FolderPath
 from pathlib import PurePath
 from typing import Any
 
@@ -18,8 +19,16 @@ GUESSING = "at the end; guessing: what one gets who always says the most frequen
 DECIDES = "by which it is decided whether there is an answer; no score"
 SAYS = "its best guesses for what is hidden, and how sure it is of each; or how it goes on with a text"
 DATA = "dropped: documents that cleaning took away, or that stood there twice; held out: tokens of the validation text"
+NAMED = 3  # folders that a title names
 SAMPLED = 3  # runs whose samples are shown
-COUNTS = ("total", "HasAns_total", "NoAns_total", "examples")  # that stand among scores, and are none
+COUNTS = (
+    "total",
+    "HasAns_total",
+    "NoAns_total",
+    "examples",
+    "words",
+    "tokens",
+)  # that stand among scores, and are none
 LONGEST = 60  # letters of a cell; the rest is left out where it is shown, and stands in the JSON
 Path = tuple[str | int, ...]  # where a value stands in the JSON
 
@@ -139,6 +148,15 @@ def cut(text: str) -> str:
     """No longer than a cell can be; the end of a long name tells more than its middle."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 + 1 :]}"
+
+
+def title(report: Mapping[str, Any]) -> str:
+    """The title that was given, else the names of the folders that the report is of."""
+    if report["made"]["title"]:
+        return str(report["made"]["title"])
+    names, runs = [FolderPath(name).resolve().name for name in report["made"]["named"]], len(report["runs"])
+    rest = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+    return cut(", ".join(names[:NAMED])) + rest + (f": {many(runs, 'run')}" if runs > len(names) else "")
 
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:

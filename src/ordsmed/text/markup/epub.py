@@ -2,9 +2,8 @@
 
     zip -> META-INF/container.xml -> package: metadata, manifest, spine -> XHTML in the spine's order -> paragraphs
 
-Left out are contents, covers and title pages, the marks of notes, scripts, and the readings beside ruby. A name in the
-package is only looked up in the zip, so one that leads elsewhere finds nothing; an XML file that declares entities is
-refused; no more than `LARGEST` bytes are unpacked.
+Left out are contents, covers and title pages, the marks of notes, scripts, and the readings beside ruby. The zip and
+its XML are read within the limits of markup/zipped.py.
 """
 
 import html
@@ -15,13 +14,10 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
-from xml.parsers import expat
 
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
-
-LARGEST = 64 << 20  # bytes of a book's text, unpacked
-_LOCKED = 1  # the bit by which a zip says that a member is encrypted
+from ordsmed.text.markup import zipped
 
 
 def _words(table: str) -> frozenset[str]:
@@ -49,10 +45,6 @@ _ENTITY = re.compile(r"""<!ENTITY\s+(\w+)\s+(?:"((?:[^"<&]|&\#\w+;){0,40})"|'((?
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
-class Encrypted(DataError):
-    """A book that only its seller's reader opens."""
-
-
 @dataclass
 class Book:
     """What an epub says of itself (title, author, language, where it does), and its chapters' paragraphs."""
@@ -63,15 +55,9 @@ class Book:
 
 def book(path: Path, errors: read.Errors = "strict", *, headings: bool = True) -> Book:
     """Read an epub. Documents of the spine that are not there are counted and left out."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            package = _package(archive, path)
-            chapters = [_chapter(archive, name, path, errors, headings) for name in _texts(archive, package, path)]
-    except FileNotFoundError:
-        raise DataError(path, "no such file") from None
-    except read.broken_archive() as error:
-        reason = getattr(error, "strerror", None) or str(error) or "it stops before its end"
-        raise DataError(path, f"is no whole epub: {reason}", "", "copy it again, or repair it") from None
+    with zipped.open_archive(path) as archive:
+        package = _package(archive, path)
+        chapters = [_chapter(archive, name, path, errors, headings) for name in _texts(archive, package, path)]
     return Book(package.meta, [chapter for chapter in chapters if chapter])
 
 
@@ -84,12 +70,12 @@ class _Package:
 
 
 def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
-    container = _elements(archive, "META-INF/container.xml", path)
+    container = zipped.elements(archive, "META-INF/container.xml", path)
     root = next((a.get("full-path", "") for name, a, _ in container if name == "rootfile"), "")
     folder, package = posixpath.dirname(root), _Package()
     there = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
     metadata: dict[str, list[str]] = {}
-    for name, attributes, text in _elements(archive, root, path):
+    for name, attributes, text in zipped.elements(archive, root, path):
         if name in ("title", "creator", "language") and text.strip():
             metadata.setdefault(name, []).append(" ".join(text.split()))
         elif name == "item":
@@ -115,14 +101,14 @@ def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]
     locked = _locked(archive, path)
     wanted = dict.fromkeys(package.manifest.get(name, "") for name in package.spine)
     names = [name for name in wanted if name in there and name not in package.front]
-    if any(name in locked or archive.getinfo(name).flag_bits & _LOCKED for name in names):
-        raise Encrypted(path, "is encrypted", "a book without copy protection")
+    if any(name in locked or archive.getinfo(name).flag_bits & zipped.LOCKED for name in names):
+        raise zipped.Encrypted(path, "is encrypted", "a book without copy protection")
     if missing := [name for name in wanted if name not in there and name in package.manifest.values()]:
         read.tally().left_out["missing chapters"] += len(missing)
     if not names:
         raise DataError(path, "no chapters: its spine names none that it holds", "an epub with text")
-    if (size := sum(archive.getinfo(name).file_size for name in names)) > LARGEST:
-        raise DataError(path, f"unpacks to {size:,} bytes of text", f"{LARGEST:,} at most", "leave it out")
+    if (size := sum(archive.getinfo(name).file_size for name in names)) > zipped.LARGEST:
+        raise DataError(path, f"unpacks to {size:,} bytes of text", f"{zipped.LARGEST:,} at most", "leave it out")
     return names
 
 
@@ -132,33 +118,10 @@ def _locked(archive: zipfile.ZipFile, path: Path) -> set[str]:
     if name not in archive.namelist():
         return set()
     return {
-        unquote(a.get("URI", "")) for element, a, _ in _elements(archive, name, path) if element == "CipherReference"
+        unquote(a.get("URI", ""))
+        for element, a, _ in zipped.elements(archive, name, path)
+        if element == "CipherReference"
     }
-
-
-def _elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str, dict[str, str], str]]:
-    """The elements of an XML file in order: name without its namespace, attributes, the text that follows its start."""
-    place, elements = f"{path}:{name}", list[tuple[str, dict[str, str], list[str]]]()
-    try:
-        if (info := archive.getinfo(name)).file_size > LARGEST:
-            raise DataError(place, f"unpacks to {info.file_size:,} bytes", f"{LARGEST:,} at most", "leave it out")
-        if info.flag_bits & _LOCKED:
-            raise Encrypted(path, "is encrypted", "a book without copy protection")
-        parser = expat.ParserCreate(namespace_separator=" ")
-        parser.buffer_text = True
-        parser.EntityDeclHandler = lambda *_: _refuse_entities(place)
-        parser.StartElementHandler = lambda tag, values: elements.append((tag.rpartition(" ")[2], values, []))
-        parser.CharacterDataHandler = lambda text: elements[-1][2].append(text)
-        parser.Parse(archive.read(info), True)
-    except KeyError:
-        raise DataError(path, f"has no `{name or 'package'}`", "an epub", "leave it out") from None
-    except (expat.ExpatError, LookupError) as error:
-        raise DataError(place, f"is broken: {error}", "XML", "copy it again, or leave it out") from None
-    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in elements]
-
-
-def _refuse_entities(place: str) -> None:
-    raise DataError(place, "declares entities, which may unpack without end", "plain XML", "leave it out")
 
 
 def _chapter(archive: zipfile.ZipFile, name: str, path: Path, errors: read.Errors, headings: bool) -> list[str]:

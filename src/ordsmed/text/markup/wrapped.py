@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 _FEWEST = 5  # lines that another follows: fewer tell no width
-_STOPS = tuple(".!?:;…\"'”’»)]_。！？；：」』؟۔।")
+STOPS = tuple(".!?:;…\"'”’»)]_。！？；：」』؟۔।")
 _TIGHT = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003ffff"
 _BESIDE_TIGHT = "“”‘’—…·"  # as much at home between Chinese characters as between words
 _NO_BLANK = re.compile(f"[{_TIGHT}][{_TIGHT}{_BESIDE_TIGHT}]|[{_BESIDE_TIGHT}][{_TIGHT}]")
 _WIDE = re.compile(f"[{_TIGHT}\uac00-\ud7a3]")  # two columns each
 _FIRST = re.compile(rf"\s*([{_TIGHT}]|[^\s{_TIGHT}]+)")  # Chinese may be broken anywhere
-_ITEM = re.compile(r"\s*(?:[-*•·–—>|+#]|\d{1,3}[.)])\s")
+ITEM = re.compile(r"\s*(?:[-*•·–—>|+#]|\d{1,3}[.)])\s")
 _HYPHENS, _DASHES = ("-", "\u00ad", "\u2010"), ("-", "\u2010", "—")
 _PARTED = re.compile(r"([^\W\d_]+).\Z")
 _DASH = re.compile(r"\w(?:--|.)\Z")
@@ -61,7 +61,7 @@ def _blocks(texts: list[str], *, by_indent: bool) -> Iterator[list[str]]:
             block.append(text)
         else:
             yield [text]
-        item = _ITEM.match(text)
+        item = ITEM.match(text)
         depth = item.end() if item else indent
     if block:
         yield block
@@ -79,7 +79,7 @@ def _least(blocks: list[list[str]]) -> float | None:
     goes_on = sum(_begins_small(after) for _, after in pairs)
     closed, inner = list[int](), list[int]()  # what lines reach: those that close, and those inside a sentence
     for line, after in pairs:
-        (closed if line.endswith(_STOPS) else inner).append(_reach(line, after))
+        (closed if line.endswith(STOPS) else inner).append(_reach(line, after))
     inner.sort()
     if not 40 <= width <= 120 or min(goes_on, len(inner)) < 0.5 * len(pairs) or inner[len(inner) // 2] <= 0.96 * width:
         return None
@@ -107,9 +107,9 @@ def _paragraphs(block: list[str], least: float, margin: int) -> Iterator[list[st
     """One, or every line of verse and every item of a list; a short line that closes ends one too."""
     full = [_reach(line, after) > least for line, after in pairwise(block)]
     verse = sum(full) * 2 < len(full)
-    paragraph, listed = block[:1], _ITEM.match(block[0])  # listed: what is held is an item
+    paragraph, listed = block[:1], ITEM.match(block[0])  # listed: what is held is an item
     for (line, after), goes_on in zip(pairwise(block), full, strict=True):
-        closes, item = line.endswith(_STOPS), _ITEM.match(after)
+        closes, item = line.endswith(STOPS), ITEM.match(after)
         begins = item or (not listed and _indent(after) >= margin + 2)
         if (begins and closes) or (item and listed) or (not goes_on and (verse or closes or begins)):
             yield paragraph
@@ -120,10 +120,10 @@ def _paragraphs(block: list[str], least: float, margin: int) -> Iterator[list[st
 
 def _join(lines: list[str], words: set[str]) -> str:
     parts = [lines[0], *(line.lstrip() for line in lines[1:])]
-    return "".join([*(_before(line, after, words) for line, after in pairwise(parts)), parts[-1]])
+    return "".join([*(line_before(line, after, words) for line, after in pairwise(parts)), parts[-1]])
 
 
-def _before(line: str, after: str, words: set[str]) -> str:
+def line_before(line: str, after: str, words: set[str]) -> str:
     """A line as the next goes on from it; a parted word loses its hyphen if the text has it whole elsewhere."""
     if parted := _parted(line):
         rest = _WORD.match(after)

@@ -28,7 +28,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.learn.kept import told_scale
 from ordsmed.learn.task import reader
-from ordsmed.learn.usage import Usage, in_python
+from ordsmed.learn.usage import TEXT, Usage, in_python
 from ordsmed.nn.model import Block, ModelSettings
 from ordsmed.weights import hub_files
 from ordsmed.weights.foreign import Imported
@@ -117,7 +117,7 @@ class Onnx(Choice):
             "import numpy as np\nimport onnxruntime\nfrom transformers import AutoTokenizer\n\n"
             f"tokenizer = AutoTokenizer.from_pretrained({name!r})\n"
             f"session = onnxruntime.InferenceSession({f'{name}/{GRAPH}'!r})\n"
-            'row = tokenizer(["This is a text."])\n'
+            f'row = tokenizer(["{TEXT}"])\n'
             'ids, mask = np.array(row["input_ids"]), np.array(row["attention_mask"])\n'
             f"outputs = session.run(None, {{'input_ids': ids, 'attention_mask': mask{extra}}})\n"
             "print(outputs[0].shape)\n"

@@ -1,0 +1,133 @@
+"""Lines as they stand on printed pages become paragraphs: running heads and page numbers dropped, words put together.
+
+    page 7:  THE HERON                          ->  "The mill stood where the river turns, and the miller knew it."
+             The mill stood where the ri-
+             ver turns, and the miller
+             7                 (page 8:)  knew it.
+
+A paragraph ends where the next line is set further down, is indented, or is of another size, and behind a short line.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from ordsmed.text.markup import wrapped
+
+EDGE = 2  # lines at the top and at the bottom of a page among which running heads are looked for
+REPEATED = 3  # pages on which a line at the edge is found again, but for its numbers: it is a running head
+SHORT, VERY_SHORT = 0.75, 0.6  # of a full line's characters
+GAP = 1.3  # times the usual distance of lines: another paragraph
+INDENT = 0.7  # of the size of letters
+SIZES = 0.08  # lines whose sizes differ by a larger share are not of one paragraph
+_NUMBER = re.compile(r"[\W_]*(?:\d{1,5}|[ivxlcdm]{1,7})[\W_]*", re.IGNORECASE)
+_PARTED = re.compile(r"([^\W\d_]+)[-\u00ad\u2010]\Z")
+_TOKEN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_BEGINS = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True)
+class PageLine:
+    """A line, where it begins (points from the left and from the bottom), and the size of its letters."""
+
+    text: str
+    x: float
+    y: float
+    size: float
+
+
+def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
+    """Return the paragraphs of a document; its pages are lists of lines in the order of reading."""
+    lines = [(number, line) for number, page in enumerate(without_heads(pages)) for line in page]
+    if not lines:
+        return []
+    words = _words([line.text for _, line in lines])
+    full = sorted(len(line.text) for _, line in lines)[len(lines) * 3 // 4]
+    usual = _usual_gap(lines)
+    result = list[str]()
+    held = lines[0][1].text
+    for (page, line), (next_page, after) in pairwise(lines):
+        gap = (line.y - after.y) / line.size if next_page == page else -1.0  # below 0: another page or column
+        if _ends(line, after, gap / usual, full):
+            result.append(held)
+            held = after.text
+        else:
+            held = _joined(held, after.text, words)
+    return [*result, held]
+
+
+def without_heads(pages: Sequence[Sequence[PageLine]]) -> list[list[PageLine]]:
+    """Return the pages without page numbers, and without lines that stand at the edge of many of them."""
+    edges = [_edge(page) for page in pages]
+    seen = Counter(key for page in edges for key in {_key(line) for line in page})
+    least = min(REPEATED, max(2, len(pages)))
+    heads = {key for key, count in seen.items() if count >= least}
+    return [
+        [line for line in page if not (line in edge and (_key(line) in heads or _NUMBER.fullmatch(line.text)))]
+        for page, edge in zip(pages, edges, strict=True)
+    ]
+
+
+def _edge(page: Sequence[PageLine]) -> set[PageLine]:
+    ordered = sorted(page, key=lambda line: -line.y)
+    return {*ordered[:EDGE], *ordered[-EDGE:]}
+
+
+def _key(line: PageLine) -> str:
+    return re.sub(r"\d+", "#", line.text.casefold())
+
+
+def _usual_gap(lines: Sequence[tuple[int, PageLine]]) -> float:
+    """Return the distance of two lines of a paragraph, in sizes of letters."""
+    gaps = [
+        (line.y - after.y) / line.size
+        for (page, line), (next_page, after) in pairwise(lines)
+        if page == next_page and 0 < line.y - after.y < 3 * line.size
+    ]
+    return median(gaps) if gaps else 1.2
+
+
+def _ends(line: PageLine, after: PageLine, gap: float, full: int) -> bool:
+    """Does a paragraph end with `line`? `gap`: down to the next one, in usual distances."""
+    if abs(line.size - after.size) > SIZES * max(line.size, after.size):
+        return True
+    small = (first := after.text.lstrip("\"'“‘«([")[:1]).isalpha() and not first.isupper()
+    closes, length = line.text.endswith(wrapped.STOPS), len(line.text)
+    if gap <= 0:  # the next line stands on top of a page or column
+        return closes and not small
+    if gap > GAP:
+        return True
+    if _PARTED.search(line.text):
+        return False
+    if wrapped.ITEM.match(after.text):
+        return closes or length < SHORT * full or bool(wrapped.ITEM.match(line.text))
+    indented = after.x - line.x > INDENT * after.size
+    return (closes and (indented or length < SHORT * full)) or (length < VERY_SHORT * full and not small)
+
+
+def _words(lines: Sequence[str]) -> set[str]:
+    """Return the words of a text in small letters, compounds whole and in parts; without those at hyphens at line ends.
+
+    The two parts of a parted word would look like words of their own.
+    """
+    tokens, is_rest = set[str](), False
+    for line in lines:
+        found = _TOKEN.findall(line.lower())
+        is_parted = bool(_PARTED.search(line[-60:]))
+        tokens.update(found[int(is_rest) : len(found) - is_parted])
+        is_rest = is_parted
+    return tokens | {part for token in tokens for part in token.split("-")}
+
+
+def _joined(before: str, after: str, words: set[str]) -> str:
+    """Return two lines as one; a word that was parted for want of room loses its hyphen, a compound keeps it."""
+    parted, begins = _PARTED.search(before[-60:]), _BEGINS.match(after)
+    if parted is None or begins is None or not begins[0][0].islower():
+        return wrapped.line_before(before, after, words) + after
+    first, rest = parted[1].lower(), begins[0].lower()
+    is_compound = f"{first}-{rest}" in words or {first, rest} <= words
+    keeps = is_compound and first + rest not in words
+    return (before if keeps else before[:-1]) + after

@@ -1,0 +1,82 @@
+"""XML files inside a zip archive, read within limits: the ground of epub, docx and odt.
+
+A name is only looked up in the archive, so one that leads elsewhere finds nothing. A file that declares entities is
+refused. No more than `LARGEST` bytes of a file are unpacked.
+"""
+
+import contextlib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.parsers import expat
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import with_article
+from ordsmed.text import read
+
+LARGEST = 64 << 20  # bytes of a file's text, unpacked
+LOCKED = 1  # the flag by which a zip marks an encrypted member
+Start = Callable[[str, dict[str, str]], None]
+End = Callable[[str], None]
+Text = Callable[[str], None]
+
+
+class Encrypted(DataError):
+    """A file that cannot be read without a password, or outside its seller's program."""
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive; a damaged one raises a `DataError`, also while its members are read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except FileNotFoundError:
+        raise DataError(path, "no such file") from None
+    except read.broken_archive() as error:
+        reason = getattr(error, "strerror", None) or str(error) or "it stops before its end"
+        problem = f"is no whole {_kind(path)}: {reason}"
+        raise DataError(path, problem, "", "copy it again, or repair it") from None
+
+
+def _kind(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
+def elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str, dict[str, str], str]]:
+    """Return the elements of an XML file in order: name, attributes, and the text that follows its start tag."""
+    found = list[tuple[str, dict[str, str], list[str]]]()
+    parse(
+        archive,
+        name,
+        path,
+        start=lambda tag, attributes: found.append((tag, attributes, [])),
+        text=lambda text: found[-1][2].append(text),
+    )
+    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
+
+
+def parse(archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end: End | None = None, text: Text) -> None:
+    """Call `start`, `end` and `text` for what an XML file of the archive holds; names come without their namespace."""
+    place = f"{path}:{name}"
+    try:
+        if (info := archive.getinfo(name)).file_size > LARGEST:
+            raise DataError(place, f"unpacks to {info.file_size:,} bytes", f"{LARGEST:,} at most", "leave it out")
+        if info.flag_bits & LOCKED:
+            raise Encrypted(path, "is encrypted", f"{with_article(_kind(path))} without a password")
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+        parser.EntityDeclHandler = lambda *_: _refuse_entities(place)
+        parser.StartElementHandler = lambda tag, attributes: start(tag.rpartition(" ")[2], attributes)
+        if end is not None:
+            parser.EndElementHandler = lambda tag: end(tag.rpartition(" ")[2])
+        parser.CharacterDataHandler = text
+        parser.Parse(archive.read(info), True)
+    except KeyError:
+        raise DataError(path, f"has no `{name or 'package'}`", with_article(_kind(path)), "leave it out") from None
+    except (expat.ExpatError, LookupError) as error:
+        raise DataError(place, f"is broken: {error}", "XML", "copy it again, or leave it out") from None
+
+
+def _refuse_entities(place: str) -> None:
+    raise DataError(place, "declares entities, which may unpack without end", "plain XML", "leave it out")
