@@ -18,7 +18,7 @@ from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
-from ordsmed.base.screen import html_table
+from ordsmed.base.screen import command, html_table
 from ordsmed.data.unknown import MOST
 from ordsmed.learn.score.answers import Answered
 from ordsmed.learn.task import Task
@@ -86,6 +86,11 @@ class OpenModel:
     def labels(self) -> tuple[str, ...]:
         """The classes or tags that it knows."""
         return self.trained.objective.labels if isinstance(self.trained.objective, Task) else ()
+
+    @property
+    def pairs(self) -> bool:
+        """Whether `classify` wants two texts."""
+        return bool(getattr(self.trained.learned, "pairs", False))
 
     @property
     def can(self) -> tuple[str, ...]:
@@ -292,9 +297,12 @@ class OpenModel:
         self.trained.check_heads()
         learned = kind_of(self.trained.learned) if self.trained.learned is not None else "something else"
         cannot, wanted = f"cannot {method}: it is a {self.family} that learned {learned}", "a model fine-tuned for that"
-        raise RecipeError(self.folder, cannot, wanted, f"this one can {', '.join(self.can)}")
+        verb = VERBS.get(self.can[0], self.can[0])
+        remedy = f"this one can {', '.join(self.can)}: `{command(verb, self.folder)}`"
+        raise RecipeError(self.folder, cannot, wanted, remedy)
 
 
+VERBS = {"score": "surprisal"}  # commands that are not called like the method
 CHECKS: dict[str, Callable[[Trained], object]] = {"fill": fill.check, "generate": generate.check, "score": scored.check}
 
 

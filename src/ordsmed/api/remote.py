@@ -72,6 +72,7 @@ class ModelFacts(msgspec.Struct):
     step: int | None
     labels: tuple[str, ...]
     can: tuple[str, ...]
+    pairs: bool = False  # of an older server: not told
 
 
 class ServerFacts(msgspec.Struct):
@@ -125,6 +126,17 @@ class RemoteModel:
     def can(self) -> tuple[str, ...]:
         """Which of its methods it can answer."""
         return self.facts.can
+
+    @property
+    def pairs(self) -> bool:
+        """Whether `classify` wants two texts."""
+        return self.facts.pairs
+
+    def check(self, method: str) -> None:
+        """Raise an error if this model cannot answer a method."""
+        if method not in self.can:
+            wanted, remedy = "a model fine-tuned for that", f"this one can {', '.join(self.can)}"
+            raise RecipeError(f"{self.url}/{self.facts.name}", f"cannot {method}", wanted, remedy)
 
     def __repr__(self) -> str:
         at = f", step {self.step:,}" if self.step is not None else ""

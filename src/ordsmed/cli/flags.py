@@ -268,6 +268,12 @@ def opened_as(args: argparse.Namespace) -> dict[str, Any]:
     return {"step": args.step, "device": args.device, "threads": args.threads, "precision": args.precision}
 
 
+def typed(parser: Parser, metavar: str, meaning: str) -> None:
+    """Texts to ask a model about."""
+    parser.add_argument("text", nargs="*", metavar=metavar, help=f"{meaning}; - or none: standard input")
+    parser.add_argument("--file", default="", help="a file of texts, one a line, plain or packed; or -")
+
+
 def task_files(parser: Parser, nargs: str, metavar: str) -> None:
     """Files of a task, and settings of it among them."""
     parser.add_argument("files", nargs=nargs, metavar=metavar, help="files of the task; and task.key=value")

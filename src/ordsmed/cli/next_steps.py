@@ -96,7 +96,8 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
     if files := task.paths("dev")[:1]:
         yield command("evaluate", folder)
         yield command("predict", folder, *files, f"{folder.resolve().name}-predicted")
-    yield from (command(verb, folder) for verb in getattr(task, "VERBS", ()))
+    texts = task.EXAMPLE if getattr(task, "pairs", True) else task.EXAMPLE[:1]
+    yield from (command(verb, folder, *texts) for verb in task.VERBS)
     yield _export(folder, *(["--to", task.FORMAT] if getattr(task, "FORMAT", "") else []))
 
 

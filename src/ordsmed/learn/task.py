@@ -214,6 +214,7 @@ class Files:
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # settings that may change after training: how files are read and decoded
     VERBS: ClassVar[tuple[str, ...]] = ()  # commands that open its models, in addition to predict and evaluate
+    EXAMPLE: ClassVar[tuple[str, ...]] = ()  # texts to try those commands with
     METHOD: ClassVar[str] = ""  # the usual method of `ordsmed.open(...)` for its models
     FORMAT: ClassVar[str] = ""  # in which its models are handed on, where that is not transformers'
     MADE_UP: ClassVar[str] = ""  # name of the file that `synthetic` makes; empty: it makes none

@@ -82,7 +82,7 @@ class ServedModel:
     def facts(self) -> dict[str, object]:
         """What is told of it to everybody who may ask."""
         model = self.model
-        attributes = {name: getattr(model, name) for name in ("family", "step", "labels", "can")}
+        attributes = {name: getattr(model, name) for name in ("family", "step", "labels", "pairs", "can")}
         return {"name": self.name, **attributes, "ways": ways.of(model.trained), "run": self.is_run}
 
     @property

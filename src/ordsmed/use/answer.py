@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,12 +27,10 @@ from ordsmed.text.labelled import questions
 from ordsmed.text.labelled.questions import Question
 from ordsmed.use.fill import lines
 from ordsmed.use.predict import Asked, asked_of, open_task
+from ordsmed.use.typed_texts import INPUT, LIKE_A_FILE, blocks, is_file, one_line
 from ordsmed.weights.trained import Trained
 
-AT_ONCE = 32  # questions of a file
 AROUND = 60  # characters shown before and after an answer
-INPUT = "standard input"
-LIKE_A_FILE = re.compile(r"\S+\.[a-z]{2,5}")  # a text that may be a mistyped name
 FORM = "SQuAD's JSON, JSON lines, or question<TAB>context a line"
 
 
@@ -49,7 +46,7 @@ def answer_lines(
     if isinstance(questions, list) and all(question.wrong for question in questions):
         questions[0].checked()
     tell, left, total = as_line if as_json else describe, [], 0
-    for block in _blocks(questions, AT_ONCE if isinstance(questions, list) else 1):
+    for block in blocks(questions):
         whole = iter(answers(model, [question.question for question in block if not question.wrong]))
         total += len(block)
         for question in block:
@@ -127,7 +124,7 @@ def describe(model: Asked, question: Question, answered: Answered, best: int) ->
     odds = ""
     if answered.null_odds is not None and spans:
         odds = f" (null odds {answered.null_odds:.6g}, threshold {model.settings.threshold:.6g})"
-    yield _flat(question.question)
+    yield one_line(question.question)
     if answered.text:
         yield f"  {_line(spans[0])}{odds}"
     else:
@@ -136,7 +133,7 @@ def describe(model: Asked, question: Question, answered: Answered, best: int) ->
         if number > 1 or not answered.text:
             yield f"  {number}. {_line(span)}"
         if number == 1:
-            before, text, after = map(_flat, around(question.context, span.start, span.end))
+            before, text, after = map(one_line, around(question.context, span.start, span.end))
             yield f"    {before}[{text}]{after}"
 
 
@@ -145,7 +142,7 @@ def _unanswered(question: AskedQuestion, *, as_json: bool) -> Iterator[str]:
     if as_json:
         yield json.dumps({"id": question.question.id, "question": question.question.question, "error": question.wrong})
     else:
-        yield _flat(question.question.question.encode(errors="replace").decode())
+        yield one_line(question.question.question.encode(errors="replace").decode())
         yield f"  not answered: {question.wrong}"
 
 
@@ -200,15 +197,9 @@ def _context(input_lines: Iterator[str], errors: read.Errors) -> str:
     """The next one; empty at the end of the input."""
     say("context? (a text and an empty line after it, or the name of a file)")
     first = next((text for text in input_lines if text.strip()), "")
-    if _is_file(first.strip()):
+    if is_file(first.strip()):
         return _of_text_file(first.strip(), errors)
     return "\n".join([first, *itertools.takewhile(str.strip, input_lines)]) if first else ""
-
-
-def _is_file(name: str) -> bool:
-    with contextlib.suppress(OSError, ValueError):  # a text is no name
-        return bool(name) and Path(name).is_file()
-    return False
 
 
 def _of_text_file(name: str, errors: read.Errors) -> str:
@@ -236,14 +227,14 @@ def _given(
 def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) -> str:
     """The second word, a text or the name of a file; where there is none it is asked for."""
     if len(words) == 1:
-        if _is_file(words[0]):
+        if is_file(words[0]):
             raise RecipeError("answer", f"found the file {words[0]} and no question", "QUESTION CONTEXT")
         if not (context := _context(lines(stream), errors)):
             wanted = "QUESTION CONTEXT: a text to answer from, or the name of its file; or the text on standard input"
             raise RecipeError("answer", "found a question without a context", wanted)
         return context
     context = words[1]
-    if _is_file(context):
+    if is_file(context):
         return _of_text_file(context, errors)
     if LIKE_A_FILE.fullmatch(context):
         say(f"{context}: no such file, so it is read as a text")
@@ -336,15 +327,5 @@ def _checked(question: Question, place: str) -> AskedQuestion:
     return AskedQuestion(question, place)
 
 
-def _blocks(remaining: Iterable[AskedQuestion], count: int) -> Iterator[list[AskedQuestion]]:
-    remaining = iter(remaining)
-    while block := list(itertools.islice(remaining, count)):
-        yield block
-
-
 def _line(span: AnswerSpan) -> str:
-    return f"{_flat(span.text)}  {span.probability:.1%} (score {span.score:.2f}), characters {span.start}-{span.end}"
-
-
-def _flat(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
+    return f"{one_line(span.text)}  {span.probability:.1%} (score {span.score:.2f}), characters {span.start}-{span.end}"

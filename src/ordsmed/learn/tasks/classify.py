@@ -57,6 +57,8 @@ class Classify(LabeledFiles, Choice):
     """state that the head is given; left out: the family's own (first, of causal ones last), of recurrent ones max"""
 
     METHOD: ClassVar[str] = "classify"
+    VERBS: ClassVar[tuple[str, ...]] = ("classify",)
+    EXAMPLE: ClassVar[tuple[str, ...]] = ("It is here.", "It is not here.")
     role: ClassVar[str] = "classify"
     MADE_UP: ClassVar[str] = "texts.tsv"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "metrics", "class_weights", "pool")

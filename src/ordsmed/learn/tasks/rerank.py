@@ -51,6 +51,8 @@ class Rerank(Files, PairFiles, Choice):
 
     role: ClassVar[str] = "classify"
     METHOD: ClassVar[str] = "classify"
+    VERBS: ClassVar[tuple[str, ...]] = ("classify",)
+    EXAMPLE: ClassVar[tuple[str, ...]] = ("Where is it?", "It is here.")
     FORMAT: ClassVar[str] = "sentence-transformers"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "loss")
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "mine", "format", "header", "errors", "length")

@@ -66,6 +66,7 @@ class Squad(Files, Choice):
     )  # fmt: skip
     METHOD: ClassVar[str] = "answer"
     VERBS: ClassVar[tuple[str, ...]] = ("answer",)
+    EXAMPLE: ClassVar[tuple[str, ...]] = ("Where is it?", "It is here.")
     MADE_UP: ClassVar[str] = "questions.json"
     errors: Errors = "strict"
     """bytes that are no UTF-8: refused, or replaced and counted"""

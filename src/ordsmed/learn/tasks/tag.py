@@ -69,6 +69,8 @@ class Tag(Files, Choice):
     """weight of each label in the loss, 1 if not given; balanced: all labels alike, however often they are"""
 
     METHOD: ClassVar[str] = "tag"
+    VERBS: ClassVar[tuple[str, ...]] = ("tag",)
+    EXAMPLE: ClassVar[tuple[str, ...]] = ("It is here .",)
     role: ClassVar[str] = "tag"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (
