@@ -65,6 +65,7 @@ class Flag:
     alone: str = ""  # what it means where no word follows it
     one_of: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further spellings
+    implies: str = ""  # the switch that any value but the usual one turns on
     within: str = ""  # the flag whose JSON table (in words, or in a file) has this for a key
 
     def __post_init__(self) -> None:
@@ -370,6 +371,7 @@ class Program:
             if not flag.within and flag.key in args and (inner := [f for f in self.flags if f.within == flag.name]):
                 args |= of_table(flag.name, args[flag.key], inner)
         of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
+        of |= {key_of(flag.implies): True for flag in self.flags if flag.implies and of[flag.key] != flag.default}
         values = Values(Recorded(of), frozenset(args), place, devices, tuple(overrides), anew, self.name)
         moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
