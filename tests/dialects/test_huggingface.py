@@ -312,6 +312,8 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
               P + "init": "bert-base-cased"}  # fmt: skip
     assert {key: first[key] for key in wanted} == wanted
     assert called(CODE, OLDER, *OLD_BASE[:2], "--model_type=gpt2", "--model_name_or_path=gpt2").recipes
+    with pytest.raises(UsageError, match="--model_type: found zzz; wanted bert, roberta"):
+        called(CODE, OLDER, *OLD_BASE[:2], "--model_type=zzz")
 
 
 @pytest.mark.parametrize(
@@ -456,7 +458,7 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*BASE, "--lr_scheduler_type=greedy"], "found greedy; wanted one of linear"),
         ([*BASE, "--lr_scheduler_kwargs={x}"], "wanted JSON"),
         *(([*BASE, f"--lr_scheduler_kwargs={text}", "--lr_scheduler_type=cosine"], wanted) for text, wanted in (
-            ("7", "wanted JSON of numbers"), ("[1]", "wanted JSON of numbers"), ('{"num_cycles": "1"}', "JSON of numbers"),
+            ("7", "wanted JSON of numbers"), ("[1]", "JSON of numbers"), ('{"num_cycles": "1"}', "JSON of numbers"),
             ('{"num_cycles": 0}', "found num_cycles 0; wanted more than 0"), ('{"num_cycles": NaN}', "JSON of numbers"),
             ('{"timescale": 7}', "leave timescale out"))),
         ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),
@@ -606,6 +608,15 @@ def entailed(folder: Path) -> Path:
 
 
 XNLI_BASE = ["--model_name_or_path=b", "--data_dir=x", "--language=de"]
+
+
+def test_recipes_that_a_run_refuses_are_not_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, wanted in (("--learning_rate=nan", "rate: found nan"), ("--mlm_probability=1.5", "hide: found 1.5")):
+        with pytest.raises(SystemExit):
+            main(["as", CODE, MLM, *BASE, flag, "--recipe"])
+        captured = capsys.readouterr()
+        assert wanted in captured.err
+        assert not captured.out
 
 
 @pytest.mark.parametrize("words", [["--eval_strategy=epoch"], ["--do_eval=False", "--eval_strategy=steps"]])

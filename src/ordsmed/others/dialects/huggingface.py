@@ -118,8 +118,16 @@ OLD = (  # of the program that run_mlm.py and run_clm.py were
 )
 OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "--logging_steps": 50.0,
                "--save_steps": 50.0, "--model_name_or_path": "bert-base-cased", "--model_type": "bert"}  # fmt: skip
+OLDER_TYPES = ("bert", "roberta", "distilbert", "camembert", "gpt2", "openai-gpt")
 OLDER = (
-    *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
+    *(
+        replace(
+            flag,
+            usual=OLDER_USUAL.get(flag.name, flag.usual),
+            one_of=OLDER_TYPES if flag.name == "--model_type" else flag.one_of,
+        )
+        for flag in OLD
+    ),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
     Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` evaluates each checkpoint"),
     *AFAR,
