@@ -209,6 +209,34 @@ def test_a_tokenizer_that_puts_no_sign_is_written_too(tmp_path: Path) -> None:
         assert json.loads((out / "tokenizer_config.json").read_text())["add_bos_token"] is False
 
 
+def test_a_text_begins_with_bos_where_a_folder_has_another_than_eos(exported: Exported, tmp_path: Path) -> None:
+    """Scores and texts are those of lm_eval and transformers, also in the folder that is exported of it."""
+    import transformers as t
+
+    models = pytest.importorskip("lm_eval.models.huggingface", reason="lm_eval is not installed: pip install -e .[dev]")
+    ours, out = exported("gpt2 of roberta's bytes")
+    network = t.AutoModelForCausalLM.from_pretrained(out)
+    network.save_pretrained(tmp_path / "foreign")
+    bos, eos = (ours.tokenizer.piece(n) for n in (ours.tokenizer.start or 0, ours.tokenizer.separator or 0))
+    cutter = t.PreTrainedTokenizerFast(tokenizer_object=ours.tokenizer.pipeline, bos_token=bos, eos_token=eos)
+    assert cutter.bos_token_id != cutter.eos_token_id
+    cutter.save_pretrained(tmp_path / "foreign")
+    trained = open_model(tmp_path / "foreign")
+    (tmp_path / "again").mkdir()
+    HuggingFace().write(trained, tmp_path / "again")
+    wanted = nats(trained, "causal", TEXTS)
+    assert wanted != pytest.approx(nats(ours, "causal", TEXTS), abs=1e-3), "from EOS"
+    for folder in ("foreign", "again"):
+        judge = models.HFLM(pretrained=str(tmp_path / folder), device="cpu", dtype="float32", batch_size=1)
+        asked = theirs("loglikelihood", judge, *(("", text) for text in TEXTS))
+        assert [log for log, _ in asked] == pytest.approx(wanted, abs=1e-4)
+        assert nats(open_model(tmp_path / folder), "causal", TEXTS) == pytest.approx(wanted, abs=1e-6)
+    ids = torch.tensor([[cutter.bos_token_id, *ours.tokenizer.encode(TEXTS[1])]])
+    written = network.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
+    continuation = generate(trained, TEXTS[1], SamplingOptions(tokens=6, temperature=0)).continuation
+    assert ours.tokenizer.decode(written.tolist()) == continuation
+
+
 @pytest.fixture
 def minicons(monkeypatch: pytest.MonkeyPatch) -> Any:
     scorer = pytest.importorskip("minicons.scorer", reason="minicons is not installed: pip install -e .[dev]")

@@ -284,6 +284,7 @@ def test_keys_have_rows_of_their_own() -> None:
         ("run_pretraining.py", [*LEAST, *hparams(model_size="tiny")], "found tiny; wanted small, base, large"),
         ("run_pretraining.py", [*LEAST, *hparams(generator_layers=0.01)], "found 0.01; wanted a share"),
         ("run_pretraining.py", [*LEAST, *hparams(model_hparam_overrides={"hiden_size": 1})], "`hidden_size`"),
+        ("run_finetuning.py", [*LEAST, *hparams(model_size="zzz")], "model_size: found zzz; wanted small, base"),
         ("run_finetuning.py", [*LEAST, *hparams(task_names=["ssst"])], "has no task `ssst`; did you mean `sst`"),
         ("run_finetuning.py", [*LEAST, *hparams(task_names=["sst", "rte"])], "found 2 tasks; wanted one"),
         ("run_finetuning.py", [*LEAST, *hparams(task_names="sst")], 'found "sst"; wanted a list'),

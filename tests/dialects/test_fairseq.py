@@ -91,8 +91,11 @@ FLAGS: Table = {
     "--ddp-backend": (["fully_sharded", "--distributed-world-size=4"], {PHASE + "batch": 64, P + "layout.shard": 4}),
     "--no-reshard-after-forward": (["--ddp-backend=fully_sharded"], {P + "layout.reshard": False}),
     "--checkpoint-activations": ([], {P + "layout.recompute": True}),
+    "--offload-activations": ([], {P + "layout.recompute": True}),
 }  # fmt: skip
-ELSEWHERE = {"--task", "--criterion", "--optimizer", "--weight-decay", "--max-epoch", "--reset-optimizer"}  # fmt: skip
+ELSEWHERE = {
+    "--warmup-init-lr", "--task", "--criterion", "--optimizer", "--weight-decay", "--max-epoch", "--reset-optimizer",
+}  # fmt: skip
 FIELDS = """
     aim_repo aim_run_hash all_gather_list_size amp amp_batch_retries amp_init_scale amp_scale_window azureml_logging
     batch_size batch_size_valid best_checkpoint_metric bf16 broadcast_buffers bucket_cap_mb checkpoint_shard_count
@@ -333,6 +336,9 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (TRAIN, [*BASE, "--max-tokens=100"], "--max-tokens: found 100; wanted at least the 512"),
         (TRAIN, [*BASE, "--update-freq=4,8"], "--update-freq: found 4,8; wanted one value"),
         (TRAIN, [*BASE, "--update-freq=many"], "--update-freq: found many; wanted a whole number"),
+        (TRAIN, [*BASE, "--warmup-init-lr=1e-7"], "--warmup-init-lr: found 1e-07; wanted 0"),
+        *((TRAIN, [*BASE, f"--ddp-backend={word}"], f"--ddp-backend: found {word}; wanted pytorch_ddp, legacy_ddp")
+          for word in ("slowmo", "fully_shardd")),
         (TRAIN, [*BASE, "--lr=low"], "--lr: found low; wanted a number"),
         (TRAIN, [*BASE, "--adam-betas=0.9"], "--adam-betas: found 0.9"),
         (TRAIN, [word for word in BASE if "update" not in word], "--max-update: missing, as is --max-epoch"),

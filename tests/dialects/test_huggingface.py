@@ -241,7 +241,7 @@ def test_rows_of_all_devices_and_memory_split_over_them(folder: Path) -> None:
     [
         (["constant", "--warmup_steps=5"], {"kind": "constant"}),
         (["constant_with_warmup"], {"kind": "constant"}),
-        (["cosine_with_restarts"], {"kind": "cosine"}),
+        (["cosine_with_restarts"], {"kind": "restarts"}),
         (["polynomial", "--learning_rate=1e-5"], {"kind": "polynomial", "power": 1.0, "end": 0.01}),
         (["cosine_with_min_lr", '--lr_scheduler_kwargs={"min_lr_rate": 0.1}'], {"kind": "cosine", "end": 0.1}),
         (
@@ -261,13 +261,19 @@ def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, A
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
-        ("linear", {}), ("cosine", {}), ("cosine_with_restarts", {}), ("constant", {}), ("constant_with_warmup", {}),
-        ("polynomial", {}), ("polynomial", {"power": 2.0, "lr_end": 1e-6}), ("cosine_with_min_lr", {"min_lr": 1e-5}),
-        ("cosine_with_min_lr", {"min_lr_rate": 0.2}), ("inverse_sqrt", {}),
-        ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": "linear", "min_lr_ratio": 0.1}),
-        ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": "1-sqrt"}),
+        ("linear", {}), ("constant", {}), ("constant_with_warmup", {}), ("polynomial", {}),
+        ("polynomial", {"power": 2.0, "lr_end": 1e-6}), ("inverse_sqrt", {}), ("inverse_sqrt", {"timescale": 5}),
+        *(("cosine", {"num_cycles": cycles}) for cycles in (0.25, 0.5, 1, 1.5, 3)), ("cosine", {}),
+        *(("cosine_with_restarts", {"num_cycles": cycles}) for cycles in (0.5, 1, 2, 3)), ("cosine_with_restarts", {}),
+        *(("cosine_with_min_lr", {**least, **cycles}) for least in ({"min_lr": 1e-5}, {"min_lr_rate": 0.2})
+          for cycles in ({}, {"num_cycles": 1})),
+        *(("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": shape, "min_lr_ratio": least})
+          for shape in ("linear", "1-sqrt", "cosine") for least in (0, 0.1)),
+        ("warmup_stable_decay", {"num_decay_steps": 10, "num_cycles": 1}),
+        ("warmup_stable_decay", {"num_decay_steps": 10, "num_stable_steps": 25, "warmup_type": "linear"}),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Both num_training_steps and num_stable_steps")
 def test_rates_are_theirs(folder: Path, kind: str, how: dict[str, Any]) -> None:
     """Step by step behind the warm-up; in it ours is a step ahead."""
     import torch
@@ -306,6 +312,8 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
               P + "init": "bert-base-cased"}  # fmt: skip
     assert {key: first[key] for key in wanted} == wanted
     assert called(CODE, OLDER, *OLD_BASE[:2], "--model_type=gpt2", "--model_name_or_path=gpt2").recipes
+    with pytest.raises(UsageError, match="--model_type: found zzz; wanted bert, roberta"):
+        called(CODE, OLDER, *OLD_BASE[:2], "--model_type=zzz")
 
 
 @pytest.mark.parametrize(
@@ -449,7 +457,10 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*BASE, "--optim=adamw"], "--optim: found adamw; wanted one of adamw_torch"),
         ([*BASE, "--lr_scheduler_type=greedy"], "found greedy; wanted one of linear"),
         ([*BASE, "--lr_scheduler_kwargs={x}"], "wanted JSON"),
-        ([*BASE, "--lr_scheduler_kwargs", '{"num_cycles": 3}', "--lr_scheduler_type=cosine_with_restarts"], "schedule"),
+        *(([*BASE, f"--lr_scheduler_kwargs={text}", "--lr_scheduler_type=cosine"], wanted) for text, wanted in (
+            ("7", "wanted JSON of numbers"), ("[1]", "JSON of numbers"), ('{"num_cycles": "1"}', "JSON of numbers"),
+            ('{"num_cycles": 0}', "found num_cycles 0; wanted more than 0"), ('{"num_cycles": NaN}', "JSON of numbers"),
+            ('{"timescale": 7}', "leave timescale out"))),
         ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),
         ([*BASE, "--torch_compile_backend=eager"], "found eager; wanted inductor"),
         ([*BASE, "--torch_compile_mode=max-autotune"], "found max-autotune; wanted default"),
@@ -556,8 +567,11 @@ def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
         values = find(CODE, GLUE).read(words, Place(), {})
         return huggingface.hf_scores(huggingface.EvaluatedFiles("eval", (), is_labelled=True, end="_mm"), own, values)
 
-    assert told({"matthews": 50.0, "squared_error": 3.0}) == {
-        "eval_matthews_correlation_mm": 0.5, "eval_mse_mm": 3.0}  # fmt: skip
+    number = {"pearson": 50.0, "squared_error": 3.0, "validation": 0.12}
+    assert told(number) == {"eval_pearson_mm": 0.5, "eval_mse_mm": 3.0, "eval_loss_mm": 3.0}
+    assert told(number, "--task_name=stsb") == {
+        "eval_pearson_mm": 0.5, "eval_combined_score_mm": 0.5, "eval_loss_mm": 3.0}  # fmt: skip
+    assert told({"matthews": 50.0, "validation": 0.7}) == {"eval_matthews_correlation_mm": 0.5, "eval_loss_mm": 0.7}
     assert told({"accuracy": 80.0, "f1": 90.0}, "--task_name=MRPC")["eval_combined_score_mm"] == pytest.approx(0.85)
     assert "eval_combined_score_mm" not in told({"accuracy": 80.0, "f1": 90.0}, "--task_name=cola")
     assert told({"exact": 80.0, "f1": 90.0}) == {"eval_exact_match_mm": 80.0, "eval_f1_mm": 90.0}
@@ -594,6 +608,22 @@ def entailed(folder: Path) -> Path:
 
 
 XNLI_BASE = ["--model_name_or_path=b", "--data_dir=x", "--language=de"]
+
+
+def test_recipes_that_a_run_refuses_are_not_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, wanted in (("--learning_rate=nan", "rate: found nan"), ("--mlm_probability=1.5", "hide: found 1.5")):
+        with pytest.raises(SystemExit):
+            main(["as", CODE, MLM, *BASE, flag, "--recipe"])
+        captured = capsys.readouterr()
+        assert wanted in captured.err
+        assert not captured.out
+
+
+@pytest.mark.parametrize("words", [["--eval_strategy=epoch"], ["--do_eval=False", "--eval_strategy=steps"]])
+def test_a_strategy_of_evaluation_turns_evaluation_on(folder: Path, words: list[str]) -> None:
+    call = called(CODE, GLUE, *CLASS_BASE, *words)
+    assert call.recipes["finetune"]["task"]["dev"] == "two.csv"
+    assert find(CODE, MLM).read([*BASE, *words], Place(), {}).do_eval
 
 
 def test_xnli_in_one_of_its_languages(entailed: Path) -> None:
@@ -690,7 +720,6 @@ def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:
         (GLUE, [*CLASS_BASE, "--dataset_name=imdb"], "nothing is fetched from the network: name its files"),
         (QA, [*QUESTION_BASE[:1], QUESTION_BASE[2], "--dataset_name=adversarial_qa"], "wanted squad, squad_v2"),
         (GLUE, [*CLASS_BASE, "--load_best_model_at_end"], "--load_best_model_at_end: found without --eval_strategy"),
-        (GLUE, [*CLASS_BASE, "--eval_strategy=epoch"], "--eval_strategy: found epoch without --do_eval"),
         (GLUE, [*CLASS_BASE, *BEST, "--metric_for_best_model=loss"], "--metric_for_best_model: found loss"),
         (QA, QUESTION_BASE[:1] + QUESTION_BASE[2:], "--train_file: missing"),
         (QA, [*QUESTION_BASE, "--do_eval"], "--validation_file: missing"),

@@ -593,7 +593,7 @@ def test_lines_that_a_dashboard_reads(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ("wikitext", {"perplexity": math.e**2, "adjusted_perplexity": math.e**3, "tokens": 31, "original_tokens": 21},
          "results on wiki | avg loss: 2.0000E+00 | ppl: 7.3891E+00 | adjusted ppl: 2.0086E+01 | token ratio: 1.5 |"),
-        ("cloze", {"last_token": 0.25, "examples": 8}, "results on wiki | number correct: 2.0000E+00 | "
+        ("cloze", {"last_token": 25.0, "examples": 8}, "results on wiki | number correct: 2.0000E+00 | "
          "total examples: 8.0000E+00 | avg accuracy: 2.5000E-01"),
         ("perplexity", {"perplexity": math.e}, "loss at the end of training for test data | LM loss: 1.000000E+00 | "
          "LM PPL: 2.718282E+00"),
@@ -601,6 +601,32 @@ def test_lines_that_a_dashboard_reads(tmp_path: Path, capsys: pytest.CaptureFixt
 )  # fmt: skip
 def test_the_line_of_an_evaluation(kind: str, found: dict[str, Any], line: str) -> None:
     assert result_line(kind, found) == f" validation {line}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "path", "refused"),
+    [
+        ("GPT2BPETokenizer", ["v.txt"], "v.txt", True),
+        ("GPT2BPETokenizer", ["t/vocab.txt"], "t", True),
+        ("GPT2BPETokenizer", ["t/vocab.json", "t/merges.txt"], "t", False),
+        ("GPT2BPETokenizer", ["s.model"], "s.model", True),
+        ("BertWordPieceTokenizer", ["t/vocab.json", "t/merges.txt"], "t", True),
+        ("BertWordPieceTokenizer", ["v.txt"], "v.txt", False),
+    ],
+)
+def test_a_tokenizer_of_another_kind_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, files: list[str], path: str, refused: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    words = [*BASE[:2], "--tokenizer-type", kind, "--tokenizer-path", path]
+    if refused:
+        with pytest.raises(UsageError, match=f"--tokenizer-path: found {path}, .*; wanted files of a {kind}"):
+            called(CODE, "pretrain_bert.py", *words)
+    else:
+        assert called(CODE, "pretrain_bert.py", *words).recipes["encode"]["tokenizer"] == path
 
 
 def test_checkpoints_on_request(tiny_run: Any, tmp_path: Path) -> None:

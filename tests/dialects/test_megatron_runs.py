@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,12 @@ def test_a_gpt2_by_two_processes(place: Path, gpt2: str) -> None:
     assert (place / "two" / "latest_checkpointed_iteration.txt").read_text() == "6"
 
 
+def cloze_share(model: str) -> float:
+    """The share of right last tokens that the probe wrote, of 1."""
+    (path,) = Path(model, "scores").glob("cloze-*.json")
+    return float(files.read_table(path)["last_token"]) / 100
+
+
 def test_a_model_is_evaluated(place: Path, gpt2: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = " = Cat = \n\n The cat sat on a mat , while rain fell . \n" * 3
     (place / "wiki.test.tokens").write_text(text)
@@ -111,7 +118,11 @@ def test_a_model_is_evaluated(place: Path, gpt2: str, capsys: pytest.CaptureFixt
     ):
         capsys.readouterr()
         theirs(f"{common} {words}")
-        assert line in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert line in printed
+        if "cloze" in words:
+            right, total, share = map(float, re.findall(r"\d\.\d+E[+-]\d+", printed.split("number correct")[1]))
+            assert (right, share) == (pytest.approx(total * share), pytest.approx(cloze_share(gpt2), rel=1e-4))
     results = {path.name.partition("-")[0]: files.read_table(path) for path in Path(gpt2, "scores").glob("*.json")}
     assert results["wikitext"]["original_tokens"] == len(text.strip().split(" "))
     assert results["cloze"]["examples"] == 2

@@ -178,6 +178,11 @@ ASKED_BY: dict[str, tuple[list[str], dict[str, str]]] = {
 }  # fmt: skip
 
 
+def test_a_seed_without_training_is_noted() -> None:
+    notes = called(CODE, "run_tf_squad.py", *PREDICT, "--seed", "7").notes
+    assert "--seed: does nothing without --do_train, where nothing is drawn" in notes
+
+
 def asked(words: list[str]) -> dict[str, str]:
     """How a model that stands is asked, by the words of a command."""
     settings = [word.removeprefix("task.") for word in words if word.startswith("task.")]

@@ -739,3 +739,11 @@ def test_scores_of_different_things_show_no_better_one(
         assert (
             f"which is better is not shown, for validation is not of the same thing where {unlike[0]} differs" in page
         )
+
+
+def test_recipes_of_two_precisions_differ(study: Path, made: Made) -> None:
+    study.with_name("other.toml").write_text('like = "steady.toml"\n[layout]\nprecision = "bf16"\n')
+    made.scores = lambda one: {"validation": LOSSES[one.recipe.seed]}
+    result = compare(str(study), str(study.with_name("other.toml")), [], StudyOptions(seeds=(1, 2, 3)))
+    assert set(result["settings"]) == {"layout.precision"}
+    assert "The two recipes have the same settings" not in (Path(result["folder"]) / "comparison.md").read_text()

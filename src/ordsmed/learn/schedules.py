@@ -14,17 +14,18 @@ ROOT_UNIT = 10_000  # steps that a peak without a warm-up counts as, as transfor
 class Schedule:
     """What the rate does after its warm-up; `schedule = "cosine"` is short for `{ kind = "cosine" }`."""
 
-    kind: Literal["constant", "linear", "polynomial", "cosine", "wsd", "inverse_sqrt"] = "linear"
-    """constant; linear to `end`; (1 - t)^power; half a cosine; stable and then down over the last `decay` (wsd); or one
-    over the root of steps, of which the peak has had as many as its warm-up, 10,000 without one (inverse_sqrt)"""
+    kind: Literal["constant", "linear", "polynomial", "cosine", "restarts", "wsd", "inverse_sqrt"] = "linear"
+    """constant; linear to `end`; (1 - t)^power; cosine: half a period, or `cycles` periods; restarts: `cycles` half
+    periods of a cosine, each from the peak; stable and then down over the last `decay` (wsd); or one over the root of
+    steps, of which the peak has had as many as its warm-up, 10,000 without one (inverse_sqrt)"""
     power: float = 1.0
     """exponent of the polynomial"""
     end: float = 0.0
     """where the rate ends, as a share of its peak"""
     decay: float = 0.2
     """wsd: the share of the course in which the rate goes down"""
-    shape: Literal["linear", "sqrt"] = "linear"
-    """wsd: down in a line, or as 1 - sqrt(t)"""
+    shape: Literal["linear", "sqrt", "cosine"] = "linear"
+    """wsd: down in a line, as 1 - sqrt(t), or by a cosine as `cycles` says"""
     since: Literal["warmup", "jump", "start"] = "warmup"
     """the way down begins at the warm-up's end; jump: it is counted from the first step, so that the rate jumps there
     (Google's BERT, NVIDIA's in PyTorch); start: it is counted and followed from the first step (Google's ELECTRA)"""
@@ -32,7 +33,10 @@ class Schedule:
     """steps of the whole course, warm-up included; 0: those of the phase. A phase of fewer steps cuts it off, in one of
     more the rate stays where it ended; elsewhere lr_decay_iters, total_num_update"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("over",)
+    cycles: float = 0.0
+    """periods of a cosine (0: half a one, which falls once); restarts: falls (0: one); elsewhere num_cycles"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("over", "cycles")
 
     def __post_init__(self) -> None:
         if not 0 <= self.end <= 1:
@@ -43,6 +47,10 @@ class Schedule:
             raise ValueError(f"decay: found {self.decay}; wanted a share of the course, above 0 to 1")
         if self.over < 0:
             raise ValueError(f"over: found {self.over}; wanted a number of steps, or 0 for those of the phase")
+        if not 0 <= self.cycles < math.inf:
+            raise ValueError(f"cycles: found {self.cycles}; wanted a finite number above 0, or 0 for one fall")
+        if self.cycles and not (self.kind in ("cosine", "restarts") or (self.kind, self.shape) == ("wsd", "cosine")):
+            raise ValueError(f"cycles: found {self.cycles:g} with kind {self.kind}; wanted a cosine, or 0")
 
     def span(self, steps: int) -> int:
         """Steps of the course in a phase of so many."""
@@ -71,16 +79,25 @@ def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
 
 
 def _fall(schedule: Schedule, t: float) -> float:
+    """Return the share of the way from `end` to the peak that is left at the share `t` of the course."""
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "cosine":
-        return (1 + math.cos(math.pi * t)) / 2
+        return _cosine(schedule, t)
+    if schedule.kind == "restarts":
+        return (1 + math.cos(math.pi * ((schedule.cycles or 1) * t % 1))) / 2 if t < 1 else 0.0
     if schedule.kind == "polynomial":
         return float((1 - t) ** schedule.power)
     if schedule.kind == "linear":
         return 1 - t
     late = max(t - (1 - schedule.decay), 0.0) / schedule.decay
+    if schedule.shape == "cosine":
+        return _cosine(schedule, late)
     return 1 - (math.sqrt(late) if schedule.shape == "sqrt" else late)
+
+
+def _cosine(schedule: Schedule, t: float) -> float:
+    return (1 + math.cos(2 * math.pi * (schedule.cycles or 0.5) * t)) / 2
 
 
 @dataclass(frozen=True)

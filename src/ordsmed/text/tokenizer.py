@@ -110,6 +110,12 @@ class Tokenizer:
         """The sign between documents: where a model writes from left to right it ends a text, and begins one."""
         return self.end if self.end is not None else self.stop
 
+    def named(self, key: str) -> int | None:
+        """Return the id of the token that tokenizer_config.json names under `key`; None: it names none."""
+        token = self.config.get(key)
+        token = token.get("content") if isinstance(token, dict) else token
+        return self.pipeline.token_to_id(token) if isinstance(token, str) else None
+
     @property
     def begins_texts(self) -> bool:
         """Does a text that is gone on with stand behind that sign? Some folders say that theirs do not."""
@@ -290,10 +296,8 @@ class Tokenizer:
 
     def _role(self, role: str, added: set[int]) -> int | None:
         """The id that plays a role: as the config says, else by a known name; registered special tokens come first."""
-        configured = self.config.get(CONFIG[role])
-        configured = configured.get("content") if isinstance(configured, dict) else configured
-        names = [configured, *ROLES[role]] if isinstance(configured, str) else ROLES[role]
-        numbers = [n for name in names if (n := self.pipeline.token_to_id(name)) is not None]
+        known = [self.named(CONFIG[role]), *(self.pipeline.token_to_id(name) for name in ROLES[role])]
+        numbers = [number for number in known if number is not None]
         return next((n for n in numbers if n in added), next(iter(numbers), None))
 
     def _described(self) -> dict[str, Any]:

@@ -78,7 +78,9 @@ class TransformerReader:
         self.hybrid, self.causal = trained.objective.shifted, trained.causal and not trained.objective.shifted
         tokenizer = self.tokenizer
         end = tokenizer.separator
-        frame = (end, end) if self.hybrid else (end, None) if self.causal else (tokenizer.start, tokenizer.stop)
+        frame = (
+            (end, end) if self.hybrid else (trained.opening, None) if self.causal else (tokenizer.start, tokenizer.stop)
+        )
         before, after = ([n] if n is not None else [] for n in frame)
         self.before, self.after = before, after
         seen = ("first",) if self.before and not self.causal else ()

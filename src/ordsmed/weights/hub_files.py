@@ -56,11 +56,17 @@ def rescaled_head(tensors: weights.Tensors, scale: Scale, *, back: bool = False)
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer, family: ModelSettings, folder: Path, *, continues: bool = False, start: bool = True
+    tokenizer: Tokenizer,
+    family: ModelSettings,
+    folder: Path,
+    *,
+    continues: bool = False,
+    start: bool = True,
+    opening: int | None = None,
 ) -> None:
     """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
 
-    Of a model that `continues` texts it also says what begins them.
+    Of a model that `continues` texts it also says what begins them: `opening`, or the sign between documents.
     """
     tokenizer.save(folder)
     described = files.read_table(folder / "tokenizer_config.json")
@@ -69,7 +75,7 @@ def write_tokenizer(
     types = ["token_type_ids"] if hf_tokenizer.types else []
     described["model_input_names"] = ["input_ids", *types, "attention_mask"]
     if continues:
-        described |= _begin_texts(tokenizer, folder, start=start)
+        described |= _begin_texts(tokenizer, folder, start=start, opening=opening)
     files.write_json(folder / "tokenizer_config.json", described)
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
     if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
@@ -77,19 +83,20 @@ def write_tokenizer(
             _typed(hf_tokenizer).save(str(folder / "tokenizer.json"))
 
 
-def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str, Any]:
-    """A causal model's tokenizer names the sign between documents, and puts it before each text.
+def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool, opening: int | None) -> dict[str, Any]:
+    """A causal model's tokenizer names the signs that begin and end a text, and puts the first one before each text.
 
     How it framed texts before is noted, so that the folder opens as the tokenizer it was.
     """
     if tokenizer.separator is None:
         return {}
     sign, begins = tokenizer.piece(tokenizer.separator), start and tokenizer.begins_texts
+    first = sign if opening is None else tokenizer.piece(opening)
     if begins:
         with files.survive_disk(folder):
-            _with_start(tokenizer, sign).save(str(folder / "tokenizer.json"))
+            _with_start(tokenizer, first).save(str(folder / "tokenizer.json"))
     kept = {FRAMED: tokenizer.about["post_processor"]} if begins else {}
-    return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
+    return {"bos_token": first, "eos_token": sign, "add_bos_token": begins, **kept}
 
 
 def frame_texts(tokenizer: Tokenizer, folder: Path) -> None:
@@ -112,7 +119,7 @@ def _with_start(tokenizer: Tokenizer, sign: str, *, behind: bool = False) -> Any
     from tokenizers import processors
 
     pipeline = Pipeline.from_str(tokenizer.pipeline.to_str())
-    ends = [(sign, tokenizer.separator)]
+    ends = [(sign, tokenizer.pipeline.token_to_id(sign))]
     after = [sign] if behind else []
     single, pair = [sign, "$A", *after], [sign, "$A", *after, "$B", *after]
     begun = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)

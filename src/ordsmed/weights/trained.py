@@ -73,6 +73,16 @@ class Trained:
         return bool(self.settings.capabilities.cached and (self.causal or self.objective.shifted))
 
     @property
+    def opening(self) -> int | None:
+        """The token before the first one of a causal model's text; None: there is none.
+
+        Of a Hugging Face folder it is the tokenizer's `bos_token`. Rows of our own trainings have the sign between
+        documents there, whatever other signs the tokenizer knows.
+        """
+        bos = self.tokenizer.named("bos_token") if self.recipe is None else None
+        return self.tokenizer.separator if bos is None else bos
+
+    @property
     def device(self) -> torch.device:
         return self.ranks.device
 

@@ -88,12 +88,12 @@ def details(
 
 def write(settings: LabeledFiles, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
     """A table of all, and of test splits of GLUE what its board takes."""
-    predicted = [f"{value:.6g}" for value in predictions.values] if settings.number else predictions.values
+    predicted = [f"{value:.9g}" for value in predictions.values] if settings.number else predictions.values
     columns = [records.locations, predicted, records.gold]
     labels: tuple[str, ...] = ()
     if predictions.shares is not None:
         labels = settings.labels
-        columns += [[f"{share:.6g}" for share in shares] for shares in predictions.shares.T]
+        columns += [[f"{share:.9g}" for share in shares] for shares in predictions.shares.T]
     written, begin = [folder / "predictions.tsv"], 0
     write_text(written[0], "".join("\t".join(row) + "\n" for row in [(*COLUMNS, *labels), *zip(*columns, strict=True)]))
     for part in records.parts:

@@ -125,8 +125,8 @@ def guesses(records: PairRecords) -> PairPredictions:
 
 
 def write(folder: Path, records: PairRecords, predicted: PairPredictions) -> list[Path]:
-    gold = ["" if np.isnan(value) else f"{value:.6g}" for value in records.gold]
-    similar, rank = (f"{value:.6g}" for value in predicted.similar), map(str, predicted.rank)
+    gold = ["" if np.isnan(value) else f"{value:.9g}" for value in records.gold]
+    similar, rank = (f"{value:.9g}" for value in predicted.similar), map(str, predicted.rank)
     rows = [COLUMNS, *zip(records.locations, similar, rank, gold, strict=True)]
     write_text(folder / "pairs.tsv", "".join("\t".join(row) + "\n" for row in rows))
     return [folder / "pairs.tsv"]

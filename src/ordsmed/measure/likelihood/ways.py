@@ -73,7 +73,7 @@ def _frame(trained: Trained, way: str) -> tuple[list[int], list[int]]:
     tokenizer = trained.tokenizer
     end = tokenizer.separator
     if way == "causal":
-        return [n for n in (end,) if n is not None], []
+        return [n for n in (trained.opening,) if n is not None], []
     frame = (end, end) if trained.objective.shifted else (tokenizer.start, tokenizer.stop)
     before, after = ([n] if n is not None else [] for n in frame)
     return before, after

@@ -239,7 +239,7 @@ FINETUNING = (
         Flag("do_train", True, "finetune", joint=True),
         Flag("do_eval", True, "task.dev", joint=True),
         Flag("keep_all_models", True, nothing="of several trials each leaves its weights"),
-        Flag("model_size", "small", "rate, layer_decay", joint=True),
+        Flag("model_size", "small", "rate, layer_decay", joint=True, one_of=tuple(SIZES)),
         Flag("task_names", ["chunk"], "task", joint=True),
         Flag("model_hparam_overrides", {}, nothing="the model says it"),
         *idle("the model says it", "embedding_size:int vocab_size=30522"),

@@ -23,6 +23,7 @@ from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Val
 SIZES = {"roberta": "base", "roberta_base": "base", "roberta_large": "large"}
 BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences", "eos": "one_sentence"}
 HALF, WIDE = ("--fp16", "--memory-efficient-fp16", "--amp"), ("--bf16", "--memory-efficient-bf16")
+BACKENDS = ("pytorch_ddp", "legacy_ddp", "c10d", "no_c10d", "fully_sharded")  # all but slowmo give the same gradients
 LINES = re.compile(r"[\d ]*\n?")  # of a file of pieces as numbers
 
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
@@ -182,6 +183,8 @@ UPDATES = (
     Flag("--weight-decay", 0.0, "optimizer.decay", joint=True),
     *joint("phase.schedule", "--lr-scheduler=fixed --power=1.0 --end-learning-rate=0.0 --total-num-update=0"),
     Flag("--warmup-updates", 0, "phase.warmup", by=float),
+    Flag("--warmup-init-lr", -1.0, "phase.warmup", joint=True),
+    Flag("--lr-shrink", 0.1, nothing="it is applied from --force-anneal on, which is refused"),
     Flag("--force-anneal", int, refused="leave it out: --lr-scheduler polynomial_decay says the schedule"),
     Flag("--stop-time-hours", 0.0, refused="`ordsmed pretrain RUN --deadline 3h` ends in time"),
     *refused("leave it out: --max-update says the end", "--stop-min-lr=-1.0 --patience=-1"),
@@ -224,9 +227,10 @@ CHECKPOINTS = (
 )  # fmt: skip
 MACHINES = (
     Flag("--distributed-world-size", 0, "--devices", joint=True),
-    Flag("--ddp-backend", "pytorch_ddp", "layout.shard", joint=True),
+    Flag("--ddp-backend", "pytorch_ddp", "layout.shard", joint=True, one_of=BACKENDS),
     Flag("--no-reshard-after-forward", False, "layout.reshard", joint=True),
     Flag("--checkpoint-activations", False, "layout.recompute"),
+    Flag("--offload-activations", False, "layout.recompute", by={True: True}),
     Flag("--device-id", 0, nothing=RANKS, also=("--local_rank", "--local-rank")),
     *idle(
         RANKS,
@@ -378,6 +382,8 @@ def _put_steps(values: Values, call: Call) -> None:
         call.put("phase.steps", values.max_update)
     call.put("phase.rate", rate)
     call.put("phase.pack", values.sample_break_mode == "none")
+    if values.warmup_init_lr > 0:
+        raise UsageError("--warmup-init-lr", f"found {values.warmup_init_lr:g}", "0: a warm-up rises from 0")
     kind = values.lr_scheduler
     if kind == "fixed":
         call.put("phase.schedule", {"kind": "constant"})
@@ -444,6 +450,8 @@ def _machine(values: Values, call: Call) -> None:
         call.put("layout.scale", float(getattr(values, f"{named}_init_scale")))
         if window := getattr(values, f"{named}_scale_window"):
             call.put("layout.scale_window", window)
+    if values.offload_activations:
+        call.notes.append("--offload-activations: activations are computed again, not kept in the host's memory")
     if values.ddp_backend == "fully_sharded":
         call.put("layout.shard", _world(values))
         call.put("layout.reshard", not values.no_reshard_after_forward)

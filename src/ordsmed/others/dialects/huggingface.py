@@ -118,8 +118,16 @@ OLD = (  # of the program that run_mlm.py and run_clm.py were
 )
 OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "--logging_steps": 50.0,
                "--save_steps": 50.0, "--model_name_or_path": "bert-base-cased", "--model_type": "bert"}  # fmt: skip
+OLDER_TYPES = ("bert", "roberta", "distilbert", "camembert", "gpt2", "openai-gpt")
 OLDER = (
-    *(replace(flag, usual=OLDER_USUAL.get(flag.name, flag.usual)) for flag in OLD),
+    *(
+        replace(
+            flag,
+            usual=OLDER_USUAL.get(flag.name, flag.usual),
+            one_of=OLDER_TYPES if flag.name == "--model_type" else flag.one_of,
+        )
+        for flag in OLD
+    ),
     Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
     Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` evaluates each checkpoint"),
     *AFAR,
@@ -494,6 +502,8 @@ def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
         raise UsageError("--task_name", "found with files", "one of the two")
     place = Path(read.FETCHED) / task.fetched / task.folder
     call.put("task.name", name)
+    if not task.labels:  # a number
+        call.put("task.metrics", [*task.metrics, "squared_error"])  # which is the scripts' loss
     if task.unordered:
         call.put("task.unordered", False)  # each pair is learned once, in the order of its file
     call.put("task.train", str(place / task.files["train"][0]))
@@ -664,10 +674,7 @@ def _learning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
             remedy = "`--eval_strategy epoch`"
             raise UsageError("--load_best_model_at_end", "found without --eval_strategy", "both", remedy)
         return
-    dev = [path for part in parts if part.name == "eval" for path in part.files][:1]
-    if not dev:
-        raise UsageError("--eval_strategy", f"found {values.eval_strategy} without --do_eval", "both, or none")
-    call.put("task.dev", dev[0])
+    call.put("task.dev", next(path for part in parts if part.name == "eval" for path in part.files))
     call.put("checks", 1)
     if values.eval_strategy == "steps":
         call.notes.append("--eval_strategy steps: dev files are judged at each epoch's end; `checks=N`: N times in one")
@@ -735,14 +742,19 @@ def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tup
 
 
 def hf_scores(part: EvaluatedFiles, scores: Mapping[str, float], values: Values) -> dict[str, float]:
-    """Scores by their names; theirs tells shares of classes, and the loss beside all but those of questions."""
-    loss = {key: value for key, value in scores.items() if key == "validation"}
+    """Return the scores under the scripts' names: shares of 1 for classes, and the loss for all but questions.
+
+    A number is learned on a scale from 0 to 1; the scripts' loss is the squared error of the number itself.
+    """
     table = {key: value for key, value in scores.items() if key != "validation"}
     if "exact" not in table:
         table = {key: value if key == "squared_error" else value / 100 for key, value in table.items()}
+        loss = table.get("squared_error", scores.get("validation"))
+        if _glue_name(values):
+            table.pop("squared_error", None)
         if _glue_name(values) in COMBINED:
             table["combined_score"] = sum(table.values()) / len(table)
-        table |= loss
+        table |= {} if loss is None else {"validation": loss}
     return {f"{part.name}_{NAMES.get(key, key)}{part.end}": value for key, value in table.items()}
 
 

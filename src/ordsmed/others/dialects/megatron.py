@@ -369,9 +369,23 @@ def _tokenizer(values: Values, call: Call) -> None:
     if kind == "SentencePieceTokenizer":
         _sentencepiece(values, call, path or "tokenizer.model")
         return
+    if path and (other := _other_kind(kind, Path(path))):
+        raise UsageError("--tokenizer-path", f"found {path}, {other}", f"files of a {kind}", "another --tokenizer-type")
     published = kind == "GPT2BPETokenizer" and not values.says("--tokenizer-model-type")
     call.put("encode: tokenizer", path or ("gpt2" if published else values.tokenizer_model_type))
     call.note_idle(values, "but for a SentencePieceTokenizer that is trained", "--vocab-size")
+
+
+def _other_kind(kind: str, path: Path) -> str:
+    """Return what `path` holds where that is no tokenizer of this kind; "": it may be one."""
+    words, merges = path.suffix == ".txt" and path.name != "merges.txt", path.name == "merges.txt"
+    if path.is_dir():
+        words, merges = (path / "vocab.txt").is_file(), (path / "merges.txt").is_file()
+    if path.suffix == ".model":
+        return "a model of SentencePiece"
+    if kind == "GPT2BPETokenizer":
+        return "a list of WordPiece's pieces" if words and not merges else ""
+    return "merges of byte-level pieces" if merges and not words else ""
 
 
 def _sentencepiece(values: Values, call: Call, path: str) -> None:
@@ -589,7 +603,7 @@ def print_result(model: str, probe: Table) -> None:
 def result_line(kind: str, result: Table) -> str:
     """What a probe's result is in its words; adjusted: to words, by the ratio of tokens to those of the file."""
     if kind == "cloze":
-        right, count = result["last_token"], result["examples"]
+        right, count = result["last_token"] / 100, result["examples"]  # the probe reports per cent
         return (
             f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
             f"avg accuracy: {right:.4E}"

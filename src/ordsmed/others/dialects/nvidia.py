@@ -403,7 +403,8 @@ def _predictions(values: Values, call: Call, version: str) -> None:
     call.notes.append(f"{out / 'predictions.json'}: what is predicted")
     began = time.time()
     call.after.append(lambda: _leave_predictions(values, out, began))
-    values.read_later("json_summary", "seed")
+    values.read_later("json_summary")
+    call.note_idle(values, "without --do_train, where nothing is drawn", "--seed")
     call.words += asked_by(task, *(["head"] if values.says("--joint_head") else []))
     check_tokenizer(call, folder, values.vocab_file, values.do_lower_case if values.vocab_file else None)
     call.words += ["--scores"] if values.do_eval else []

@@ -112,18 +112,27 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
     made_run = run.Run(Path(table["out"]))
     if made_run.status.get("state") != "done":
         return None
-    from ordsmed.corpus.pipeline import Corpus
-    from ordsmed.data.encode import Encoding
-    from ordsmed.data.tokenizer_training import TokenizerTraining
-
-    kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding}
+    kind = _recipe_class(name)
     try:
-        recipe = settings.decode(kinds[name], table, name)
-        if run.essence(run.read_recipe(kinds[name], made_run.path)) != run.essence(recipe):
+        recipe = settings.decode(kind, table, name)
+        if run.essence(run.read_recipe(kind, made_run.path)) != run.essence(recipe):
             return value_key(run.essence(recipe), 16)
         return run.fingerprint(recipe) if inputs and not run.fits(made_run, recipe) else None
     except OrdsmedError:
         return None  # what is wrong with it is told when it is made
+
+
+def _recipe_class(name: str) -> type[run.Recipe]:
+    from ordsmed.corpus.pipeline import Corpus
+    from ordsmed.data.encode import Encoding
+    from ordsmed.data.tokenizer_training import TokenizerTraining
+    from ordsmed.train.finetune.recipe import Finetuning
+    from ordsmed.train.pretrain.recipe import Pretraining
+
+    return {
+        "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,
+        "finetune": Finetuning,
+    }[name]  # fmt: skip
 
 
 def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:
@@ -136,9 +145,11 @@ def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:
 
 
 def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
-    """The recipes and the command that performs them, in lines."""
+    """Return the recipes and the command that performs them, in lines; a recipe that a run would refuse is an error."""
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
+        if path.stem in (*MADE, *TRAININGS):
+            settings.decode(_recipe_class(path.stem), tomllib.loads(text), path.stem)
         lines += [f"# --- {path}", *text.splitlines(), ""]
     if call.verb:
         lines.append(f"# {command(*words(program, call))}")

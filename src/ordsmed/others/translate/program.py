@@ -66,6 +66,7 @@ class Flag:
     alone: str = ""  # what it means where no word follows it
     one_of: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further spellings
+    implies: str = ""  # the switch that any value but the usual one turns on
     within: str = ""  # the flag whose JSON table (in words, or in a file) has this for a key
 
     def __post_init__(self) -> None:
@@ -362,16 +363,20 @@ class Program:
         for flag in self.flags:
             if flag.name.isupper() and (text := environment.get(flag.name, "")):
                 args[flag.key] = _value(flag, text)
-            if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, flag.default):
-                where = flag.name if flag.name.startswith("-") else f"{self.name}: {flag.name}"
-                raise UsageError(where, f"found {args[flag.key]}", ", ".join(flag.one_of))
             if flag.key not in args and flag.required:
                 raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
         for flag in self.flags:
             if not flag.within and flag.key in args and (inner := [f for f in self.flags if f.within == flag.name]):
                 args |= of_table(flag.name, args[flag.key], inner)
+        for flag in self.flags:
+            if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, flag.default):
+                where = flag.spelling if flag.spelling.startswith("-") else f"{self.name}: {flag.name}"
+                raise UsageError(where, f"found {args[flag.key]}", ", ".join(flag.one_of))
         of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
+        implying = [flag for flag in self.flags if flag.implies and of[flag.key] != flag.default]
+        of |= {key_of(flag.implies): True for flag in implying}
         values = Values(Recorded(of), frozenset(args), place, devices, tuple(overrides), anew, self.name)
+        values.read_later(*(flag.key for flag in implying))
         moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
 

@@ -17,7 +17,7 @@ from typing import Any
 from ordsmed.base import files, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
-from ordsmed.learn.schedules import warmup_steps
+from ordsmed.learn.schedules import ROOT_UNIT, warmup_steps
 from ordsmed.learn.score.seeds import is_number
 from ordsmed.others.translate.converters import CPU
 from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Table, Values, idle, joint, refused
@@ -180,7 +180,7 @@ def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
         *(replace(flag, goes=f"{phase}{flag.goes}") for flag in RATES),
         *UPDATES, *ARITHMETIC, *REPORTS,
         Flag("--eval_strategy", "no", checks, joint=True, one_of=("no", "steps", "epoch"),
-             also=("--evaluation_strategy",)),
+             also=("--evaluation_strategy",), implies="--do_eval"),
         Flag("--eval_steps", float, checks, joint=True),
         *VALIDATION, *SAVING, *MACHINES,
     )  # fmt: skip
@@ -239,36 +239,76 @@ def _warmup(values: Values) -> float:
 
 
 def _schedule(values: Values) -> dict[str, Any]:
+    """Return the table of `phase.schedule` that gives the rates of transformers' `get_scheduler`."""
     kind, flag = values.lr_scheduler_type, "--lr_scheduler_type"
-    try:
-        kwargs = json.loads(values.lr_scheduler_kwargs or "{}")
-    except json.JSONDecodeError:
-        raise UsageError("--lr_scheduler_kwargs", f"found {values.lr_scheduler_kwargs}", "JSON: {...}") from None
     if kind not in SCHEDULES:
         raise UsageError(flag, f"found {kind}", f"one of {', '.join(SCHEDULES)}", nearest(kind, SCHEDULES))
-    schedule, rate = dict[str, Any](), values.learning_rate
+    kwargs, schedule, rate = _scheduler_kwargs(values), dict[str, Any](), values.learning_rate
     if kind in ("linear", "constant", "constant_with_warmup"):
         schedule = {"kind": kind.partition("_")[0]}
-    elif kind in ("cosine", "cosine_with_restarts") and kwargs.pop("num_cycles", 1) in (0.5, 1):
-        schedule = {"kind": "cosine"}
+    elif kind == "cosine":
+        schedule = {"kind": kind, **_cycles(kwargs, 0.5)}
+    elif kind == "cosine_with_restarts":
+        schedule = {"kind": "restarts", **_cycles(kwargs, 1)}
     elif kind == "inverse_sqrt":
         schedule = {"kind": kind}
+        if kwargs.get("timescale") in (None, int(_warmup(values)) or ROOT_UNIT):
+            kwargs.pop("timescale", None)
     elif kind == "polynomial":
         schedule = {"kind": kind, "power": float(kwargs.pop("power", 1.0)), "end": kwargs.pop("lr_end", 1e-7) / rate}
     elif kind == "cosine_with_min_lr" and len({"min_lr", "min_lr_rate"} & set(kwargs)) == 1:
         least, share = kwargs.pop("min_lr", 0.0), kwargs.pop("min_lr_rate", 0.0)
-        schedule = {"kind": "cosine", "end": least / rate or share}
+        schedule = {"kind": "cosine", "end": least / rate or share, **_cycles(kwargs, 0.5)}
     elif kind == "warmup_stable_decay" and kwargs.get("num_decay_steps") and values.max_steps > 0:
-        shapes = {"linear": "linear", "1-sqrt": "sqrt"}
-        level = values.max_steps - warmup_steps(_warmup(values), values.max_steps)
-        if (shape := kwargs.pop("decay_type", "cosine")) in shapes:
-            schedule = {"kind": "wsd", "decay": kwargs.pop("num_decay_steps") / level, "shape": shapes[shape],
-                     "end": kwargs.pop("min_lr_ratio", 0.0)}  # fmt: skip
+        schedule = _stable(kwargs, values.max_steps - warmup_steps(_warmup(values), values.max_steps))
     if not schedule or kwargs:
         problem = f"found {kind} with {values.lr_scheduler_kwargs or 'no kwargs'}"
         remedy = f"leave {', '.join(kwargs) or 'it'} out, or set `phase.schedule` behind the flags"
         raise UsageError(flag, problem, "a schedule that is known here", remedy)
     return schedule
+
+
+def _scheduler_kwargs(values: Values) -> dict[str, Any]:
+    """Return the table of --lr_scheduler_kwargs; all its values but names are numbers."""
+    text = values.lr_scheduler_kwargs or "{}"
+    try:
+        kwargs = json.loads(text)
+    except json.JSONDecodeError:
+        kwargs = None
+    if not isinstance(kwargs, dict) or not all(_is_scheduler_value(*item) for item in kwargs.items()):
+        raise UsageError("--lr_scheduler_kwargs", f"found {text}", 'JSON of numbers: {"num_cycles": 1}')
+    return {name: value for name, value in kwargs.items() if value is not None}
+
+
+def _is_scheduler_value(name: str, value: Any) -> bool:
+    if name in ("decay_type", "warmup_type"):
+        return isinstance(value, str)
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
+
+
+def _cycles(kwargs: dict[str, Any], usual: float) -> dict[str, float]:
+    """Take num_cycles out of `kwargs`; the usual number is left out of recipes."""
+    cycles = kwargs.pop("num_cycles", usual)
+    if not cycles > 0:
+        raise UsageError("--lr_scheduler_kwargs", f"found num_cycles {cycles:g}", "more than 0")
+    return {} if cycles == usual else {"cycles": float(cycles)}
+
+
+def _stable(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
+    """Return the schedule of warmup_stable_decay over the `level` steps after its warm-up; {}: it is not known here."""
+    shapes, decay = {"linear": "linear", "1-sqrt": "sqrt", "cosine": "cosine"}, kwargs["num_decay_steps"]
+    stable = kwargs.get("num_stable_steps", level - decay)
+    if kwargs.get("decay_type", "cosine") not in shapes or stable + decay != level or stable < 0:
+        return {}
+    kwargs.pop("num_stable_steps", None)
+    shape = shapes[kwargs.pop("decay_type", "cosine")]
+    if kwargs.get("warmup_type") == "linear":
+        kwargs.pop("warmup_type")
+    cycles = _cycles(kwargs, 0.5) if shape == "cosine" else {}
+    if not cycles:
+        kwargs.pop("num_cycles", None)  # transformers reads it for the cosine alone
+    end = kwargs.pop("min_lr_ratio", 0.0)
+    return {"kind": "wsd", "decay": kwargs.pop("num_decay_steps") / level, "shape": shape, "end": end, **cycles}
 
 
 def _split(values: Values, call: Call) -> None:

@@ -140,10 +140,12 @@ def unlike(settings: Iterable[str]) -> list[str]:
 
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two recipes differ, by their paths."""
-    from ordsmed.base.settings import flat
+    """The settings in which two recipes differ, by their paths; those of the layout too, such as the precision."""
+    from ordsmed.base.settings import flat, plain
 
-    first_flat, second_flat = flat(run.essence(first)), flat(run.essence(second))
+    first_flat, second_flat = (
+        flat(run.essence(recipe) | {"layout": plain(recipe.layout)}) for recipe in (first, second)
+    )
     return {
         key: (first_flat.get(key), second_flat.get(key))
         for key in sorted({*first_flat, *second_flat})

@@ -232,13 +232,13 @@ def rows_of_ids(how: SamplingOptions, prompt: str, ids: Sequence[int], lead: int
 
 def _lead(network: WritingNetwork, how: SamplingOptions, ids: Sequence[int]) -> list[int]:
     """The sign before a prompt, as documents have it in training, if it has not been written there."""
-    if network.end is None or not how.start or list(ids[:1]) == [network.end]:
+    if network.opening is None or not how.start or list(ids[:1]) == [network.opening]:
         return []
     if ids and not network.trained.tokenizer.begins_texts:
         return []
     if ids:
         network.note_the_start()
-    return [network.end]
+    return [network.opening]
 
 
 def continued(network: WritingNetwork, row: TextRow) -> str:

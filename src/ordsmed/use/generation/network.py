@@ -45,8 +45,13 @@ class WritingNetwork:
 
     @property
     def end(self) -> int | None:
-        """The sign that ends a text, and begins one."""
+        """The sign that ends a text."""
         return self.trained.tokenizer.separator
+
+    @property
+    def opening(self) -> int | None:
+        """The sign before a text."""
+        return self.trained.opening
 
     @property
     def longest(self) -> int:
@@ -67,7 +72,7 @@ class WritingNetwork:
         """What was noted while texts were written; once, however often it happens."""
         if self.notes.get("start"):
             self.notes["start"] = False
-            sign = self.trained.tokenizer.piece(self.end or 0)
+            sign = self.trained.tokenizer.piece(self.opening or 0)
             say(f"{sign} is put before each prompt, which its folder does not ask for; --no-start leaves it out")
         if self.notes.get("slides"):
             self.notes["slides"] = False

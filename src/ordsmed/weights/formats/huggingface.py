@@ -133,10 +133,15 @@ class HuggingFace(Choice):
         for inner, network in trained.objective.exported().items():
             (folder / inner).mkdir(exist_ok=True)
             described = config(network, trained.tokenizer) | kept
+            causal = network.settings.capabilities.causal and not fine_tuned
+            if causal:
+                described["bos_token_id"] = trained.opening
             files.write_json(folder / inner / "config.json", described)
             weights.write(folder / inner / WEIGHTS, tensors(network, scale))
-            causal = network.settings.capabilities.causal and not fine_tuned
-            write_tokenizer(trained.tokenizer, trained.settings, folder / inner, continues=causal, start=self.start)
+            opening = trained.opening if causal else None
+            write_tokenizer(
+                trained.tokenizer, trained.settings, folder / inner, continues=causal, start=self.start, opening=opening
+            )
             if causal:
                 ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
                 usual = {**ends, "pad_token_id": ends["eos_token_id"]}

@@ -107,7 +107,9 @@ class Onnx(Choice):
         described = trained.objective.networks()[""]
         if " ".join(_heads(trained)) in trained.settings.architectures:
             files.write_json(folder / "config.json", hub_files.config(described, trained.tokenizer))
-        hub_files.write_tokenizer(trained.tokenizer, trained.settings, folder, continues=trained.causal)
+        hub_files.write_tokenizer(
+            trained.tokenizer, trained.settings, folder, continues=trained.causal, opening=trained.opening
+        )
 
     def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
         facts = files.read_table(folder / FACTS)

@@ -212,7 +212,7 @@ def _write_network(trained: Trained, folder: Path, *, head: bool = False, contin
         network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
     files.write_json(folder / "config.json", config(network, trained.tokenizer))
     weights.write(folder / WEIGHTS, tensors(network))
-    write_tokenizer(trained.tokenizer, trained.settings, folder, continues=continues)
+    write_tokenizer(trained.tokenizer, trained.settings, folder, continues=continues, opening=trained.opening)
     if trained.tokenizer.pad is None:  # texts are read side by side there
         described = files.read_table(folder / "tokenizer_config.json")
         files.write_json(folder / "tokenizer_config.json", described | {"pad_token": described["eos_token"]})
