@@ -132,12 +132,6 @@ class RemoteModel:
         """Whether `classify` wants two texts."""
         return self.facts.pairs
 
-    def check(self, method: str) -> None:
-        """Raise an error if this model cannot answer a method."""
-        if method not in self.can:
-            wanted, remedy = "a model fine-tuned for that", f"this one can {', '.join(self.can)}"
-            raise RecipeError(f"{self.url}/{self.facts.name}", f"cannot {method}", wanted, remedy)
-
     def __repr__(self) -> str:
         at = f", step {self.step:,}" if self.step is not None else ""
         return f"<{self.family} from {self.url}/{self.facts.name}{at}: {', '.join(self.can)}>"

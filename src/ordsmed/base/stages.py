@@ -22,7 +22,7 @@ BY_VERB = {"corpus": CORPUS, "tokenizer": "tokenizer", "encode": "data", "pretra
 FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose flags are called otherwise
 
 
-def stage(path: str | Path, *names: str) -> str:
+def stage(path: str | os.PathLike[str], *names: str) -> str:
     """Return the first of these folders that stands in a folder of `make`; of any other path the path itself."""
     if os.path.isdir(path) and kind_of_folder(path) is FolderKind.MAKE:
         path = next((inner for name in names if (inner := Path(path) / name).is_dir()), path)
