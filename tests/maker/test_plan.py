@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,26 @@ def test_a_script_of_many_characters_gets_a_piece_for_each(tmp_path: Path, monke
     folder = run.obtain(Corpus, str(tmp_path / "out/corpus.toml"))
     plan = planning.plan(MakeRequest((str(folder),), str(tmp_path / "second"), 0.1))
     assert plan.recipes["tokenizer"]["tokenizer"]["alphabet"] > 2_900  # of a corpus that stands, too
+
+
+@pytest.mark.parametrize(
+    ("model", "purpose", "told"),
+    [
+        (
+            "bert",
+            "write",
+            "the bert of .* reads the words on both sides: it is trained to fill gaps and writes by fill",
+        ),
+        ("bert", "both", "the bert of .* reads the words on both sides"),
+        ("bert", "fill", ""),
+        ("gpt2", "fill", "the gpt2 of .* fills no gaps: it is trained on as what it is; to fill gaps leave --from out"),
+        ("gpt2", "write", ""),
+    ],
+)
+def test_what_a_model_to_start_from_cannot_do_is_noted(
+    tiny_run: Any, texts: str, tmp_path: Path, model: str, purpose: Any, told: str
+) -> None:
+    wish = MakeRequest((texts,), str(tmp_path / "new"), 0.1, purpose, "", str(getattr(tiny_run, model)))
+    fits, *notes = planning.plan(wish).notes
+    assert fits.startswith("its vocabulary ")
+    assert re.match(told, notes[0]) if told else not any("--from" in note for note in notes)

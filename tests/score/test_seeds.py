@@ -113,3 +113,28 @@ def test_seeds_in_common_are_compared() -> None:
 def test_what_has_no_quantile(level: float, freedom: int) -> None:
     with pytest.raises(ValueError, match="level"):
         seeds.student_t(level, freedom)
+
+
+@pytest.mark.parametrize(
+    ("differences", "wanting"),
+    [
+        ([1.0, 2.0, 3.0], 1),  # t(0.95, 3) / sqrt(4) = 1.59 deviations of 1 are less than the mean of 2
+        ([0.5, 1.0, 4.0], 4),
+        ([0.01, 0.02, 3.0], 11),
+        ([-1.0, -2.0, -3.0], 1),
+        ([1.0, 1.1, 1.2], 0),  # a difference is shown
+        ([1.0, -2.0, 3.0], 0),  # they do not point one way
+        ([1.0, 3.0], 0),
+        ([0.0, 1.0, 2.0], 0),
+    ],
+)
+def test_how_many_more_seeds_would_decide(differences: list[float], wanting: int) -> None:
+    """With as many more the interval of the same mean and deviation does not hold 0; with one less it does."""
+    pairs = seeds.paired(dict.fromkeys(range(len(differences)), 0.0), dict(enumerate(differences)))
+    assert pairs.wanting == wanting
+    if wanting:
+        reaches = [
+            seeds.student_t(0.95, count - 1) * (pairs.over.deviation or 0.0) / math.sqrt(count)
+            for count in (len(differences) + wanting - 1, len(differences) + wanting)
+        ]
+        assert reaches[0] >= abs(pairs.over.mean) > reaches[1]

@@ -7,6 +7,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -592,6 +593,25 @@ def test_where_the_interval_holds_0_no_difference_is_shown(
     one = compare(str(study), str(second), ["out=one"], StudyOptions(seeds=(1,)))
     assert (one["shown"], one["over"]["interval"]) == (False, None)
     assert "by 1 seed, which leaves no interval: no difference shown" in Path("one/comparison.md").read_text()
+
+
+def test_three_seeds_that_point_one_way_suggest_how_many_more(
+    study: Path, made: Made, recipe: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = recipe("other", clip=0.5)
+    made.scores = lambda one: {"validation": 5.0 - (one.recipe.seed if one.recipe.clip == 0.5 else 0)}
+    words = ["stability", str(study), str(second), "--seeds", "1..3"]
+    cli.main(words)
+    said = capsys.readouterr().out
+    lines = ["all differ in one direction: 1 more seed like these would decide:"]
+    lines.append("    ordsmed stability work/stability/steady work/stability/other --seeds 1,2,3,4")
+    assert "no difference shown" in said
+    assert "\n".join(lines) in said
+    assert "\n".join(lines) in Path("work/stability/steady-and-other/comparison.md").read_text()
+    cli.main(shlex.split(lines[1])[1:])
+    said = capsys.readouterr().out
+    assert "4 seeds in pairs: other is better" in said
+    assert "would decide" not in said
 
 
 def test_higher_scores_are_better_where_they_are(tuning: Path, made: Made) -> None:

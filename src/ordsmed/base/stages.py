@@ -13,10 +13,8 @@ from ordsmed.base.screen import command, shell_command
 
 MODEL, CORPUS, INDEX = "model", "corpus", "index"
 VECTORS, RERANKER = ("dense", MODEL), "cross"
-STAGES = {  # folder: what it holds
-    CORPUS: "the cleaned texts", "tokenizer": "the vocabulary", "data": "the texts as token ids",
-    MODEL: "the language model", "dense": "the model that makes vectors of texts",
-    RERANKER: "the model that scores a question with a passage", INDEX: "the search index",
+STAGES = {  # folder: what it is called beside its name
+    CORPUS: "", "tokenizer": "", "data": "token ids", MODEL: "", "dense": "vectors", RERANKER: "reranker", INDEX: "",
 }  # fmt: skip
 BY_VERB = {"corpus": CORPUS, "tokenizer": "tokenizer", "encode": "data", "pretrain": MODEL, "index": INDEX}
 FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose flags are called otherwise
@@ -30,12 +28,13 @@ def stage(path: str | os.PathLike[str], *names: str) -> str:
 
 
 def continuing(folder: Path) -> str:
-    """Return the command that continues what `make` began in this folder."""
+    """Return the command that continues what `make` began in this folder, from where it was given."""
     status = read_status(folder)
     request = dict(status.get("request", {}))
     words = ["make", *request.pop("texts", ()), request.pop("out", folder)]
     for key, value in request.items():
         words += [FLAGS.get(key, f"--{key}"), value] if value else []
-    there = status.get("stood_in") or os.getcwd()
-    change = "" if Path(there).resolve() == Path.cwd().resolve() else f"{shell_command('cd', there)} && "
-    return change + command(*words)
+    there, called = status.get("stood_in") or os.getcwd(), Path(status.get("folder", folder))
+    # a folder that is named by its whole path may be opened from anywhere (`run.at_home` changes the current folder)
+    at_home = os.path.realpath(there) == os.getcwd() and called.is_absolute() == folder.is_absolute()
+    return command(*words) if at_home else f"{shell_command('cd', there)} && {command(*words)}"

@@ -13,7 +13,12 @@ from ordsmed.base.screen import command, command_lines, table
 from ordsmed.base.stages import STAGES, continuing
 from ordsmed.tell.show import state
 
-FACTS = (("train", "documents"), ("train", "words"), ("train", "tokens"), ("vocabulary",), ("passages",))
+FACTS = {  # stage: what its status says that a person asks for first
+    "corpus": (("train", "documents"), ("train", "words")),
+    "tokenizer": (("vocabulary",),),
+    "data": (("train", "tokens"),),
+    "index": (("documents",), ("passages",)),
+}
 OTHERS = {
     "hugging-face": "for transformers",
     "sentence-transformers": "for SentenceTransformer",
@@ -26,14 +31,14 @@ def lines(folder: Path) -> list[str]:
     """Return what `make` was asked for, how each of its stages stands, and the command that continues or details it."""
     status, done = state.sound(folder), read_status(folder).get("state") == "done"
     asked = {key: value for key, value in status.get("request", {}).items() if value}
-    rows = [(name, _stands(folder / name), meaning) for name, meaning in STAGES.items() if _is_stage(folder, name)]
-    rows += [(name, "done", meaning) for name, meaning in OTHERS.items() if (folder / name).exists()]
+    rows = [(name, _stands(folder / name), title) for name, title in STAGES.items() if _is_stage(folder, name)]
+    rows += [(name, "done", title) for name, title in OTHERS.items() if (folder / name).exists()]
     how = "done" if done else "another process works on it" if is_held(folder) else "not finished"
     took = f"; took {duration(status['seconds'])} so far" if "seconds" in status else ""
     shown = [
         f"state: {how}{took.removesuffix(' so far') if done else took}",
         *(f"  {key}: {in_words(value)}" for key, value in asked.items()),
-        *table([(name, f"{what}: {stands}") for name, stands, what in rows]),
+        *table([(f"{name} ({title})" if title else name, stands) for name, stands, title in rows]),
     ]
     if done:
         return [*shown, *command_lines("more of a stage", command("show", folder / "model"))]
@@ -50,8 +55,8 @@ def _stands(folder: Path) -> str:
     if not kind_of_folder(folder).made:
         return "not begun"
     status = state.sound(folder)
-    facts = [(keys[-1], value) for keys in FACTS if isinstance(value := _at(status, *keys), int)]
-    told = [f"{key} {value:,}" for key, value in facts]
+    facts = ((keys[-1], _at(status, *keys)) for keys in FACTS.get(folder.name, ()))
+    told = [f"{key} {value:,}" for key, value in facts if isinstance(value, int)]
     if kind_of_folder(folder).run:
         told = [state.lines(folder)[1]]
     if "validation" in status and "unigram" in status:
