@@ -129,6 +129,15 @@ def test_the_commands_of_pages_run(page: str, small_world: None, capsys: pytest.
     capsys.readouterr()
 
 
+def test_the_walk_says_of_the_quickstart_what_readme_measured() -> None:
+    walk = (ROOT / "docs/walk-own-text.md").read_text(encoding="utf-8")
+    low, high = re.findall(r"quickstart of three minutes reaches (\d+) to (\d+) %", walk)[0]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^loss on held-out .*: ([\d.]+)% below|^\| quickstart, .*? \| ([\d.]+) %", readme, re.MULTILINE)
+    assert len(shown) == 2
+    assert all(float(low) <= float(figure) <= float(high) for pair in shown for figure in filter(None, pair))
+
+
 def test_every_verb_is_on_the_page_of_daily_use() -> None:
     page = (ROOT / "docs/daily-use.md").read_text(encoding="utf-8")
     names = {name for name in verb.names() if " " not in name} - {"quickstart", "version"}

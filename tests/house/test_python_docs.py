@@ -1,4 +1,4 @@
-"""The code of docs/python.md and of its notebook runs, in order, on tiny runs that stand where it looks for them."""
+"""The code of docs/python.md and of its notebook runs, in order, with recipes that take seconds."""
 
 from __future__ import annotations
 
@@ -10,83 +10,49 @@ from typing import Any
 
 import pytest
 
-from kit.task_files import LABELS, task_files
-from ordsmed.base import settings
-from ordsmed.base.files import write_text
-from ordsmed.base.folder import SETTINGS, WEIGHTS
-from ordsmed.learn.objective import fresh
-from ordsmed.learn.tasks import classify, squad, tag
-from ordsmed.nn.model import own_tensors
-from ordsmed.nn.models import bert
-from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import weights
-from ordsmed.weights.foreign import Networks
-
 ROOT = Path(__file__).parents[2]
 PAGE, NOTEBOOK = ROOT / "docs/python.md", ROOT / "docs/python.ipynb"
 CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-WORDS = """
-epochs = 1
-batch = 16
-rate = 1e-3
-features = ""
-[task]
-kind = "tag"
-train = "{data}/train.conll"
-dev = "{data}/dev.conll"
-length = 32
-"""
 
 
-@pytest.fixture
-def at_work(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place where what the page names stands: recipes of its names, runs, and small networks for each task."""
+@pytest.fixture(params=["an empty folder", "after README"])
+def beside_recipes(request: Any, tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with quick recipes under the page's names, and what README's commands leave, or nothing else."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e11)
-    data = task_files(tmp_path / "data", train=24, dev=6)
-    Path("texts.txt").write_text("it is old\nthe value of it\n")
     Path("tiny").mkdir()
-    shutil.copy(tiny_run.folder / "pretrain-bert.toml", "tiny/bert")
-    text = re.sub(r"^out = .*\n", "", Path("tiny/bert").read_text(), flags=re.MULTILINE)
-    Path("tiny/bert").write_text(text)
-    Path("tiny/words").write_text("most_unknown = 1.0\n" + WORDS.format(data=data))
-    for name, run in (("bert", tiny_run.bert), ("gpt2", tiny_run.gpt2)):
-        shutil.copytree(run, f"work/pretrain/tiny-{name}")
-    tokenizer = Tokenizer.load(data / "vocab.txt")
-    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
-    tasks: dict[str, Any] = {
-        "sentences": classify.Classify(labels=LABELS, length=40), "questions": squad.Squad(version="1.1", length=48),
-        "words": tag.Tag(labels=("B-HIGH", "I-HIGH", "O"), file_scheme="IOB2", length=40),
-    }  # fmt: skip
-    for name, task in tasks.items():
-        folder = Path(f"work/finetune/tiny-{name}")
-        folder.mkdir(parents=True)
-        weights.write(folder / WEIGHTS, own_tensors(fresh(task, model, tokenizer, 3)))
-        write_text(folder / SETTINGS, settings.write(Networks(model=model, task=task)))
-        tokenizer.save(folder / "tokenizer")
+    for name in ("bert", "gpt2"):
+        text = (tiny_run.folder / f"pretrain-{name}.toml").read_text()
+        Path(f"tiny/{name}").write_text(re.sub(r"^out = .*\n", "", text, flags=re.MULTILINE))
+    for name in ("words", "sentences", "questions"):  # whose words a tokenizer of 40 pieces does not know
+        text = (ROOT / f"src/ordsmed/recipes/tiny/{name}.toml").read_text()
+        Path(f"tiny/{name}").write_text(f"most_unknown = 1.0\n{text}")
+    if request.param == "after README":
+        for name in ("work/pretrain/tiny-bert", "work/short", "work/quickstart/model"):
+            shutil.copytree(tiny_run.bert, name)
     return tmp_path
 
 
 @pytest.mark.long
-def test_the_code_of_the_page_runs(at_work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_the_page_runs_and_runs_again(beside_recipes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 5
-    names: dict[str, Any] = {}
-    for block in blocks:
-        block = block.replace("steps=100", "steps=4").replace("seeds=[1, 2, 3]", "seeds=[1, 2]")
-        exec(compile(block, str(PAGE), "exec"), names)
-    told = capsys.readouterr().out
-    assert "fill, generate, score, embed>" in told
-    assert "cannot answer: it is a bert that learned mlm" in told
-    assert Path("work/short/recipe.toml").exists()
+    for _ in range(2):
+        names: dict[str, Any] = {}
+        for block in blocks:
+            block = block.replace("steps=100", "steps=4").replace("seeds=[1, 2, 3]", "seeds=[1, 2]")
+            exec(compile(block, str(PAGE), "exec"), names)
+        told = capsys.readouterr().out
+        assert "fill, generate, score, embed>" in told
+        assert "cannot answer: it is a bert that learned mlm" in told
     assert names["run"].scores["step"] > 0
     assert len(names["three"].trials) == 2
-    assert Path("work/vectors.npz").exists()
-    assert Path("work/predictions/scores.json").exists()
-    assert len(list(Path("work/pretrain/tiny-gpt2/scores").glob("perplexity-texts-*.json"))) == 1
+    assert Path("work/python/vectors.npz").exists()
+    assert Path("work/python/predictions/scores.json").exists()
+    assert len(list(Path("work/python/gpt2/scores").glob("perplexity-texts-*.json"))) == 1
 
 
-def test_the_cells_of_the_notebook_run(at_work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cells_of_the_notebook_run(beside_recipes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     for cell in CELLS:
         if cell["cell_type"] == "code":

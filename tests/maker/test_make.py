@@ -155,7 +155,7 @@ def test_a_model_goes_on_with_other_texts() -> None:
 
 @pytest.mark.long
 def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.toml").write_text('texts = ["nothing"]\nout = "out"\npurpose = "search"\nkind = "bert"\n')
+    Path("mine.toml").write_text('texts = ["nothing"]\nout = "out"\npurpose = "search"\nkind = "bert"\nlicence = "MIT"\n')
     main(["make", "mine.toml", "texts=texts", "--hours", "0.006"])
     said = capsys.readouterr().out
     assert all(word in said for word in ("held-out questions", "words (BM25)", "both, reranked", "hits in all texts"))
@@ -172,6 +172,7 @@ def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.Ca
     assert index.weight == facts["weight"]
     assert index.facts["documents"] == sum(documents[split]["documents"] for split in ("train", "validation", "test"))
     assert index.search("the river", 1, kind="dense")
+    assert 'license: "mit"' in Path("out/sentence-transformers/README.md").read_text()
     assert Path("out/sentence-transformers/modules.json").exists()
     assert json.loads(Path("out/cross-encoder/config.json").read_text())["num_labels"] == 1
     main(["make", "mine.toml", "texts=texts", "--hours", "0.006"])

@@ -382,9 +382,11 @@ def test_tasks_are_compared_by_their_score_and_seeds_by_their_mean(tmp_path: Pat
     for number, (rate, value) in enumerate(((1e-3, 80.0), (1e-3, 82.0), (1e-4, 84.0))):
         recipe = {"seed": number, "rate": rate, "task": {"kind": "tag"}}
         scores = {"step": 1, "f1": value, "guessing": {"f1": 10.0}}
-        runs.append(plant(tmp_path / f"r{number}", [3.0], verb="finetune", recipe=recipe, scores=scores))
-    assert "Of 2 that learned tag from the same data, the best by f1 is r2: 84, 3 more than" in " ".join(lead(runs))
-    assert "2 runs of one recipe (r0): mean f1 81." in " ".join(lead(runs[:2]))
+        runs.append(plant(tmp_path / f"runs/r{number}", [3.0], verb="finetune", recipe=recipe, scores=scores))
+    assert "Of 2 that learned tag from the same data, the best by f1 is r2: 84.00, 3 more than runs." in " ".join(
+        lead(runs)
+    )
+    assert "2 runs of one recipe (runs): mean f1 81.00." in " ".join(lead(runs[:2]))
 
 
 def test_counts_are_shown_as_counts() -> None:

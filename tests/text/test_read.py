@@ -377,3 +377,18 @@ def test_what_fetch_gets_and_is_not_there_leads_to_fetch(
     with pytest.raises(DataError) as refused:
         read.files(path)
     assert str(refused.value).endswith(f"; {remedy}")
+
+
+def test_what_is_no_file_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "elsewhere").mkdir()
+    (folder := tmp_path / "texts").mkdir()
+    (folder / "shelf").symlink_to(tmp_path / "elsewhere")
+    (folder / "gone").symlink_to(tmp_path / "nothing")
+    (folder / "file").symlink_to(tmp_path / "a.txt")
+    os.mkfifo(folder / "pipe")
+    (folder / ".hidden").symlink_to(tmp_path / "nothing")
+    for _ in range(2):
+        assert read.files(str(folder)) == [folder / "file"]
+    wanted = "gone (a link that leads nowhere), pipe (a FIFO, socket or device), shelf (a link to a folder)"
+    assert capsys.readouterr().err.splitlines() == [f"{folder}: left out: {wanted}"]

@@ -130,12 +130,13 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         hits = index.search(pair["anchor"], HITS)
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
     lines += [f"hits in all texts, by {_way(choice)}:", *facts.get("examples", [])]
-    titled = folder.resolve().name
+    titled, asked = folder.resolve().name, Run(folder).status.get("request", {})
+    about = {key: asked.get(key, "") for key in ("title", "language", "licence")}  # which the cards say
     for run, out, whose in (
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
     ):
-        path = export(folder / run, folder / out, to="sentence_transformers", name=titled)
+        path = export(folder / run, folder / out, to="sentence_transformers", name=titled, **about)
         lines.append(f"{path}: for {whose} of sentence-transformers")
     Run(folder).set(**facts)
     report.write([str(folder)], out=str(folder / "report.html"))

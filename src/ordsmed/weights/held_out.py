@@ -61,9 +61,10 @@ def examples(trained: Trained) -> dict[str, str]:
 
 
 def _of_pretraining(trained: Trained) -> dict[str, str]:
-    row = next(sentences(Origin.of(trained.folder), trained, 1), None)
-    if row is None:
+    rows = list(sentences(Origin.of(trained.folder), trained, 1))
+    if not rows:
         return {}
+    row = rows[0]
     if trained.continues:
         return {BEGUN: row["text"], TEXT: f"{row['text']} {row['right']}"}
     tokenizer = trained.tokenizer
