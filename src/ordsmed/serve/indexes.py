@@ -63,7 +63,7 @@ class ServedIndex:
         name, folder = (name, folder) if sign else (word.rstrip("/").rpartition("/")[2], word)
         index = OpenIndex.of(folder)
         if not index.recipe.model:
-            return ServedIndex(name, index, None, None, None)
+            return ServedIndex(name, index, None, None, None, _reranker(index, models))
         for served in models.by_name.values():
             try:
                 encoder = index.fitting(served.model.trained)
