@@ -19,6 +19,7 @@ FACE = {  # a name -> where it stands
     "corpus": "api.making", "tokenizer": "api.making", "encode": "api.making", "export": "api.making",
     "report": "api.making", "evaluate": "api.measuring", "compare": "api.measuring",
     "index": "api.searching", "open_index": "api.searching", "search": "api.searching",
+    "update_index": "api.searching",
     "OpenIndex": "use.index.opened", "SearchHit": "use.index.opened", "Made": "api.made",
     "Filled": "use.fill", "Guess": "use.fill", "Generated": "use.generation.options", "Embedded": "use.embed",
     "Answered": "learn.score.answers", "Scored": "measure.likelihood.scored",

@@ -12,6 +12,7 @@ from ordsmed.api.run import TrainingRun as TrainingRun
 from ordsmed.api.searching import index as index
 from ordsmed.api.searching import open_index as open_index
 from ordsmed.api.searching import search as search
+from ordsmed.api.searching import update_index as update_index
 from ordsmed.api.training import finetune as finetune
 from ordsmed.api.training import pretrain as pretrain
 from ordsmed.base.ending import Stopped as Stopped

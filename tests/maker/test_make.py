@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -165,11 +166,17 @@ def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.Ca
     test = {json.loads(line)["anchor"] for line in Path("out/pairs/test.jsonl").read_text().splitlines()}
     learned = Path("out/pairs/cross.jsonl").read_text().splitlines()
     assert not test & {json.loads(line)["anchor"] for line in learned}
-    assert "vectors weigh" in said
-    assert "the reranker is " in said
+    used, page = facts["verdict"][-1], Path("out/report.html").read_text()
+    assert used in said
+    assert "reranker: " in said
+    top = page[: page.index("<h2>")]
+    assert f"{used[:1].upper()}{used[1:]}" in html.unescape(top)
+    table = page[page.index("out: ways to search") : page.index("</table>")]
+    assert [name for name in facts["search"] if f">{name}</td>" not in table] == []
     documents = run.Run(Path("out/corpus")).status
     index = open_index("out/index")
     assert index.weight == facts["weight"]
+    assert ("reranker" in index.facts) == facts["reranked"]
     assert index.facts["documents"] == sum(documents[split]["documents"] for split in ("train", "validation", "test"))
     assert index.search("the river", 1, kind="dense")
     assert 'license: "mit"' in Path("out/sentence-transformers/README.md").read_text()

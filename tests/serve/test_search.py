@@ -14,6 +14,7 @@ import ordsmed
 from kit.served import Running, running
 from kit.task_models import write_model
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks.pairs import TextPairs
 from ordsmed.nn.model import own_tensors
@@ -21,6 +22,7 @@ from ordsmed.nn.models import bert
 from ordsmed.serve.indexes import open_indexes
 from ordsmed.serve.models import ServedModels
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.index.rerank import reranker_key
 from ordsmed.weights.foreign import Networks
 
 TEXTS = "The newt swam under the mat.\n\nA red cat sat on it.\n\nThe old dog ran and ran.\n\nA newt and a cat ran.\n"
@@ -36,6 +38,10 @@ def place(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=32)
     objective = fresh(task, model, cutter, 3)
     write_model(folder / "tokens", own_tensors(objective), Networks(model=model, task=task), cutter)
+    rows = [{"_id": "a", "text": "The newt swam.", "year": 1999}]
+    rows.append({"_id": "b", "text": "An old newt ran.", "year": 2001, "by": {"name": "Bo"}})
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ordsmed.index(folders["bert"], folder / "rows.jsonl", folder / "fields", weight=0.5)
     ordsmed.index(folder / "tokens", folder / "texts.txt", folder / "late", length=18, weight=0.5)
     return folder
 
@@ -43,7 +49,8 @@ def place(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def searching(folders: dict[str, Path], place: Path) -> Any:
     models = {name: folders[name] for name in ("gpt2", "bert", "fits", "tag")} | {"tokens": place / "tokens"}
-    with running(models, indexes=[f"mats={place / 'both'}", str(place / "words"), str(place / "late")]) as server:
+    indexes = [f"mats={place / 'both'}", *(str(place / name) for name in ("words", "late", "fields"))]
+    with running(models, indexes=indexes) as server:
         yield server
 
 
@@ -68,7 +75,7 @@ def test_a_search_gives_what_the_index_gives(searching: Running, place: Path) ->
     with urllib.request.urlopen(searching.url, timeout=60) as answer:
         indexes = {model["name"]: model["indexes"] for model in json.load(answer)["models"]}
     alone = {name: ["words"] for name in ("gpt2", "fits", "tag")}
-    assert indexes == {**alone, "bert": ["mats", "words"], "tokens": ["words", "late"]}
+    assert indexes == {**alone, "bert": ["mats", "words", "fields"], "tokens": ["words", "late"]}
     assert post(searching, "/bert/search", {"questions": "a newt", "index": "words"})[1][0][0]["words"] > 0
 
 
@@ -83,6 +90,47 @@ def test_a_request_weighs_vectors(searching: Running, place: Path) -> None:
         assert scores[-1] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
     again = post(searching, "/search", {"questions": "a newt", "k": 4})[1][0]
     assert [hit["score"] for hit in again] not in scores  # the index itself stays as it is
+
+
+def test_a_search_knows_fields_conditions_and_updates(searching: Running, place: Path) -> None:
+    """The next search sees an update of the index, and the reranker and the weight that were chosen."""
+    found = post(searching, "/search", {"questions": "newt", "index": "fields", "where": ["year>=2000"]})
+    assert [hit["meta"] for hit in found[1][0]] == [{"year": 2001, "by": {"name": "Bo"}}]
+    status, refusal = post(searching, "/search", {"questions": "newt", "index": "fields", "where": ["yaer=1"]})
+    assert (status, "did you mean `year`" in refusal["error"]) == (400, True)
+    (place / "more.jsonl").write_text('{"_id": "c", "text": "A newt of today.", "year": 2020}\n')
+    ordsmed.update_index(place / "fields", place / "more.jsonl", ["b"])
+    hits = post(searching, "/search", {"questions": "newt", "index": "fields"})[1][0]
+    assert {hit["id"] for hit in hits} == {"a", "c"}
+    assert hits[0]["dense"] is not None
+    ordsmed.open_index(place / "fields").weighted(0, keep=True)
+    hits = post(searching, "/search", {"questions": "newt", "index": "fields"})[1][0]
+    assert [("dense" in hit, hit["words"]) for hit in hits] == [(False, hit["score"]) for hit in hits]
+
+
+def test_the_reranker_that_an_index_chose_is_asked(searching: Running, place: Path, folders: dict[str, Path]) -> None:
+    key = reranker_key(ordsmed.open(folders["fits"], device="cpu").trained)
+    Run(place / "both").set(reranker={"model": str(folders["fits"]), "key": key, "top": 3, "weight": 0.5})
+    wanted = ordsmed.open_index(place / "both", folders["bert"]).search("a newt", 4)
+    (hits,) = post(searching, "/search", {"questions": "a newt", "k": 4})[1]
+    assert [(hit["text"], hit["score"]) for hit in hits] == [
+        (hit.passage.text, pytest.approx(hit.score, abs=1e-5)) for hit in wanted
+    ]
+    (plain,) = post(searching, "/search", {"questions": "a newt", "k": 4, "rerank": ""})[1]
+    Run(place / "both").set(reranker=None)
+    (without,) = post(searching, "/search", {"questions": "a newt", "k": 4})[1]
+    assert plain == without != hits
+
+
+def test_texts_without_a_token_are_refused(searching: Running) -> None:
+    for path, body in (
+        ("/v1/embeddings", {"model": "bert", "input": ["a cat", ""]}),
+        ("/v1/embeddings", {"model": "bert", "input": "\0"}),
+        ("/bert/api/embed", {"texts": ["\u200b"], "of": "sentences"}),
+        ("/search", {"questions": "\0", "index": "mats", "kind": "dense"}),
+    ):
+        status, refusal = post(searching, path, body)
+        assert (status, "holds nothing that the model reads" in str(refusal)) == (400, True), refusal
 
 
 def test_a_model_of_pairs_reranks(searching: Running, place: Path, folders: dict[str, Path]) -> None:

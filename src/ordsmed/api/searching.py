@@ -87,7 +87,7 @@ def index(
     finished = open_index(folder, name, **opening)
     if weight is not None:
         finished = finished.weighted(weight, keep=True)
-    if kind == "both" and (rerank is not None or finished.weight is None):
+    if rerank is not None or (kind == "both" and finished.weight is None):
         finished = choose(finished, rerank)
     return finished
 
@@ -106,8 +106,10 @@ def choose(
     ordsmed.open_index("work/index/stdlib").weight
     """
     standing = index if isinstance(index, OpenIndex) else open_index(index, **opening)
-    if standing.recipe.kind != "both":
-        raise RecipeError("--choose", f"found an index of {standing.recipe.kind} alone", "an index by both")
+    if standing.recipe.kind != "both" and rerank is None:
+        raise RecipeError(
+            "--choose", f"found an index of {standing.recipe.kind} alone", "an index by both, or --rerank RUN"
+        )
     if rerank is None:
         return standing.chosen()
     trained = _opened(rerank, **opening)

@@ -24,7 +24,7 @@ from ordsmed.serve.models import ServedModel, ServedModels
 from ordsmed.serve.refusal import Refusal
 from ordsmed.use.index.opened import TOP, OpenIndex, Questions, SearchHit, check_questions, check_weight, reordered
 from ordsmed.use.index.rerank import check_reranker, pair_score, reranker_key
-from ordsmed.use.text_encoder import TextEncoder
+from ordsmed.use.text_encoder import TextEncoder, check_readable
 from ordsmed.use.token_encoder import TokenEncoder
 
 
@@ -63,7 +63,7 @@ class ServedIndex:
         name, folder = (name, folder) if sign else (word.rstrip("/").rpartition("/")[2], word)
         index = OpenIndex.of(folder)
         if not index.recipe.model:
-            return ServedIndex(name, index, None, None, None)
+            return ServedIndex(name, index, None, None, None, _reranker(index, models))
         for served in models.by_name.values():
             try:
                 encoder = index.fitting(served.model.trained)
@@ -172,6 +172,7 @@ async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str
     encoder = index.encoding()
     assert encoder is not None
     assert index.served is not None
+    check_readable(encoder.trained, questions)
     texts = [(question,) for question in questions]
     if isinstance(encoder, TokenEncoder):
         embedded = await call.compute(index.served, "embed", texts, of="tokens", prompt="query")

@@ -38,6 +38,7 @@ FEWEST = 20  # questions of a half: fewer decide nothing
 KINDS = {"cloze": 1.0, "questions": 1.0}
 SHORTEST = 5  # words of a sentence that becomes a question, and of the rest of its passage
 WHOLE = 1 << 30  # words: a passage is not cut again
+WAYS = ("words", "vectors", "both")
 WEIGHTS = (0.0, 0.05, *(n / 10 for n in range(1, 11)))  # of vectors, and of a reranker
 TOPS = (10, 20)  # passages that a reranker orders
 RERANKED = 100  # questions that a reranker is tried with
@@ -67,15 +68,16 @@ class SearchChoice:
         """For a person: the verdict on vectors, and on a reranker where there is one."""
         if not self.questions:
             return ["search: by words alone, for there are too few passages to measure whether vectors help"]
-        words, vectors, both = (self.scores.get(name, 0.0) for name in ("words", "vectors", "both"))
-        measured = f"MRR@10 on {many(self.questions, 'pseudo-question')}: words {words:.1f}, vectors {vectors:.1f}"
-        if self.weight:
-            lines = [f"search: by words and vectors, which weigh {self.weight:g}; {measured}, both {both:.1f}"]
+        scores = ", ".join(f"{name} {self.scores[name]:.1f}" for name in WAYS if name in self.scores)
+        measured = f"MRR@10 on {many(self.questions, 'pseudo-question')}: {scores}"
+        if "both" not in self.scores:
+            lines = [f"search: {measured}"]
+        elif self.weight:
+            lines = [f"search: by words and vectors, which weigh {self.weight:g}; {measured}"]
         else:
             lines = [f"search: by words alone, for vectors do not help; {measured}"]
         if "reranked" in self.scores:
-            reranked, before = self.scores["reranked"], max(words, both) if self.weight else words
-            gain = f"with it {reranked:.1f}, without it {before:.1f}"
+            gain = f"with it {self.scores['reranked']:.1f}, without it {self.scores['before reranking']:.1f}"
             used = f"orders the first {self.top}, with weight {self.rerank_weight:g}" if self.top else "is left out"
             lines.append(f"reranker: {used}; {gain}")
         return lines
@@ -83,9 +85,9 @@ class SearchChoice:
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """Rankings of passages by vectors and by words, for questions of which the right passage is known."""
+    """Rankings of passages by vectors, by words or by both, for questions of which the right passage is known."""
 
-    dense: Sequence[Ranking]
+    dense: Sequence[Ranking]  # empty: there are no vectors; the same of words
     words: Sequence[Ranking]
     wanted: Sequence[int]  # of each question the number of its document
     documents: NDArray[np.int64] | None = None  # of each passage its document; None: each passage is one
@@ -108,9 +110,13 @@ class SearchTrial:
         return np.array([self.reciprocal(n, self.ranking(n, weight)[0]) for n in range(len(self.wanted))])
 
     def choose(self) -> SearchChoice:
-        """The weight of the vectors: chosen on the even questions, verified on the odd ones."""
+        """The weight of the vectors, where there are both: chosen on the even questions, verified on the odd ones."""
         if len(self.wanted) < 2 * FEWEST:
             return SearchChoice()
+        if not self.dense or not self.words:
+            weight, name = (1.0, "vectors") if self.dense else (0.0, "words")
+            verified_alone = self.by_weight(weight)[1::2]
+            return SearchChoice(weight, 0, 0.0, len(verified_alone), {name: 100 * float(verified_alone.mean())})
         every = {weight: self.by_weight(weight) for weight in WEIGHTS}
         weight = cautious({weight: ranks[::2] for weight, ranks in every.items()})
         verified = {weight: ranks[1::2] for weight, ranks in every.items()}
@@ -212,40 +218,25 @@ class PseudoQuestions:
         texts = [text for _, text in pairs] + [_read(stored, number, title) for number in kept]
         return PseudoQuestions([question for question, _ in pairs], texts, np.array(kept, np.int64))
 
-    def trial(
-        self, encoder: TextEncoder | TokenEncoder, vectors: NDArray[Any], tokens: TokenRows | None = None
-    ) -> SearchTrial:
-        """Search the passages with the questions, by the vectors that the index has, and by words."""
-        count = len(self.questions)
+    def by_words(self) -> list[Ranking]:
+        """Of each question the passages by words."""
         words = Bm25.of(self.texts)
-        worded = [words.search(question, DEPTH) for question in self.questions]
+        return [words.search(question, DEPTH) for question in self.questions]
+
+    def by_vectors(
+        self, encoder: TextEncoder | TokenEncoder, vectors: NDArray[Any], tokens: TokenRows | None = None
+    ) -> list[Ranking]:
+        """Of each question the passages by vectors: those that the index has, and new ones of shortened passages."""
+        count = len(self.questions)
         if isinstance(encoder, TokenEncoder):
             assert tokens is not None
             [first] = encoder.token_rows(self.texts[:count], rows=count)
             rows = _joined_rows(first, tokens, self.others)
-            asked = encoder.questions(self.questions)
-            return SearchTrial([*nearest_tokens(rows, asked, DEPTH, MEMORY)], worded, range(count))
+            return [*nearest_tokens(rows, encoder.questions(self.questions), DEPTH, MEMORY)]
         shortened = np.concatenate([*encoder.vectors(self.texts[:count])]).astype(np.float16)
         both = np.concatenate([shortened, vectors[self.others]])
         scores, numbers = nearest(both, encoder.questions(self.questions), DEPTH)
-        return SearchTrial([*zip(numbers.numpy(), scores.numpy(), strict=True)], worded, range(count))
-
-
-def choose(
-    stored: StoredPassages,
-    title: bool,
-    encoder: TextEncoder | TokenEncoder,
-    vectors: NDArray[Any],
-    tokens: TokenRows | None = None,
-    rescore: Rescoring | None = None,
-) -> SearchChoice:
-    """Choose how an index is searched by default."""
-    made = PseudoQuestions.of(stored, title, AMONG if tokens is None else AMONG_TOKENS)
-    if len(made.questions) < 2 * FEWEST:
-        return SearchChoice()
-    trial = made.trial(encoder, vectors, tokens)
-    choice = trial.choose()
-    return trial.rerank(choice, made.questions, made.texts.__getitem__, rescore) if rescore else choice
+        return [*zip(numbers.numpy(), scores.numpy(), strict=True)]
 
 
 def _pair(stored: StoredPassages, number: int, title: bool) -> tuple[str, str] | None:

@@ -29,10 +29,19 @@ from ordsmed.base.screen import command
 from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.learn.task import LateInteraction
 from ordsmed.text.bm25 import Bm25, blended, fused
-from ordsmed.use.index import checksums, choice
+from ordsmed.use.index import checksums
 from ordsmed.use.index.approximate import NearVectors
 from ordsmed.use.index.build import Indexing
-from ordsmed.use.index.choice import Rescoring, SearchChoice, mixed_scores
+from ordsmed.use.index.choice import (
+    AMONG,
+    AMONG_TOKENS,
+    FEWEST,
+    PseudoQuestions,
+    Rescoring,
+    SearchChoice,
+    SearchTrial,
+    mixed_scores,
+)
 from ordsmed.use.index.encoder import index_encoder
 from ordsmed.use.index.nearest import nearest
 from ordsmed.use.index.nearest_tokens import nearest_tokens
@@ -187,11 +196,23 @@ class OpenIndex:
 
         `rescore`: a reranker, which is kept, as `reranker` describes it, if it helps.
         """
-        made = choice.choose(self.passages, self.recipe.title, self.encoder, self.vectors, self.tokens, rescore)
+        made = self._choice(rescore)
         for line in made.lines():
             say(line)
-        chosen = self._with(keep=True, weight=made.weight, choice=made.facts)
+        weight = {"weight": made.weight} if self.recipe.kind == "both" else {}
+        chosen = self._with(keep=True, choice=made.facts, **weight)
         return chosen.reranked(reranker, made) if reranker else chosen
+
+    def _choice(self, rescore: Rescoring | None) -> SearchChoice:
+        """What pseudo-questions about the passages choose."""
+        among = AMONG if self.tokens is None else AMONG_TOKENS
+        made = PseudoQuestions.of(self.passages, self.recipe.title, among)
+        if len(made.questions) < 2 * FEWEST:
+            return SearchChoice()
+        dense = made.by_vectors(self.encoder, self.vectors, self.tokens) if self.recipe.model else []
+        trial = SearchTrial(dense, made.by_words() if self.bm25 else [], range(len(made.questions)))
+        chosen = trial.choose()
+        return trial.rerank(chosen, made.questions, made.texts.__getitem__, rescore) if rescore else chosen
 
     def reranked(self, reranker: dict[str, str], made: SearchChoice) -> OpenIndex:
         """The same with a reranker, or without one where the choice leaves it out; its folder keeps that."""
