@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ordsmed.api.example_files import with_example_files
 from ordsmed.api.keywords import words_of
 from ordsmed.api.run import TrainingRun
 from ordsmed.base.ending import Stopped
@@ -52,13 +53,15 @@ def pretrain(
 
 @in_a_line()
 def finetune(
-    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: float | None = None, anew: bool = False,
-    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, part: str = "",
-    **settings: object,
+    recipe: str | Path, *, train: object = None, dev: object = None, overrides: Sequence[str] = (),
+    deadline: float | None = None, anew: bool = False, layout: str | Mapping[str, object] = "", site: str = "",
+    devices: int = 0, restarts: int = 0, part: str = "", **settings: object,
 ) -> TrainingRun:  # fmt: skip
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
-    Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
+    `train` and `dev` are `task.train` and `task.dev`: paths, or the examples as a dict of lists or a
+    `datasets.Dataset`, which are written into the run's folder. Keywords change settings of the recipe; tables are
+    dicts or dotted keys; `overrides` are the command line's words.
     `anew`: delete what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
     times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
     raises Stopped; the same call goes on.
@@ -67,6 +70,8 @@ def finetune(
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
     how = SessionOptions(deadline=deadline, anew=anew, site=site)
+    settings |= {f"task.{split}": data for split, data in (("train", train), ("dev", dev)) if data is not None}
+    settings = with_example_files(str(recipe), overrides, settings)
     perform = _part_of(finetuning.finetune, part, devices)
     return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
 

@@ -19,7 +19,7 @@ import torch
 from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.ending import Stopped, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
-from ordsmed.base.folder import RECIPE, kind_of_folder
+from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.machine.speed import measured_peak, slower_in
 from ordsmed.base.machine.threads import threads_of
@@ -309,13 +309,16 @@ def _misfit(request: Request) -> RecipeError:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a run's folder; killed in between, what is left does not stand in the way of the next one."""
+    """Delete a run's folder except for its examples, which the next run may read; it may be killed at any point."""
     if run.only_checks():
         return
     folder = files.named(folder)
     aside = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
+    if (aside / EXAMPLES).is_dir():
+        folder.mkdir()
+        (aside / EXAMPLES).rename(folder / EXAMPLES)
     shutil.rmtree(aside)
 
 

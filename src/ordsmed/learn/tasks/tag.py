@@ -10,7 +10,7 @@ right tag. How sentences become tokens and predictions are scored and written: l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -106,6 +106,9 @@ class Tag(Files, Choice):
             for source in sentences.sources:
                 conll.refuse_pairs(source)
         return sentences.to_learn() if learning else sentences
+
+    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+        return "conll", conll.of_columns(place, columns, str(self.column)), {"column": -1, "word": 1}
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
         words = [[*sentence] for sentence in sentences]
