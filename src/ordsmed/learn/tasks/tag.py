@@ -69,6 +69,7 @@ class Tag(Files, Choice):
     METHOD: ClassVar[str] = "tag"
     VERBS: ClassVar[tuple[str, ...]] = ("tag",)
     EXAMPLE: ClassVar[tuple[str, ...]] = ("It is here .",)
+    NARROW_SHARE: ClassVar[float] = 2.0
     role: ClassVar[str] = "tag"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (

@@ -139,8 +139,9 @@ class Finetuning(Training):
     def fill_defaults(self, network: ModelSettings) -> Finetuning:
         """With what the recipe left to the family."""
         usual = network.tuning()
+        narrow = not usual.freeze and network.width < NARROW
         defaults = {
-            "rate": usual.rate * (self.task.NARROW_SHARE if network.width < NARROW and not usual.freeze else 1.0),
+            "rate": usual.rate * (self.task.NARROW_SHARE if narrow else 1.0),
             "warmup": usual.warmup,
             "layer_decay": usual.layer_decay,
             "freeze": usual.freeze,
