@@ -60,7 +60,13 @@ def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     worse = "f1 39.20 is no better than guessing by what is frequent (45.10); try more `epochs`"
     assert no_better("f1", {"f1": 39.2, "accuracy": 90.0}, {"f1": 45.1, "accuracy": 80.0}).startswith(worse)
     assert no_better("f1", {"f1": 0.0}, {"f1": 0.0})
-    for scores, guessing in (({"f1": 46.0}, {"f1": 45.1}), ({"f1": 3.0}, {}), ({}, {"f1": 3.0}), ({"f1": 100.0},) * 2):
+    near = no_better("f1", {"f1": 50.5}, {"f1": 45.1})
+    assert near.startswith("f1 50.50 is near guessing by what is frequent (45.10); try more `epochs`")
+    below = no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 71.3})
+    assert below.startswith("f1 66.20 is below counting the words of each class (71.30)")
+    assert below.endswith("`fresh=true out=...` shows what a random start gets")
+    assert no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 66.1}) == ""
+    for scores, guessing in (({"f1": 50.7}, {"f1": 45.1}), ({"f1": 3.0}, {}), ({}, {"f1": 3.0}), ({"f1": 100.0},) * 2):
         assert no_better("f1", scores, guessing) == ""
     (tmp_path / "scores.json").write_text('{"f1": 39.2, "guessing": {"f1": 45.1}}')
     said = {"tags": ["O"]}

@@ -159,13 +159,14 @@ def test_a_smaller_elmo() -> None:
 
 @pytest.mark.parametrize(
     ("m", "rates"),
-    [  # at width 1024, 768, 512, 256
-        (bert, (3e-5, 3e-5, 1e-4, 3e-4)), (roberta, (1e-5, 1e-5, 1e-4, 3e-4)), (gpt2, (3e-5, 3e-5, 1e-4, 3e-4)),
-        (electra, (5e-5, 1e-4, 1e-4, 3e-4)), (elmo, (1e-3,) * 4),
+    [  # at width 1024, 768, 512, 384, 256, 192, 128
+        (bert, (3e-5, 3e-5, 1e-4, 5e-4, 1e-3, 1e-3, 2e-3)), (roberta, (1e-5, 1e-5, 1e-4, 5e-4, 1e-3, 1e-3, 2e-3)),
+        (gpt2, (3e-5, 3e-5, 1e-4, 5e-4, 1e-3, 1e-3, 2e-3)), (electra, (5e-5, 1e-4, 1e-4, 3e-4, 3e-4, 1e-3, 2e-3)),
+        (elmo, (1e-3,) * 7),
     ],
 )  # fmt: skip
 def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
-    assert tuple(choice(m)(width=width).tuning().rate for width in (1024, 768, 512, 256)) == rates
+    assert tuple(choice(m)(width=width).tuning().rate for width in (1024, 768, 512, 384, 256, 192, 128)) == rates
 
 
 def test_how_families_are_fine_tuned_beside_the_rate() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ordsmed.base.menu import load
 from ordsmed.learn.objectives import mlm
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.tasks import classify
@@ -163,6 +164,22 @@ def test_what_the_recipe_leaves_out_is_the_familys() -> None:
     assert (whole.optimizer.decay, whole.optimizer.betas, whole.optimizer.epsilon) == (0.125, (0.5, 0.75), 1e-6)
     said = finetuning(rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).fill_defaults(network)
     assert (said.rate, said.warmup, said.layer_decay, said.freeze) == (1e-3, 0.0, 1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rates"),  # at widths of 768, 512, 384, 192 and 128
+    [
+        ("classify", [3e-5, 1e-4, 5e-4, 1e-3, 2e-3]),
+        ("tag", [3e-5, 1e-4, 1e-3, 2e-3, 4e-3]),
+        ("pairs", [3e-5, 1e-4, 1.5e-4, 3e-4, 6e-4]),
+    ],
+)
+def test_narrow_networks_learn_faster_by_width_and_task(kind: str, rates: list[float]) -> None:
+    """A rate that the recipe names stays."""
+    recipe = dataclasses.replace(finetuning(), task=load("tasks", kind)(train="a", length=16))
+    networks = [bert.Bert(width=width) for width in (768, 512, 384, 192, 128)]
+    assert [recipe.fill_defaults(network).rate for network in networks] == pytest.approx(rates)
+    assert dataclasses.replace(recipe, rate=1e-5).fill_defaults(networks[-1]).rate == 1e-5
 
 
 def test_a_grid_by_paths_or_tables_and_when_trials_are_asked_for() -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ordsmed.api.example_files import with_example_files
 from ordsmed.api.keywords import words_of
 from ordsmed.api.run import TrainingRun
 from ordsmed.base import stages
@@ -53,15 +54,16 @@ def pretrain(
 
 @in_a_line()
 def finetune(
-    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
-    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, part: str = "",
-    **settings: object,
+    recipe: str | Path, *, train: object = None, dev: object = None, overrides: Sequence[str] = (),
+    deadline: str | float | None = None, anew: bool = False, layout: str | Mapping[str, object] = "", site: str = "",
+    devices: int = 0, restarts: int = 0, part: str = "", **settings: object,
 ) -> TrainingRun:  # fmt: skip
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
-    Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
-    `deadline`: "3h" or seconds, into which the steps are fitted; `anew`: set the present folder aside; `devices`: so
-    many processes, one a GPU (or share of the CPU), `restarts`
+    `train` and `dev` are `task.train` and `task.dev`: paths, or the examples as a dict of lists or a
+    `datasets.Dataset`, which are written into the run's folder. Keywords change settings of the recipe; tables are
+    dicts or dotted keys; `overrides` are the command line's words. `deadline`: "3h" or seconds, into which the steps
+    are fitted; `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
     times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
     raises Stopped; the same call goes on.
 
@@ -69,6 +71,8 @@ def finetune(
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
     how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
+    settings |= {f"task.{split}": data for split, data in (("train", train), ("dev", dev)) if data is not None}
+    settings = with_example_files(str(recipe), overrides, settings)
     perform = _part_of(finetuning.finetune, part, devices)
     return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
 

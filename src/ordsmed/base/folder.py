@@ -11,6 +11,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
 STATUS, RECIPE = "status.json", "recipe.toml"  # of what a verb made
+EXAMPLES = "examples"  # in a run's folder: files of what a program gave to learn from, written before the run begins
 TRIALS = "trials.toml"  # of several trainings of one recipe side by side
 STATED: dict[str, type] = {
     "verb": str,

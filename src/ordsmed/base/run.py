@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ordsmed.base import files, menu, settings, stages
 from ordsmed.base.errors import MANY, DataError, RecipeError, RunError, meant, nearest
-from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
+from ordsmed.base.folder import EXAMPLES, RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.identity import identity
 from ordsmed.base.keys import value_key
 from ordsmed.base.other_names import recipe_instead
@@ -78,7 +78,7 @@ _under_way: list[Path] = []  # folders that are being made, each for the one bef
 
 def _is_foreign(name: str) -> bool:
     """Is it none of what a folder holds before it has a status?"""
-    return name != STEPS and not name.startswith(f".{STATUS}.")
+    return name not in (STEPS, EXAMPLES) and not name.startswith(f".{STATUS}.")
 
 
 class NotMade(Exception):
@@ -499,10 +499,10 @@ def _check_inputs(recipe: Runnable) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Empty a folder of ours, but for steps a next run may go on with; its status, by which it is ours, goes last."""
+    """Empty a folder of ours, but for steps and examples of a next run; its status, by which it is ours, goes last."""
     with files.survive_disk(folder):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == STATUS):
-            if path.name != STEPS:
+            if path.name not in (STEPS, EXAMPLES):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

@@ -7,6 +7,8 @@ files -> records -> features -> Batch -> scores -> summed losses     (learning)
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,6 +216,7 @@ class Files:
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # settings that may change after training: how files are read and decoded
     VERBS: ClassVar[tuple[str, ...]] = ()  # commands that open its models, in addition to predict and evaluate
+    NARROW_SHARE: ClassVar[float] = 1.0  # of the family's rate for a narrow network, at which it learns this task
     EXAMPLE: ClassVar[tuple[str, ...]] = ()  # texts to try those commands with
     METHOD: ClassVar[str] = ""  # the usual method of `ordsmed.open(...)` for its models
     FORMAT: ClassVar[str] = ""  # in which its models are handed on, where that is not transformers'
@@ -246,6 +249,22 @@ class Files:
         """Mean losses that are told by all answers together; those that batches tell of their examples are known."""
         return {}
 
+    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+        """Return examples that a program holds as columns as a file: its ending, its text, and settings to read it by.
+
+        `place` names the examples in error messages.
+        """
+        rows = zip(*columns.values(), strict=True)
+        try:
+            lines = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows]
+        except TypeError as error:
+            raise RecipeError(place, f"a value that is no text and no number ({error})", "texts and numbers") from None
+        return "jsonl", "\n".join(lines) + "\n", {}
+
+    def counted(self, train: Features, features: Features) -> Any:
+        """Return predictions by counting the words of each class, a second baseline; None if there is none."""
+        return None
+
     def paths(self, split: str) -> tuple[str, ...]:
         """The files of `train` or `dev`."""
         named = getattr(self, split)
@@ -260,6 +279,8 @@ class TypedTask(Protocol[R, P]):
 
     record: str  # the score by which checkpoints are compared; more is better
     UNREAD: ClassVar[tuple[str, ...]]
+    NARROW_SHARE: ClassVar[float]
+    EXAMPLE: ClassVar[tuple[str, ...]]
     __dataclass_fields__: ClassVar[dict[str, Any]]
     role: str  # its head's role: classify, tag, span or joint
     length: int
@@ -272,6 +293,12 @@ class TypedTask(Protocol[R, P]):
 
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
         """Mean losses that only all answers together tell, as `Files` has them: none."""
+
+    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+        """Return examples that a program holds as a file, as `Files` has it."""
+
+    def counted(self, train: Features, features: Features) -> P | None:
+        """Return predictions by counting words, as `Files` has them: none."""
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> R:
         """Read files; what is wrong in them is said in a line a file.
@@ -354,12 +381,32 @@ class LabelWeights:
         return self.tensors[device]
 
 
-def no_better(record: str, scores: Mapping[str, float], guessing: Mapping[str, float]) -> str:
-    """That a model is no better than who only knows what is frequent, in a line; empty: it is, or nobody knows."""
-    if record not in scores or record not in guessing or not scores[record] <= guessing[record] < 100:
+NO_SCORES = ("step", "phase", "examples", "guessing", "word_counts", "verdict")  # what scores.json has next to scores
+NEAR = 0.1  # of guessing's errors: a model that avoids no more of them has learned next to nothing
+
+
+def no_better(
+    record: str, scores: Mapping[str, float], guessing: Mapping[str, float], counted: Mapping[str, float] | None = None
+) -> str:
+    """Return a line that says that a model is not clearly better than a baseline, and the remedy; empty if it is.
+
+    Args:
+        record: the score that counts.
+        scores: those of the model.
+        guessing: those of guessing by what is frequent.
+        counted: those of counting the words of each class, where they are known.
+    """
+    score, guess, words = (found.get(record, math.nan) for found in (scores, guessing, counted or {}))
+    if score <= guess < 100:
+        lost = f"is no better than guessing by what is frequent ({guess:.2f})"
+    elif score - guess < NEAR * (100 - guess):
+        lost = f"is near guessing by what is frequent ({guess:.2f})"
+    elif score < words:
+        lost = f"is below counting the words of each class ({words:.2f}): pretraining brought nothing"
+    else:
         return ""
-    lost = f"{record} {scores[record]:.2f} is no better than guessing by what is frequent ({guessing[record]:.2f})"
-    return f"{lost}; try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
+    remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
+    return f"{record} {score:.2f} {lost}; {remedy}; `fresh=true out=...` shows what a random start gets"
 
 
 def packing(tokenizer: Tokenizer, model: ModelSettings) -> Packing:

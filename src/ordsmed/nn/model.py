@@ -301,9 +301,13 @@ def size(layers: int, width: int, **more: int) -> dict[str, int]:
     return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width, **more}
 
 
+NARROW = 512  # widths below it are learned at rates from measurements (docs/log, 2026-11-29)
+RATES = ((NARROW, 1e-4), (320, 5e-4), (160, 1e-3), (0, 2e-3))  # for fine-tuning, from the width on
+
+
 def small_rate(settings: Width, *, base: float) -> float:
-    """A rate for fine-tuning: that of a base-sized network, more where the width is smaller."""
-    return base if settings.width >= 768 else max(base, 1e-4 if settings.width > 256 else 3e-4)
+    """Return a rate for fine-tuning: that of a base-sized network, or more if the network is narrower."""
+    return base if settings.width >= 768 else max(base, next(rate for width, rate in RATES if settings.width >= width))
 
 
 def classes(stem: str, **ends: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ import torch
 from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.ending import Stopped, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
-from ordsmed.base.folder import RECIPE, kind_of_folder
+from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.machine.speed import measured_peak, slower_in
 from ordsmed.base.machine.threads import threads_of
@@ -291,7 +291,7 @@ def _resumes(plan: Plan, request: Request) -> bool:
         return False  # killed between the first two files of a run
     if request.anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         if not run.only_checks():
-            files.set_aside(folder)
+            files.set_aside(folder, stay=EXAMPLES)  # which this call wrote
         return False
     if by_folder:
         return True
@@ -312,13 +312,16 @@ def _misfit(request: Request) -> RecipeError:
 
 
 def _remove(folder: Path) -> None:
-    """Delete the folder of a run without a checkpoint: by a rename first, so that a kill leaves nothing in the way."""
+    """Delete the folder of a run without a checkpoint, except for its examples, which the next run may read."""
     if run.only_checks():
         return
     folder = files.named(folder)
     aside = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
+    if (aside / EXAMPLES).is_dir():
+        folder.mkdir()
+        (aside / EXAMPLES).rename(folder / EXAMPLES)
     shutil.rmtree(aside)
 
 

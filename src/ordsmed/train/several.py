@@ -23,7 +23,7 @@ import torch
 from ordsmed.base import files, run, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.folder import RECIPE, kind_of_folder
+from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.machine.host import cores
 from ordsmed.base.machine.threads import threads_of
@@ -160,7 +160,7 @@ class RunGroup(Generic[R]):
         place = Run(self.folder)
         before = place.status
         if not self.check_folder(anew=anew) and before:
-            files.set_aside(self.folder) if anew else run.clear(self.folder)
+            files.set_aside(self.folder, stay=EXAMPLES) if anew else run.clear(self.folder)
         group = self.with_precision(self._precision())
         began = before.get("began", time.time())
         place.begin(

@@ -213,15 +213,15 @@ def evaluate(
         raise RecipeError(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
         )
-    guessing = {} if named else _guessing(model.trained.folder)
-    worse = [line] if (line := no_better(model.settings.record, facts, guessing)) else []
+    guessing, counted = ({} if named else _baseline(model.trained.folder, of) for of in ("guessing", "word_counts"))
+    worse = [line] if (line := no_better(model.settings.record, facts, guessing, counted)) else []
     facts = {"loss": loss, **facts} if loss is not None else facts
     return Evaluated(facts, [*_lines(facts), *worse, *_tables(model.settings.details(records, predictions))])
 
 
-def _guessing(folder: Path) -> dict[str, float]:
-    """What who only knows what is frequent scores on a run's own dev files, as the run found it."""
-    return dict(found_in(folder).get("guessing", {})) if (folder / "scores.json").is_file() else {}
+def _baseline(folder: Path, name: str) -> dict[str, float]:
+    """Return the scores of a baseline on a run's own dev files, as the run found them."""
+    return dict(found_in(folder).get(name, {})) if (folder / "scores.json").is_file() else {}
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:

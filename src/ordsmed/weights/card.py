@@ -21,7 +21,7 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import markdown
 from ordsmed.learn.score.metrics import in_words
 from ordsmed.learn.score.squad import written
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import NO_SCORES, Task
 from ordsmed.learn.usage import Usage
 from ordsmed.text.language import CODE
 from ordsmed.weights import held_out, probed
@@ -231,11 +231,12 @@ def _score_table(trained: Trained) -> Table:
 def _scores_of_task(trained: Trained) -> str:
     """On the dev files, beside those of who knows only how often what is right."""
     facts = {"loss" if k == "validation" else k: v for k, v in _score_table(trained).items()}
-    names = [k for k in facts if k not in ("step", "phase", "examples", "guessing")]
+    names = [k for k in facts if k not in NO_SCORES]
     if not names:
         return ""
     columns = {"score": {name: name for name in names}, "this model": facts}
-    columns |= {"guessing": facts["guessing"]} if "guessing" in facts else {}
+    baselines = {"guessing": "guessing", "counting words": "word_counts"}
+    columns |= {title: facts[key] for title, key in baselines.items() if key in facts}
     rows = [[written(name, column.get(name, "")) for column in columns.values()] for name in names]
     dev = ", ".join(f"`{Path(path).name}`" for path in trained.learned.paths("dev"))
     return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)

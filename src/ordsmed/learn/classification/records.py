@@ -6,7 +6,7 @@ What files hold is plain text here; labels become numbers with the features.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,14 @@ class LabeledFiles(Files):
         if learning and self.unordered:
             texts, seconds, gold, parts = texts + seconds, seconds + texts, gold * 2, parts * 2
         return Records(texts, seconds, gold, parts)
+
+    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+        wanted = [] if self.benchmark else [c for c in (self.text, self.second, self.label, self.split) if c]
+        if absent := [c for c in wanted if not (c <= len(columns) if isinstance(c, int) else c in columns)]:
+            listed = ", ".join(map(str, wanted))
+            remedy = "name yours by `task.text`, `task.second` and `task.label`"
+            raise RecipeError(place, f"no column `{absent[0]}`, but {', '.join(columns)}", listed, remedy)
+        return super().example_file(place, columns)
 
     def about(self, texts: Sequence[str], seconds: Sequence[str] = ()) -> Records:
         if self.pairs != bool(seconds) or len(seconds) not in (0, len(texts)):

@@ -30,6 +30,7 @@ from ordsmed.learn.classification.inputs import UNKNOWN, numbers
 from ordsmed.learn.classification.outputs import LOSSES, OF_NUMBERS, LabelPredictions, check_f1
 from ordsmed.learn.classification.records import LabeledFiles, Records, sorted_labels
 from ordsmed.learn.classification.records import Part as Part  # those who derive from Classify import it from here
+from ordsmed.learn.classification.word_counts import counted_classes
 from ordsmed.learn.kept import UNIT, told_scale
 from ordsmed.learn.pool import Pool, pooled
 from ordsmed.learn.score import labels as scores
@@ -146,6 +147,10 @@ class Classify(LabeledFiles, Choice):
             return LabelPredictions(scores.mean_guess(numbers(train.gold), records.texts).tolist())
         codes = [self.labels.index(gold) for gold in train.gold]
         return LabelPredictions([self.labels[number] for number in scores.majority(codes, records.texts)])
+
+    def counted(self, train: Features, features: Features) -> LabelPredictions | None:
+        classes = None if self.number else counted_classes(train, features, len(self.labels))
+        return None if classes is None else LabelPredictions([self.labels[number] for number in classes])
 
     def write(self, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
         return outputs.write(self, folder, records, predictions)

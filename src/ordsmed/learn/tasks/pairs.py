@@ -116,6 +116,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
     role: ClassVar[str] = "pairs"
     FORMAT: ClassVar[str] = "sentence-transformers"
+    NARROW_SHARE: ClassVar[float] = 0.3
     MADE_UP: ClassVar[str] = "pairs.jsonl"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, *COMPARED_BY, "mining")
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "format", "header", "errors")

@@ -54,6 +54,7 @@ class Rerank(Files, PairFiles, Choice):
     VERBS: ClassVar[tuple[str, ...]] = ("classify",)
     EXAMPLE: ClassVar[tuple[str, ...]] = ("Where is it?", "It is here.")
     FORMAT: ClassVar[str] = "sentence-transformers"
+    NARROW_SHARE: ClassVar[float] = 0.3
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "loss")
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "mine", "format", "header", "errors", "length")
     pairs: ClassVar[bool] = True  # it is asked about two texts

@@ -10,7 +10,7 @@ right tag. How sentences become tokens and predictions are scored and written: l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -71,6 +71,7 @@ class Tag(Files, Choice):
     METHOD: ClassVar[str] = "tag"
     VERBS: ClassVar[tuple[str, ...]] = ("tag",)
     EXAMPLE: ClassVar[tuple[str, ...]] = ("It is here .",)
+    NARROW_SHARE: ClassVar[float] = 2.0
     role: ClassVar[str] = "tag"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (
@@ -113,6 +114,9 @@ class Tag(Files, Choice):
         """Return a short sentence of the records for the code on the model card, by what stands there (`usage`)."""
         text = next(filter(is_short, map(" ".join, records.words)), SENTENCE)
         return {SENTENCE: text}
+
+    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+        return "conll", conll.of_columns(place, columns, str(self.column)), {"column": -1, "word": 1}
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
         words = [[*sentence] for sentence in sentences]

@@ -15,7 +15,7 @@ from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import Encoder, EncoderSettings, both_ends
 from ordsmed.nn.heads import DetectHead
-from ordsmed.nn.model import Capabilities, Model, Names, SpecialTokens, Tuning, classes, size, small_rate
+from ordsmed.nn.model import NARROW, Capabilities, Model, Names, SpecialTokens, Tuning, classes, size, small_rate
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ class Electra(EncoderSettings, Choice):
         return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
 
     def tuning(self) -> Tuning:
-        """As its authors: 1e-4 and 0.8 a layer, large 5e-5 and 0.9."""
+        """As its authors: 1e-4 and 0.8 a layer, large 5e-5 and 0.9, small (width 256) 3e-4."""
         large = self.width >= 1024
-        return Tuning(small_rate(self, base=5e-5 if large else 1e-4), layer_decay=0.9 if large else 0.8)
+        rate = 3e-4 if 256 <= self.width < NARROW else small_rate(self, base=5e-5 if large else 1e-4)
+        return Tuning(rate, layer_decay=0.9 if large else 0.8)
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         return super().hugging_face(vocabulary, tokenizer) | {"embedding_size": self.embedding}

@@ -23,6 +23,7 @@ from ordsmed.base.binary import bundle
 from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.say import many
+from ordsmed.learn.task import NO_SCORES
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.lengths import check_length
 from ordsmed.others.translate.program import Call, Flag, Program, Values, idle, joint, refused
@@ -408,7 +409,7 @@ def _results(values: Values, task: str, top: Path, out: Path) -> None:
 def _renamed(task: str, scores: dict[str, Any]) -> dict[str, float]:
     """Scores under the names that theirs have."""
     if task in SQUAD:
-        hidden = ("step", "examples", "validation", "guessing", *(["exact_match"] if task == "squad" else []))
+        hidden = (*NO_SCORES, "validation", *(["exact_match"] if task == "squad" else []))
         return {name: value for name, value in sorted(scores.items()) if name not in hidden}
     named = {name: scores.get(OUR_NAMES.get(name, name)) for name in SCORES.get(task, ("accuracy", "loss"))}
     return {name: value for name, value in named.items() if value is not None}

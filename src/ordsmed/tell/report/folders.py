@@ -271,7 +271,8 @@ def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str
     if not values.exists(path / SCORES):
         return {}
     facts = _table(path / SCORES, notes)
-    return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
+    found = {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
+    return found | ({"verdict": facts["verdict"]} if isinstance(facts.get("verdict"), str) else {})
 
 
 def _guessing_loss(scores: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
@@ -386,12 +387,14 @@ def silence(path: Path) -> float:
 
 
 def _note_scores(facts: dict[str, Any]) -> None:
-    """A run that scores no better than guessing."""
+    """Note that a run scores no better than guessing, or what else its verdict is."""
     scores, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
     known = [key for key in keys if key in scores and key in guessing]
     if Path(facts["folder"]).parent.name == "trials":  # which are made to be compared; the best of them tells
         return
-    if known and all(scores[k] >= guessing[k] if k in LOSSES else scores[k] <= guessing[k] for k in known):
+    if verdict := facts["scores"].get("verdict"):
+        facts["notes"].append(verdict)
+    elif known and all(scores[k] >= guessing[k] if k in LOSSES else scores[k] <= guessing[k] for k in known):
         worse = ", ".join(f"{key} {scores[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
         facts["notes"].append(f"no better than guessing: {worse}")

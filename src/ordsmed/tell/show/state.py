@@ -181,7 +181,7 @@ def _best_scores(folder: Path, status: Mapping[str, Any]) -> list[str]:
         return []
     if status.get("verb") == "pretrain":
         return _guessed(status)
-    return [f"scores: {_scores(folder)}"]
+    return _scores(folder)
 
 
 def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
@@ -218,17 +218,21 @@ def _numeric(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _scores(folder: Path) -> str:
-    """In a line, with those of guessing; a damaged file of them is no reason not to show how a run stands."""
+def _scores(folder: Path) -> list[str]:
+    """Return the scores in a line, with those of guessing, and below it the verdict if a run found little.
+
+    A damaged file of scores is no reason not to show how a run stands.
+    """
     try:
         facts = found_in(folder)
     except DataError as error:
-        return f"not known, for {error}"
+        return [f"scores: not known, for {error}"]
     scores, guessed = numbers(facts), numbers(facts.get("guessing", {}))
-    return ", ".join(
+    listed = ", ".join(
         f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
         for key, value in scores.items()
     )
+    return [f"scores: {listed}", *([f"  {facts['verdict']}"] if "verdict" in facts else [])]
 
 
 def _times(status: Mapping[str, Any]) -> Sequence[str]:

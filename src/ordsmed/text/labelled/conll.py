@@ -14,18 +14,20 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many, say
 from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = ("upos", "xpos", "feats", "deprel", "lemma")  # columns that may be predicted
+WORD_NAMES = ("words", "tokens", "form")  # what columns of words are called where a program holds them
+TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "labels")  # and columns of tags
 WANTED = "a word and its tag a line, a blank line between sentences (CoNLL)"
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
 LONG = 500  # words; in a longer sentence of a file in columns a blank line may be missing
@@ -359,3 +361,26 @@ def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: Ta
         say(f"{source.path}: {bare:,} of {total:,} words have no tag in column {wanted}")
     if empty:
         say(f"{source.path}: {empty:,} of {total:,} words are empty")
+
+
+def of_columns(place: str, columns: Mapping[str, Sequence[Any]], column: str) -> str:
+    """Return sentences that a program holds as a column of words and one of tags, as a file with two columns.
+
+    Args:
+        place: what error messages name.
+        columns: a list of words, or of tags, for each sentence.
+        column: the name of the tags; if there is none, the usual names are tried.
+    """
+    names = [next((name for name in usual if name in columns), "") for usual in (WORD_NAMES, (column, *TAG_NAMES))]
+    if not all(names):
+        wanted = f"one of {', '.join(WORD_NAMES)}, and one of {', '.join(TAG_NAMES)}"
+        raise RecipeError(place, f"found the columns {', '.join(columns)}", wanted)
+    sentences = []
+    for number, row in enumerate(zip(*(columns[name] for name in names), strict=True), 1):
+        if not all(isinstance(cells, list | tuple) for cells in row) or len(row[0]) != len(row[1]):
+            raise RecipeError(f"{place}: row {number}", f"found {str(row)[:60]}", "a list of words, and as many tags")
+        rows = [(str(word), "_" if tag in (None, "") else str(tag)) for word, tag in zip(*row, strict=True)]
+        if wrong := next((cell for pair in rows for cell in pair if not cell or re.search(r"[\t\r\n]", cell)), None):
+            raise RecipeError(f"{place}: row {number}", f"found {wrong!r}", "words and tags without tabs and line ends")
+        sentences.append("".join(f"{word}\t{tag}\n" for word, tag in rows))
+    return "\n".join(sentences)

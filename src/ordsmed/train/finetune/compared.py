@@ -20,4 +20,4 @@ def ended(folder: Path) -> list[str]:
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {scores}" if scores else "")]
     if guessed := numbers(facts.get("guessing", {})):
         lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
-    return lines
+    return [*lines, *([str(facts["verdict"])] if "verdict" in facts else [])]

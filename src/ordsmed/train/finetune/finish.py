@@ -79,6 +79,8 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
     scores |= fitted.score(dev.records, predictions)
     if guessed is not None:
         scores["guessing"] = fitted.score(dev.records, guessed)
-        if line := no_better(fitted.record, scores, scores["guessing"]):
-            say(f"{', '.join(fitted.paths('dev'))}: {line}")
+    if (counted := fitted.counted(data.train.features, dev.features)) is not None:
+        scores["word_counts"] = fitted.score(dev.records, counted)
+    if verdict := no_better(fitted.record, scores, scores.get("guessing", {}), scores.get("word_counts")):
+        scores["verdict"] = verdict
     return scores

@@ -12,7 +12,7 @@ from ordsmed.learn.phases import EpochSteps, Phase, epoch_length, steps_of_epoch
 from ordsmed.learn.schedules import Schedule
 from ordsmed.learn.task import TaskSettings
 from ordsmed.nn.adapters import Adapters
-from ordsmed.nn.model import ModelSettings
+from ordsmed.nn.model import NARROW, ModelSettings
 from ordsmed.text import read
 from ordsmed.train.average import Tail
 from ordsmed.train.scores import numbers
@@ -139,8 +139,9 @@ class Finetuning(Training):
     def fill_defaults(self, network: ModelSettings) -> Finetuning:
         """With what the recipe left to the family."""
         usual = network.tuning()
+        narrow = not usual.freeze and network.width < NARROW
         defaults = {
-            "rate": usual.rate,
+            "rate": usual.rate * (self.task.NARROW_SHARE if narrow else 1.0),
             "warmup": usual.warmup,
             "layer_decay": usual.layer_decay,
             "freeze": usual.freeze,

@@ -1,0 +1,109 @@
+"""Examples that a program holds, as files: a dict of lists or a `datasets.Dataset`, written into the run's folder.
+
+    train={"text": [...], "label": [...]}   ->   OUT/examples/train-3f2a91c0b7d4.jsonl, and task.train names it
+
+A file is named after its contents, so the same call finds it as it was, and the run can be resumed by its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.api.keywords import words_of
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import EXAMPLES, kind_of_folder
+from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.request import folder_of, read
+
+SPLITS = ("train", "dev")
+WANTED = "a path, paths, a dict of lists, or a datasets.Dataset"
+Columns = dict[str, list[Any]]
+
+
+def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings with the examples among them written to files, and the paths of these in their place."""
+    settings, examples = _without_examples(settings)
+    if not examples:
+        return settings
+    if kind_of_folder(name).made:
+        raise RecipeError(name, "is a run, but examples are given", "", "a run goes on with its own data")
+    paths: dict[str, object] = {f"task.{split}": split for split in examples}
+    recipe = read(Finetuning, name, words_of(Finetuning, name, overrides, settings | paths))
+    folder = folder_of(recipe, name) / EXAMPLES
+    for split, data in examples.items():
+        place = f"task.{split}"
+        ending, text, how = recipe.task.example_file(place, _columns(place, data))
+        if other := [s for s in SPLITS if how and s not in examples and recipe.task.paths(s)]:
+            problem = f"found a file next to columns as task.{split}"
+            raise RecipeError(f"task.{other[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
+        settings |= {place: str(_write(folder, split, ending, text)), **{f"task.{k}": v for k, v in how.items()}}
+    return settings
+
+
+def _write(folder: Path, split: str, ending: str, text: str) -> Path:
+    path = folder / f"{split}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{ending}"
+    if not path.exists():  # a run notices by its time that a file was written again
+        with files.survive_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, text)
+    return path
+
+
+def _without_examples(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the settings without examples, and the examples by their split."""
+    rest, examples = dict(settings), dict[str, object]()
+    table = rest.get("task")
+    for split in SPLITS:
+        if isinstance(table, Mapping) and not _is_path(table.get(split)):
+            examples[split] = table[split]
+            table = {key: value for key, value in table.items() if key != split}
+            rest |= {"task": table}
+            if not table:
+                del rest["task"]
+        if not _is_path(rest.get(f"task.{split}")):
+            examples[split] = rest.pop(f"task.{split}")
+    return rest, examples
+
+
+def _is_path(value: object) -> bool:
+    """Return whether a setting names files; None says nothing."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return all(entry is None or isinstance(entry, str | Path) for entry in several)
+
+
+def _columns(place: str, data: Any) -> Columns:
+    """Return examples as lists of one length; numbers that a data set has names for become these."""
+    if isinstance(data, Mapping) and data and all(hasattr(value, "column_names") for value in data.values()):
+        raise RecipeError(place, f"found the splits {', '.join(map(str, data))}", "one of them")
+    features = getattr(data, "features", None) or {}
+    if hasattr(data, "column_names") and hasattr(data, "to_dict"):
+        data = data.to_dict()
+    if not isinstance(data, Mapping):
+        raise RecipeError(place, f"found {type(data).__name__}", WANTED)
+    columns = {str(name): _values(place, str(name), values) for name, values in data.items()}
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1 or not any(lengths.values()):
+        listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items()) or "no columns"
+        raise RecipeError(place, f"found rows: {listed}", "one or more rows, as many in each column")
+    return {name: [_named(value, features.get(name)) for value in values] for name, values in columns.items()}
+
+
+def _values(place: str, name: str, values: Any) -> list[Any]:
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, list | tuple):
+        raise RecipeError(place, f"found {type(values).__name__} as `{name}`", "a list with a value for each row")
+    return [value.tolist() if hasattr(value, "tolist") else value for value in values]
+
+
+def _named(value: Any, feature: Any) -> Any:
+    """Return a class by its name, where a data set's features know it; -1 is its way to say that it is not known."""
+    if isinstance(value, list | tuple):
+        return [_named(entry, getattr(feature, "feature", None)) for entry in value]
+    names = getattr(feature, "names", None)
+    if not names or not isinstance(value, int):
+        return value
+    return names[value] if value >= 0 else ""
