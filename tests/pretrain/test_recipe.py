@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from ordsmed.base.menu import load
-from ordsmed.learn.objectives import mlm
+from ordsmed.learn.objectives import mlm, rtd
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.tasks import classify
-from ordsmed.nn.models import bert
+from ordsmed.nn.models import bert, electra
+from ordsmed.train.average import Tail
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.recipe import Pretraining
 
@@ -50,8 +51,6 @@ def test_one_name_of_data_is_a_blend_of_one() -> None:
     assert pretraining().data_of(0) == {"work/encode/a": 1.0}
     assert pretraining(data={"a": 0.7, "b": 0.0}).data_of(0) == {"a": 0.7, "b": 0.0}
     assert pretraining(data=("a", "b")).sources == ("a", "b")
-    assert pretraining().best_of([{"step": 3, "validation": 1.0}]) == 0
-    assert not pretraining().is_enough([{"step": 3, "validation": 1.0}])
 
 
 @pytest.mark.parametrize(
@@ -226,3 +225,28 @@ def test_fine_tunings_that_cannot_be(how: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         finetuning(**how)
     assert finetuning(batch=1, checks=1, steps=1, warmup=1.0, jobs=0, patience=1, seeds=(1, 2)).updates == 1
+
+
+def test_the_best_is_the_lowest_loss_of_the_last_phase() -> None:
+    losses = [(0, 2, 0.1), (2, 1, 0.5), (4, 2, math.nan), (6, 2, 1.0), (8, 2, 1.0), (10, 2, 2.0)]
+    judged = [{"step": step, "phase": phase, "validation": loss} for step, phase, loss in losses]
+    two = (Phase(steps=2, length=8, batch=2, rate=1e-3), Phase(steps=8, length=8, batch=2, rate=1e-3))
+    assert pretraining(phase=two).best_of(judged) == 6
+    assert pretraining(phase=two, keep_best=False).best_of(judged) == 0
+    assert pretraining(phase=two, objective=rtd.Rtd(), model=electra.Electra()).best_of(judged) == 0
+    enough = [pretraining(phase=two, patience=patience).is_enough(judged) for patience in (0, 1, 2, 3)]
+    assert enough == [False, True, True, False]
+    assert not pretraining(phase=two, patience=1).is_enough(judged[:2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"patience": -1}, "found -1; wanted 0 or more"),
+        ({"patience": 1, "objective": rtd.Rtd(), "model": electra.Electra()}, "losses of rtd cannot be compared"),
+        ({"patience": 1, "average": Tail(0.2)}, "`average` needs the last steps"),
+    ],
+)
+def test_patience_that_cannot_be_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=f"patience: .*{problem}"):
+        pretraining(**changes)

@@ -49,13 +49,6 @@ def test_other_ranks_leave_the_record_to_the_first(job: Job, tmp_path: Path) -> 
     assert not Run(tmp_path).status
 
 
-def test_revisions_and_the_best_so_far_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [step for step in range(1, 6) if job.is_kept(step)] == [3]
-    monkeypatch.setattr(type(job.recipe), "best_of", lambda self, judged: judged[-1]["step"])
-    job.state.validations = [{"step": 5}]
-    assert [step for step in range(1, 6) if job.is_kept(step)] == [3, 5]
-
-
 @pytest.mark.parametrize(
     ("device", "threads", "asked", "wanted"),
     [("cpu", 8, -1, 0), ("cpu", 8, 3, 3), ("cuda", 8, -1, 7), ("cuda", 64, -1, 8), ("cuda", 8, 0, 0)],

@@ -135,3 +135,15 @@ def test_a_step_is_saved_as_it_is_unless_it_stands(
     assert (asked, saved.count) == ([(5, True)], 3)
     with pytest.raises(RunError, match="here: no space"):
         told(FULL).save_as_it_is(0)
+
+
+def test_revisions_and_the_best_that_stands_are_kept(told: Callable[..., Saving]) -> None:
+    """A checkpoint that could not be written does not make the best one of those that were go away."""
+    saved = told()
+    change(saved.job, recipe=dataclasses.replace(saved.job.recipe, revisions=(3,)))
+    saved.job.state.validations = [{"step": n, "phase": 1, "validation": 9.0 - n} for n in (1, 2, 5)]
+    for step in (1, 2, 3):
+        path = checkpoint.path_of(saved.folder, step)
+        path.mkdir(parents=True)
+        (path / "state.json").write_text("{}")
+    assert [step for step in (1, 2, 3) if saved._is_kept(step)] == [2, 3]

@@ -117,7 +117,7 @@ def test_words_by_place_and_by_the_environment() -> None:
 
     assert call("0.1", LAYERS="3").recipes == {
         "pretrain": {"phase": [{"rate": 0.1}], "model": {"kind": "bert", "layers": 3, "deep": False},
-                     "layout": {"precision": "fp32"}}
+                     "layout": {"precision": "fp32"}, "keep_best": False}
     }  # fmt: skip
     assert call("1e-1", "gpt2", "--deep").recipes["pretrain"]["model"] == {"kind": "gpt2", "layers": 2, "deep": True}
     with pytest.raises(UsageError, match=r"x.py: no rate"):
@@ -126,7 +126,7 @@ def test_words_by_place_and_by_the_environment() -> None:
         call("0.1", LAYERS="many")
 
 
-def test_theirs_are_in_fp32_unless_they_say_else() -> None:
+def test_theirs_are_in_fp32_and_leave_the_last_weights_unless_they_say_else() -> None:
     """A verb that trains; no other has a precision of ours."""
 
     def half(values: Values, call: Call) -> None:
@@ -142,8 +142,8 @@ def test_theirs_are_in_fp32_unless_they_say_else() -> None:
         return [each.recipes[each.verb] for each in (call, *call.then)]
 
     after = [{"layout": {"threads": 1, "precision": "fp32"}}, {}]
-    assert recipes("pretrain") == [{"seed": 1, "layout": {"precision": "fp32"}}, *after]
-    assert recipes("pretrain", "--amp") == [{"seed": 1, "layout": {"precision": "fp16"}}, *after]
+    assert recipes("pretrain") == [{"seed": 1, "layout": {"precision": "fp32"}, "keep_best": False}, *after]
+    assert recipes("pretrain", "--amp") == [{"seed": 1, "layout": {"precision": "fp16"}, "keep_best": False}, *after]
     assert recipes("encode") == [{"seed": 1}, *after]
 
 

@@ -354,7 +354,8 @@ class ObjectiveSettings(Protocol):
 
     VERBS, where it says so, are the commands that ask its models about a text: fill, generate. CHANGES: the settings
     that a phase may change, which the rows read, or the networks from `settings` as they go.
-    `unfinished`: the setting, if any, with which no run can end.
+    `unfinished`: the setting, if any, with which no run can end. COMPARABLE = False: validation losses of two steps
+    cannot be compared, because the task changes as the networks learn.
     """
 
     def rows(

@@ -219,7 +219,9 @@ def validate(state: LoopState) -> None:
     state.meters.flush(job.objective.weights)
     if reason := note_validation(job, state.index, state.meters, step):
         stop_or_rewind(job, state.folder, step, reason)
-    state.last = state.last or job.recipe.is_enough(job.state.validations)
+    if not state.last and job.recipe.is_enough(job.state.validations):
+        say(f"step {step}: stops early, as `patience` wants: no validation was better since the best one")
+        state.last = True
 
 
 def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
@@ -260,9 +262,15 @@ def _of_average(job: Job, index: int) -> dict[str, float]:
 
 
 def save(state: LoopState) -> None:
-    """A checkpoint, where the recipe wants one or the run ends; what cannot be resumed must not push out what can."""
+    """Save a checkpoint where the recipe wants one, at the best validation so far and at the end of the run.
+
+    Weights that are not finite are never saved: such a checkpoint would replace one that can be resumed.
+    """
     job, step, final = state.job, state.step, state.last or state.ends
-    if not state.saving or not (final or job.recipe.is_saved(step) or job.state.reached):
+    wanted = (
+        final or job.recipe.is_saved(step) or job.state.reached or step == job.recipe.best_of(job.state.validations)
+    )
+    if not state.saving or not wanted:
         return
     state.watch.at(step, "saving")
     state.meters.flush(job.objective.weights, final=final)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from ordsmed.weights import boxes, weights
 __all__ = [
     "KINDS",
     "CheckpointWriter",
+    "best",
     "damage",
     "latest",
     "path_of",
@@ -248,6 +249,28 @@ class CheckpointWriter:
             sums |= files.read_json(partial / name)
             (partial / name).unlink()
         return sums
+
+
+def best(
+    folder: Path,
+    validations: Sequence[Mapping[str, Any]],
+    best_of: Callable[[Sequence[Mapping[str, Any]]], int],
+    kinds: Sequence[str] = KINDS[:1],
+) -> tuple[int, Path]:
+    """Return the step and the path of the best checkpoint whose files of these kinds are whole.
+
+    `best_of` returns the step of the best of some validations; without one (0) the last checkpoint is taken.
+    """
+    while True:
+        chosen = best_of(validations)
+        step = chosen or steps(folder)[-1]
+        path = path_of(folder, step)
+        if not (wrong := damage(path, kinds)):
+            return step, path
+        if not chosen:
+            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
+        say(f"{path}: {wrong}; the next best check is taken")
+        validations = [line for line in validations if line["step"] != step]
 
 
 def restore(

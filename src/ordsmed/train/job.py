@@ -209,10 +209,6 @@ class Job:
         """Every weight that learns, as it lies on this rank."""
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
 
-    def is_kept(self, step: int) -> bool:
-        """Are the weights of this step kept whatever comes? Then they are asked for, or are the best so far."""
-        return self.recipe.is_revision(step) or step == self.recipe.best_of(self.state.validations)
-
     def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
         """From now on these steps teach nothing; in the run's record."""
         if len(self.state.left_out) >= self.recipe.trouble.most:

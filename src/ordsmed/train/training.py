@@ -201,10 +201,10 @@ class Training:
         """Numbers of words seen at which weights are kept for good."""
         return ()
 
-    def best_of(self, judged: Sequence[Mapping[str, Any]]) -> int:
-        """The step of the best of some validations; 0: they are not compared."""
+    def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
+        """Return the step of the best of some validations, the first of equals; 0: they are not compared."""
         return 0
 
-    def is_enough(self, judged: Sequence[Mapping[str, Any]]) -> bool:
+    def is_enough(self, validations: Sequence[Mapping[str, Any]]) -> bool:
         """Is nothing to be gained any more, by what was judged so far?"""
         return False

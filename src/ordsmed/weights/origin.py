@@ -20,6 +20,7 @@ from typing import Any, Literal
 from ordsmed.base import files, hub, run, settings, snapshots, stages
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
+from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import listed
@@ -226,9 +227,10 @@ class Origin:
         return command(self.status["verb"], self.folder)
 
     def load_into(self, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
-        """Put its weights into networks that go on with what they learned; the checkpoint they stood in, if any did.
+        """Put its weights into networks that go on learning; return the checkpoint that they were in, if there is one.
 
-        Refused where its tokenizer is another one.
+        A finished run gives the weights that it left, which may be those of its best validation. A tokenizer other than
+        the run's is refused.
         """
         if not self.is_run:
             numbered = foreign.tokenizer_of(self.folder)
@@ -240,6 +242,13 @@ class Origin:
         newest = snapshots.latest(self.folder / "checkpoints", place=self.folder)
         if newest is None:
             raise RecipeError("init", f"{self.name} has no checkpoint", "a run that saved one")
+        step = self.last()
+        if step is not None and step != newest[1]["step"]:
+            best = snapshots.path_of(self.folder / "checkpoints", step)
+            if wrong := snapshots.damage(best, (KIND,)):
+                say(f"{best}: {wrong}; init takes {newest[0]}, the last step")
+            else:
+                newest = best, files.read_table(best / "state.json")
         fingerprint = newest[1]["tokenizer"]
         if fingerprint != tokenizer.fingerprint:
             raise RecipeError("init", f"{self.name} was trained with tokenizer {fingerprint}", tokenizer.fingerprint,

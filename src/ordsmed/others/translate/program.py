@@ -282,6 +282,8 @@ class Program:
         for part in calls:
             if part.verb in TRAININGS and part.verb in part.recipes:  # none of theirs chooses by itself
                 part.recipes[part.verb].setdefault("layout", {}).setdefault("precision", "fp32")
+            if part.verb == "pretrain" and part.verb in part.recipes:  # nor keeps the best weights without being asked
+                part.recipes[part.verb].setdefault("keep_best", False)
         if values.overrides and not any(part.verb in part.recipes for part in calls):
             if not call.verb:
                 raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")

@@ -28,7 +28,8 @@ def summary(run: Mapping[str, Any]) -> str:
     text += f" in {minutes(curve['hours'] * 3600)}"
     if run["state"] != "done" and run["planned"]:
         text += f" ({curve['step']:,.0f} of {many(run['planned'], 'step')})"
-    return f"{text}{_quality(run)}."
+    verdict = f" {run['verdict'][:1].upper()}{run['verdict'][1:]}." if run.get("verdict") else ""
+    return f"{text}{_quality(run)}.{verdict}"
 
 
 def large(count: float) -> str:

@@ -21,7 +21,8 @@ from ordsmed.learn.score.seeds import ENDLESS, is_number
 from ordsmed.learn.score.squad import written
 from ordsmed.train import checkpoint, guard, meters
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.pretrain.finish import beside, where
+from ordsmed.train.pretrain.finish import beside, verdict_on, where
+from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.scores import found_in, numbers
 from ordsmed.weights import probed
 
@@ -125,8 +126,11 @@ def _guessed(status: Mapping[str, Any]) -> list[str]:
 
 
 def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
-    """How far a pretraining came, its last losses and what it found."""
+    """Return how far a pretraining came, the verdict on its losses, the last of them and what it found."""
     lines, metrics = [where(folder)], _metrics(folder)
+    kept = int(status.get("step", 0)) if status.get("state") == "done" else 0
+    if losses := verdict_on(run.read_recipe(Pretraining, folder), metrics, kept):
+        lines.append(losses.line if status.get("state") == "done" else f"so far {losses.line}")
     training = [line for line in metrics if "validation" not in line][-LAST:]
     if training:
         first, last = training[0]["step"], training[-1]["step"]

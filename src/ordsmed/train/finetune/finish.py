@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
-from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Task, no_better
@@ -25,7 +24,8 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     recipe, data = job.recipe, job.data
     assert isinstance(recipe, Finetuning)
     assert isinstance(data, TaskData)
-    step, path = _chosen(job, recipe, folder / "checkpoints")
+    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
+    step, path = checkpoint.best(folder / "checkpoints", job.state.validations, recipe.best_of, kinds)
     tensors = boxes.read_weights(path)
     if recipe.average:
         tensors |= average.read(path)
@@ -41,22 +41,6 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     leave_weights(dataclasses.replace(job, recipe=fitted), folder / "weights", tensors)
     files.write_json(folder / "scores.json", facts)
     return facts
-
-
-def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
-    """The checkpoint of the best check, or the last one of all; of those that stand with all that is read of them."""
-    judged, last = [line for line in job.state.validations if recipe.score in line], checkpoint.steps(folder)[-1]
-    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
-    while True:
-        step = recipe.best_of(judged) or last
-        path = checkpoint.path_of(folder, step)
-        wrong = checkpoint.damage(path, kinds)
-        if not wrong:
-            return step, path
-        if not judged:
-            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
-        say(f"{path}: {wrong}; the next best check is taken")
-        judged = [line for line in judged if line["step"] != step]
 
 
 def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:

@@ -214,13 +214,13 @@ class Finetuning(Training):
     def is_revision(self, step: int) -> bool:
         return False
 
-    def is_enough(self, judged: Sequence[Mapping[str, Any]]) -> bool:
-        best = self.best_of(judged)
-        return bool(self.patience and best and len([j for j in judged if j["step"] > best]) >= self.patience)
+    def is_enough(self, validations: Sequence[Mapping[str, Any]]) -> bool:
+        best = self.best_of(validations)
+        return bool(self.patience and best and sum(line["step"] > best for line in validations) >= self.patience)
 
-    def best_of(self, judged: Sequence[Mapping[str, Any]]) -> int:
-        """The step of the best check, the first one of equals; 0: nothing was judged."""
-        scored = [line for line in judged if self.score in line and not math.isnan(line[self.score])]
+    def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
+        """Return the step of the best check, the first of equals; 0: nothing was scored."""
+        scored = [line for line in validations if self.score in line and not math.isnan(line[self.score])]
         return int(max(scored, key=lambda line: (line[self.score], -line["step"]))["step"]) if scored else 0
 
     def alone(self) -> Finetuning:

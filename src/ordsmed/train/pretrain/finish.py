@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,24 @@ from ordsmed.train.meters import read
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
 from ordsmed.train.session import leave_weights
+from ordsmed.train.verdict import Verdict, verdict
 from ordsmed.weights import boxes
 
 
 def finish(job: Job, folder: Path) -> dict[str, Any]:
-    """What a finished run leaves: weights, scores, and how it compares with guessing by frequency."""
-    last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
-    leave_weights(job, folder / "weights", boxes.read_weights(last))
-    if job.recipe.average:
+    """Leave the weights of the best validation (or of the last step), the scores, and what the losses say."""
+    recipe, stored = job.recipe, folder / "checkpoints"
+    assert isinstance(recipe, Pretraining)
+    step, path = checkpoint.best(stored, job.state.validations, recipe.best_of)
+    leave_weights(job, folder / "weights", boxes.read_weights(path))
+    if recipe.average:  # a mean of the last steps, whatever the best validation was
+        last = checkpoint.path_of(stored, checkpoint.steps(stored)[-1])
         leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
     facts: dict[str, Any] = {
-        "step": total(job.phases),
+        "step": step,
         "tokens": sum(line["tokens"] for line in training),
         **({"words": job.state.words} if job.state.words is not None else {}),
         "training_seconds": round(sum(line["seconds"] for line in training), 1),
@@ -37,7 +42,8 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     if judged:
         if judged[0]["step"] == 0:
             facts["validation_before"] = judged[0]["validation"]
-        facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
+        of_step = next((line for line in judged if line["step"] == step), judged[-1])
+        facts |= {k: v for k, v in of_step.items() if k not in ("step", "phase")}
         guesses = job.objective.guesses
         if guesses in facts:
             assert isinstance(job.data, TextData)
@@ -51,8 +57,18 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
             for term in job.objective.weights:
                 if not whole and (line := beside(term, facts)):
                     say(line)
+    if losses := verdict_on(recipe, lines, step):
+        facts["verdict"] = losses.facts
+        say(losses.line)
     files.write_json(folder / "scores.json", facts)
     return facts
+
+
+def verdict_on(recipe: Pretraining, lines: Sequence[dict[str, Any]], kept: int = 0) -> Verdict | None:
+    """Return the verdict on a run by its metrics; `kept`: the step whose weights it left, 0 if it is not done."""
+    validations = recipe.last_phase([line for line in lines if "validation" in line])
+    training = [(line["step"], line["loss"]) for line in lines if "loss" in line and line["phase"] == len(recipe.phase)]
+    return verdict(validations, training, kept=kept, comparable=recipe.comparable)
 
 
 def beside(term: str, facts: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from ordsmed.base import files, run
+from ordsmed.base import files, run, snapshots
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.menu import kind_of
@@ -263,7 +263,8 @@ class PretrainingPlan(Plan):
             return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
         if start.checkpoint:
             place, state = start.checkpoint
-            checkpoint.restore_moments(place, job.optimizer, job.parts)
+            if not snapshots.is_stripped(place):
+                checkpoint.restore_moments(place, job.optimizer, job.parts)
             return dataclasses.replace(job, phases_before=int(state["phases"]))
         return job
 
@@ -348,7 +349,9 @@ def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objectiv
     if left := origin.unfinished():
         say(left)
     start = begin(objective, origin, recipe.objective, network, tokenizer, recipe.vocabulary, recipe.seed)
-    if start.checkpoint:
+    if start.checkpoint and snapshots.is_stripped(start.checkpoint[0]):
+        say(f"weights from {start.checkpoint[0]}, the best of {recipe.init}, which keeps no moments: they restart")
+    elif start.checkpoint:
         detail(f"weights and moments from {start.checkpoint[0]}")
     elif origin.is_run:
         say(f"weights from {recipe.init}; moments begin anew, for the vocabulary is another")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import Menu
+from ordsmed.base.menu import Menu, kind_of
 from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
@@ -18,6 +18,7 @@ from ordsmed.data.words_seen import WordNumbers, numbers
 from ordsmed.learn.objective import ObjectiveSettings
 from ordsmed.learn.phases import Phase, changed
 from ordsmed.nn.model import ModelSettings
+from ordsmed.train.average import Tail
 from ordsmed.train.pretrain.teaching import fingerprint
 from ordsmed.train.training import Training, check_axes
 from ordsmed.weights.transplant import Vocabulary
@@ -61,6 +62,12 @@ class Pretraining(Training):
     eval_steps, eval_interval"""
     validation_rows: int = 512
     """held-out rows a validation takes"""
+    keep_best: bool = True
+    """leave the weights of the lowest validation loss in the last phase, and keep their checkpoint; false: those of the
+    last step, as always where validation losses cannot be compared (rtd); elsewhere load_best_model_at_end"""
+    patience: int = 0
+    """stop after so many validations of the last phase without a lower loss; 0: never; elsewhere
+    early_stopping_patience"""
     seeds: tuple[int, ...] = ()
     """a run with each, and their mean and deviation; left out: one run with `seed`"""
     grid: dict[str, Any] = field(default_factory=dict)
@@ -74,6 +81,8 @@ class Pretraining(Training):
         "mix",
         "most_epochs",
         "revisions_at_words",
+        "keep_best",
+        "patience",
         "seeds",
         "grid",
         "jobs",
@@ -81,6 +90,11 @@ class Pretraining(Training):
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
     judges_average: ClassVar[bool] = True
     verb: ClassVar[str] = "pretrain"
+
+    @staticmethod
+    def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
+        """Also keep the last weights of a run from before `keep_best`, which deleted its other checkpoints."""
+        return {"keep_best": False, **Training.as_recorded(table)}
 
     def __post_init__(self) -> None:
         if self.model is None and self.init is None:
@@ -113,6 +127,13 @@ class Pretraining(Training):
         object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
         if self.jobs < 0:
             raise ValueError(f"jobs: found {self.jobs}; wanted 0 or more")
+        if self.patience < 0:
+            raise ValueError(f"patience: found {self.patience}; wanted 0 or more")
+        if self.patience and isinstance(self.average, Tail):
+            raise ValueError(f"patience: found {self.patience}; wanted 0: `average` needs the last steps of the run")
+        if self.patience and not self.comparable:
+            problem = f"validation losses of {kind_of(self.objective_of(-1))} cannot be compared between steps"
+            raise ValueError(f"patience: found {self.patience}; wanted 0: {problem}")
         if self.validation_rows < 1:
             raise ValueError(f"validation_rows: found {self.validation_rows}; wanted 1 or more")
 
@@ -193,6 +214,31 @@ class Pretraining(Training):
         if self.revisions == "powers":
             return step & (step - 1) == 0
         return step % self.revisions == 0 if isinstance(self.revisions, int) else step in self.revisions
+
+    @property
+    def comparable(self) -> bool:
+        """Can validation losses of different steps be compared?"""
+        return bool(getattr(self.objective_of(-1), "COMPARABLE", True))
+
+    def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
+        return self._lowest(validations) if self.keep_best else 0
+
+    def is_enough(self, validations: Sequence[Mapping[str, Any]]) -> bool:
+        best = self._lowest(validations)
+        return bool(self.patience and best and sum(line["step"] > best for line in validations) >= self.patience)
+
+    def _lowest(self, validations: Sequence[Mapping[str, Any]]) -> int:
+        """Return the step of the lowest validation loss in the last phase, the first of equals; 0: there is none."""
+        losses = {
+            step: loss for step, loss in self.last_phase(validations).items() if math.isfinite(loss) and self.comparable
+        }
+        return min(losses, key=lambda step: (losses[step], step), default=0)
+
+    def last_phase(self, validations: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+        """Return the validation losses of the last phase, by step; those of other phases mean something else."""
+        count = len(self.phase)
+        of_phase = [line for line in validations if line["step"] and line.get("phase", count) == count]
+        return {line["step"]: line["validation"] for line in of_phase}
 
     @property
     def revision_words(self) -> tuple[int, ...]:
