@@ -63,8 +63,8 @@ def finetune(
     `train` and `dev` are `task.train` and `task.dev`: paths, or the examples as a dict of lists or a
     `datasets.Dataset`, which are written into the run's folder. Keywords change settings of the recipe; tables are
     dicts or dotted keys; `overrides` are the command line's words. `deadline`: "3h" or seconds, into which the steps
-    are fitted; `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
-    times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
+    are fitted; `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU),
+    `restarts` times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
     raises Stopped; the same call goes on.
 
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
