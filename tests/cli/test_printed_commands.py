@@ -82,7 +82,7 @@ def printed(
     def give(*words: str) -> list[str]:
         with contextlib.suppress(SystemExit):  # of a run that was stopped
             main(words)
-        said = "\n".join(capfd.readouterr())
+        said = "\n".join(reversed(capfd.readouterr()))
         assert "next: ordsmed" not in said, "a command stands on a line of its own"
         return re.findall(r"^ {4}((?:ordsmed|python3) .*)$", said, re.MULTILINE)
 

@@ -13,14 +13,13 @@ from ordsmed.base.screen import command, shell_command
 
 MODEL, CORPUS, INDEX = "model", "corpus", "index"
 VECTORS, RERANKER = ("dense", MODEL), "cross"
-STAGES = {  # folder: what it is called beside its name
-    CORPUS: "", "tokenizer": "", "data": "token ids", MODEL: "", "dense": "vectors", RERANKER: "reranker", INDEX: "",
-}  # fmt: skip
+TITLES = {"data": "token ids", "dense": "vectors", RERANKER: "reranker"}  # where the name does not say what it is
+STAGES = (CORPUS, "tokenizer", "data", MODEL, "dense", RERANKER, INDEX)
 BY_VERB = {"corpus": CORPUS, "tokenizer": "tokenizer", "encode": "data", "pretrain": MODEL, "index": INDEX}
 FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose flags are called otherwise
 
 
-def stage(path: str | Path, *names: str) -> str:
+def stage(path: str | os.PathLike[str], *names: str) -> str:
     """Return the first of these folders that stands in a folder of `make`; of any other path the path itself."""
     if os.path.isdir(path) and kind_of_folder(path) is FolderKind.MAKE:
         path = next((inner for name in names if (inner := Path(path) / name).is_dir()), path)
