@@ -21,7 +21,7 @@ FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose fla
 
 def stage(path: str | os.PathLike[str], *names: str) -> str:
     """Return the first of these folders that stands in a folder of `make`; of any other path the path itself."""
-    if os.path.isdir(path) and kind_of_folder(path) is FolderKind.MAKE:
+    if os.path.isdir(path) and kind_of_folder(os.fspath(path)) is FolderKind.MAKE:
         path = next((inner for name in names if (inner := Path(path) / name).is_dir()), path)
     return os.fspath(path)
 
