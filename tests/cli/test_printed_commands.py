@@ -41,7 +41,7 @@ batch = 8
 layout = {{ device = "cpu", precision = "fp32" }}
 task = {{ kind = "{kind}", train = "{file}", dev = "{file}", length = 32 }}
 """
-MADE = ("make", "my texts", "--hours", "0.006")
+MADE = ("make", "my texts", "--hours", "0.02")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def printed(
     """Give words to `ordsmed` (some seconds are enough for `make`); returns the commands among the lines printed."""
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
     monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
-    monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e10)
+    monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e9)
     monkeypatch.setattr(making, "_left", lambda request, clock: 60.0)
     monkeypatch.setattr(closing, "_sentences", lambda corpus: iter([QUOTED] * 3))
     monkeypatch.setenv("COLUMNS", "40")
@@ -82,7 +82,7 @@ def printed(
     def give(*words: str) -> list[str]:
         with contextlib.suppress(SystemExit):  # of a run that was stopped
             main(words)
-        said = "\n".join(capfd.readouterr())
+        said = "\n".join(reversed(capfd.readouterr()))
         assert "next: ordsmed" not in said, "a command stands on a line of its own"
         return re.findall(r"^ {4}((?:ordsmed|python3) .*)$", said, re.MULTILINE)
 
@@ -153,7 +153,7 @@ def test_what_continues_a_stopped_run_works(
         stops.setenv(ending.STOP_AT, "2")
         *_, training, whole = printed(*MADE[:2], "stopped make", *MADE[2:], "--kind", "bert")
     assert training == "ordsmed pretrain 'stopped make/model'"
-    assert whole == "ordsmed make 'my texts' 'stopped make' --hours 0.006 --for fill --kind bert"
+    assert whole == "ordsmed make 'my texts' 'stopped make' --hours 0.02 --for fill --kind bert"
     printed(*shlex.split(whole)[1:])
     assert '"state": "done"' in (folder / "stopped make/status.json").read_text()
 

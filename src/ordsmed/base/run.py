@@ -246,8 +246,8 @@ def find_recipe(name: str, verb: str) -> Path:
             return path
     is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
     if name.endswith(".toml") or is_folder:
-        made = f"is the folder of a `{read_status(Path(name)).get('verb')}`" if kind_of_folder(name).made else ""
-        problem = made or ("is a folder that no `ordsmed` command finished" if is_folder else "no such file")
+        by_verb = f"is the folder of a `{read_status(Path(name)).get('verb')}`" if kind_of_folder(name).made else ""
+        problem = by_verb or ("is a folder that no `ordsmed` command finished" if is_folder else "no such file")
         texts = kind_of_folder(name) is FolderKind.FOREIGN
         remedy = f"`{command('make', name, 'OUT')}` makes a model from texts" if texts else ""
         raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`", remedy)

@@ -13,9 +13,8 @@ from ordsmed.base.screen import command, shell_command
 
 MODEL, CORPUS, INDEX = "model", "corpus", "index"
 VECTORS, RERANKER = ("dense", MODEL), "cross"
-STAGES = {  # folder: what it is called beside its name
-    CORPUS: "", "tokenizer": "", "data": "token ids", MODEL: "", "dense": "vectors", RERANKER: "reranker", INDEX: "",
-}  # fmt: skip
+TITLES = {"data": "token ids", "dense": "vectors", RERANKER: "reranker"}  # where the name does not say what it is
+STAGES = (CORPUS, "tokenizer", "data", MODEL, "dense", RERANKER, INDEX)
 BY_VERB = {"corpus": CORPUS, "tokenizer": "tokenizer", "encode": "data", "pretrain": MODEL, "index": INDEX}
 FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose flags are called otherwise
 

@@ -106,12 +106,12 @@ def run(args: argparse.Namespace) -> None:
             from ordsmed.use.fill import lines
 
             prompts = given(before(args.until, lines(sys.stdin.buffer)))
-        writer = Writer(partial(steps, network), partial(generate_all, network, batch=args.batch), network.tell)
+        writer = TextWriter(partial(steps, network), partial(generate_all, network, batch=args.batch), network.tell)
         _write(args, writer, same_on_all_ranks(network.ranks, prompts), how)
 
 
 @dataclass(frozen=True)
-class Writer:
+class TextWriter:
     """What continues texts: a network in this process, or a served model."""
 
     steps: Callable[[str, SamplingOptions], Iterator[str]]  # of one text, piece by piece
@@ -130,7 +130,7 @@ def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: Samplin
     if not (args.file or args.text):
         prompts = given(before(args.until, lines(sys.stdin.buffer)))
     options = asdict(how)
-    writer = Writer(
+    writer = TextWriter(
         lambda text, _: model.stream(text, **options), lambda texts, _: model.generate(texts, **options), lambda: None
     )
     _write(args, writer, iter(prompts), how)
@@ -153,7 +153,7 @@ def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
     leading.end(network)
 
 
-def _write(args: argparse.Namespace, writer: Writer, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
+def _write(args: argparse.Namespace, writer: TextWriter, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
     """Texts of all prompts; one by itself as it is made."""
     import itertools
 

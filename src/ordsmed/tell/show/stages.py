@@ -1,4 +1,4 @@
-"""Stages: how a folder of `make` stands, in lines for a person: what was asked for, each stage, and what to do next."""
+"""Stages: the lines that `show` prints of a folder of `make`: its request, its stages, and the next command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ordsmed.base.folder import kind_of_folder, read_status
 from ordsmed.base.run import is_held
 from ordsmed.base.say import duration, in_words
 from ordsmed.base.screen import command, command_lines, table
-from ordsmed.base.stages import STAGES, continuing
+from ordsmed.base.stages import STAGES, TITLES, continuing
 from ordsmed.tell.show import state
 
 FACTS = {  # stage: what its status says that a person asks for first
@@ -28,17 +28,17 @@ OTHERS = {
 
 
 def lines(folder: Path) -> list[str]:
-    """Return what `make` was asked for, how each of its stages stands, and the command that continues or details it."""
+    """Return the request, how far each stage is, and the command that continues `make` or shows more of a stage."""
     status, done = state.sound(folder), read_status(folder).get("state") == "done"
-    asked = {key: value for key, value in status.get("request", {}).items() if value}
-    rows = [(name, _stands(folder / name), title) for name, title in STAGES.items() if _is_stage(folder, name)]
+    request = {key: value for key, value in status.get("request", {}).items() if value}
+    rows = [(name, _progress(folder / name), TITLES.get(name, "")) for name in STAGES if _is_stage(folder, name)]
     rows += [(name, "done", title) for name, title in OTHERS.items() if (folder / name).exists()]
     how = "done" if done else "another process works on it" if is_held(folder) else "not finished"
     took = f"; took {duration(status['seconds'])} so far" if "seconds" in status else ""
     shown = [
         f"state: {how}{took.removesuffix(' so far') if done else took}",
-        *(f"  {key}: {in_words(value)}" for key, value in asked.items()),
-        *table([(f"{name} ({title})" if title else name, stands) for name, stands, title in rows]),
+        *(f"  {key}: {in_words(value)}" for key, value in request.items()),
+        *table([(f"{name} ({title})" if title else name, progress) for name, progress, title in rows]),
     ]
     if done:
         return [*shown, *command_lines("more of a stage", command("show", folder / "model"))]
@@ -50,23 +50,23 @@ def _is_stage(folder: Path, name: str) -> bool:
     return (folder / f"{name}.toml").exists() or (folder / name).is_dir()
 
 
-def _stands(folder: Path) -> str:
+def _progress(folder: Path) -> str:
     """Return how far a stage came, with the facts a person asks for first."""
     if not kind_of_folder(folder).made:
         return "not begun"
     status = state.sound(folder)
     facts = ((keys[-1], _at(status, *keys)) for keys in FACTS.get(folder.name, ()))
-    told = [f"{key} {value:,}" for key, value in facts if isinstance(value, int)]
+    parts = [f"{key} {value:,}" for key, value in facts if isinstance(value, int)]
     if kind_of_folder(folder).run:
-        told = [state.lines(folder)[1]]
+        parts = state.lines(folder)[1:2]
     if "validation" in status and "unigram" in status:
-        told += [f"loss {status['validation']:.4f} on held-out text (guessing {status['unigram']:.4f})"]
-    return ", ".join([*([] if status.get("state") == "done" else [str(status.get("state"))]), *told])
+        parts += [f"loss {status['validation']:.4f} on held-out text (guessing {status['unigram']:.4f})"]
+    return ", ".join([*([] if status.get("state") == "done" else [str(status.get("state"))]), *parts])
 
 
-def _at(status: Mapping[str, Any], *keys: str) -> Any:
+def _at(status: Mapping[str, Any], *keys: str) -> object:
     """Return the value at a path of keys; None where there is none."""
-    value: Any = status
+    value: object = status
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
