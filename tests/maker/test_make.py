@@ -155,7 +155,9 @@ def test_a_model_goes_on_with_other_texts() -> None:
 
 @pytest.mark.long
 def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.toml").write_text('texts = ["nothing"]\nout = "out"\npurpose = "search"\nkind = "bert"\nlicence = "MIT"\n')
+    Path("mine.toml").write_text(
+        'texts = ["nothing"]\nout = "out"\npurpose = "search"\nkind = "bert"\nlicence = "MIT"\n'
+    )
     main(["make", "mine.toml", "texts=texts", "--hours", "0.006"])
     said = capsys.readouterr().out
     assert all(word in said for word in ("held-out questions", "words (BM25)", "both, reranked", "hits in all texts"))

@@ -424,10 +424,10 @@ class _Sample:
 
 def _in_short(piece: Any, error: Exception) -> str:
     """Name a file without its folder, with what is wrong and what helps."""
-    said = str(error)
+    reason = str(error)
     if isinstance(error, OrdsmedError):
-        said = "; ".join(filter(None, (error.found, error.remedy)))
-    return f"{piece.path.name}: {said}" if piece else said
+        reason = "; ".join(filter(None, (error.found, error.remedy)))
+    return f"{piece.path.name}: {reason}" if piece else reason
 
 
 def excerpt(texts: InputTexts, characters: int) -> str:

@@ -79,5 +79,5 @@ def _of_task(trained: Trained) -> dict[str, str]:
     if not hasattr(learned, "card_examples") or not (paths := learned.paths("dev")):
         return {}
     with Origin.of(trained.folder).at_home():
-        found: dict[str, str] = learned.card_examples(learned.records(paths))
-        return found
+        texts: dict[str, str] = learned.card_examples(learned.records(paths))
+        return texts

@@ -74,5 +74,5 @@ def _request(args: argparse.Namespace) -> MakeRequest:
         return of_recipe(first, overrides, **{key: value or None for key, value in flags_of.items()})
     if not overrides:
         raise RecipeError("make", f"found {first} alone", "TEXTS OUT, or a recipe of `make`", "name a new folder, too")
-    flags_of["hours"] = flags_of["hours"] or MakeRequest.hours
+    flags_of |= {"hours": args.hours or MakeRequest.hours, "licence": args.licence or ""}
     return MakeRequest(tuple(words[:-1]), words[-1], **flags_of)

@@ -48,15 +48,15 @@ def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
     full = sorted(len(line.text) for _, line in lines)[len(lines) * 3 // 4]
     usual = _usual_gap(lines)
     result = list[str]()
-    held = lines[0][1].text
+    text = lines[0][1].text
     for (page, line), (next_page, after) in pairwise(lines):
         gap = (line.y - after.y) / line.size if next_page == page else -1.0  # below 0: another page or column
         if _ends(line, after, gap / usual, full):
-            result.append(held)
-            held = after.text
+            result.append(text)
+            text = after.text
         else:
-            held = _joined(held, after.text, words)
-    return [*result, held]
+            text = _joined(text, after.text, words)
+    return [*result, text]
 
 
 def without_heads(pages: Sequence[Sequence[PageLine]]) -> list[list[PageLine]]:
@@ -113,13 +113,13 @@ def _words(lines: Sequence[str]) -> set[str]:
 
     The two parts of a parted word would look like words of their own.
     """
-    tokens, is_rest = set[str](), False
+    words, is_rest = set[str](), False
     for line in lines:
-        found = _TOKEN.findall(line.lower())
+        tokens = _TOKEN.findall(line.lower())
         is_parted = bool(_PARTED.search(line[-60:]))
-        tokens.update(found[int(is_rest) : len(found) - is_parted])
+        words.update(tokens[int(is_rest) : len(tokens) - is_parted])
         is_rest = is_parted
-    return tokens | {part for token in tokens for part in token.split("-")}
+    return words | {part for word in words for part in word.split("-")}
 
 
 def _joined(before: str, after: str, words: set[str]) -> str:

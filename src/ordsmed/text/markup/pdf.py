@@ -44,14 +44,14 @@ def text_of(path: Path) -> tuple[dict[str, str], list[str]]:
         raise RecipeError(path, "`pypdf` is not installed", "", NO_PYPDF)
     if not path.is_file():
         raise DataError(path, "no such file")
-    found = _read_in_child(path)
-    if "problem" in found:
-        kind = zipped.Encrypted if found.get("encrypted") else DataError
-        raise kind(path, found["problem"], found["wanted"], found["remedy"])
+    facts = _read_in_child(path)
+    if "problem" in facts:
+        kind = zipped.Encrypted if facts.get("encrypted") else DataError
+        raise kind(path, facts["problem"], facts["wanted"], facts["remedy"])
     left_out = read.tally().left_out
     for reason in ("pages without text", "pages that cannot be read"):
-        left_out[reason] += found[reason]
-    return found["meta"], found["paragraphs"]
+        left_out[reason] += facts[reason]
+    return facts["meta"], facts["paragraphs"]
 
 
 def _read_in_child(path: Path) -> dict[str, Any]:
@@ -68,10 +68,10 @@ def _read_in_child(path: Path) -> dict[str, Any]:
         remedy = "give it more memory, or move the file away; then start the same command again"
         raise RunError(path, "the process that reads it was killed", "", remedy)
     if child.returncode:
-        said = (child.stderr.decode(errors="replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
-        raise DataError(path, f"ends its reader: {said[:200]}", "a PDF with text", "leave it out")
-    found: dict[str, Any] = json.loads(child.stdout)
-    return found
+        message = (child.stderr.decode(errors="replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
+        raise DataError(path, f"ends its reader: {message[:200]}", "a PDF with text", "leave it out")
+    facts: dict[str, Any] = json.loads(child.stdout)
+    return facts
 
 
 def main(path: str, seconds: str) -> None:
@@ -82,13 +82,13 @@ def main(path: str, seconds: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
     logging.disable()
     try:
-        found = _content(Path(path))
+        facts = _content(Path(path))
     except MemoryError:
-        found = _problem(f"needs more than {limit >> 30} GB of memory", "leave it out")
+        facts = _problem(f"needs more than {limit >> 30} GB of memory", "leave it out")
     except Exception as error:  # pypdf raises many kinds for damaged files
-        said = " ".join(str(error).split())[:200]
-        found = _problem(f"is damaged: {said or type(error).__name__}", "copy it again, or leave it out")
-    sys.stdout.write(json.dumps(found))
+        message = " ".join(str(error).split())[:200]
+        facts = _problem(f"is damaged: {message or type(error).__name__}", "copy it again, or leave it out")
+    sys.stdout.write(json.dumps(facts))
 
 
 def _problem(problem: str, remedy: str, **more: object) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _content(path: Path) -> dict[str, Any]:
     reader = pypdf.PdfReader(path)
     if reader.is_encrypted and not _opens(reader):
         return _problem("is encrypted", "save it again without a password", encrypted=True)
-    pages, broken, letters = list[list[PageLine]](), 0, 0
+    pages, broken, characters = list[list[PageLine]](), 0, 0
     for page in _pages(reader):
         try:
             pages.append(list(_lines(page)))
@@ -110,17 +110,17 @@ def _content(path: Path) -> dict[str, Any]:
         except Exception:  # the others may be whole
             broken += 1
             continue
-        letters += sum(len(line.text) for line in pages[-1])
-        if letters > zipped.LARGEST:
+        characters += sum(len(line.text) for line in pages[-1])
+        if characters > zipped.LARGEST:
             return _problem(f"holds more than {zipped.LARGEST:,} characters", "leave it out")
     if not pages and broken:
         return _problem(f"is damaged: none of its {broken:,} pages can be read", "copy it again, or leave it out")
-    if letters < LETTERS_A_PAGE * max(1, len(pages)):
+    if characters < LETTERS_A_PAGE * max(1, len(pages)):
         problem = f"holds no text: its {len(pages):,} pages are pictures, as of a scan"
         return _problem(problem, "text recognition (`ocrmypdf`) writes text behind them")
     empty = sum(not page for page in pages)
     facts = {"title": reader.metadata and reader.metadata.title, "author": reader.metadata and reader.metadata.author}
-    meta = {key: said for key, value in facts.items() if (said := _clean(str(value or "")))}
+    meta = {key: text for key, value in facts.items() if (text := _clean(str(value or "")))}
     return {
         "meta": meta,
         "paragraphs": paragraphs(pages),
