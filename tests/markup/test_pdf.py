@@ -110,7 +110,7 @@ def refused(path: Path) -> str:
 
 
 def test_scans_and_damaged_files_are_named_with_the_reason(tmp_path: Path) -> None:
-    assert "holds no text: its 2 pages are pictures" in refused(written(tmp_path / "scan.pdf", ["", drawn("7")]))
+    assert "holds no text: 2 pages are pictures" in refused(written(tmp_path / "scan.pdf", ["", drawn("7")]))
     (tmp_path / "empty.pdf").write_bytes(b"")
     (tmp_path / "noise.pdf").write_bytes(random.Random(0).randbytes(3_000))
     whole = written(tmp_path / "a.pdf", [drawn(*BODY)]).read_bytes()

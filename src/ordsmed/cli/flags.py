@@ -69,7 +69,7 @@ def anew(parser: Parser, meaning: str = "delete what stands in the folder and ma
 
 
 def card(parser: Parser, licensed: str) -> None:
-    """What the model card says; `licensed`: whose licence it is."""
+    """What the model card says; `licensed`: whose license it is."""
     parser.add_argument("--title", default="", metavar="TEXT", help="for the model card")
     parser.add_argument("--language", default="", metavar="CODE", help="for the model card: en, nb, ...")
     parser.add_argument("--licence", help=f"{licensed}: CC-BY-4.0, MIT, ...")

@@ -31,6 +31,7 @@ from ordsmed.corpus.sources import is_refined
 from ordsmed.maker.session import cpu_seconds
 from ordsmed.text import encodings, language, read
 from ordsmed.text.markup import pdf, wrapped
+from ordsmed.text.source import Piece
 
 SAMPLE = 4_000_000  # characters that are looked at, over all files
 OF_A_FILE = 200_000  # of each of them, at most
@@ -422,7 +423,7 @@ class _Sample:
         self.bytes += (tally.bytes - begins) or self.texts.bytes
 
 
-def _in_short(piece: Any, error: Exception) -> str:
+def _in_short(piece: Piece | None, error: Exception) -> str:
     """Name a file without its folder, with what is wrong and what helps."""
     reason = str(error)
     if isinstance(error, OrdsmedError):

@@ -71,7 +71,7 @@ def _line(name: str, score: str, recipes: list[RankedRecipe]) -> str:
         mean = f"mean {called} {show(best.value)}"
         return f"{many(best.runs, 'run')} of one recipe ({cut(best.name)}): {mean}." if best.runs > 1 else ""
     by = f"{show(abs(best.value - worse[0].value))} {'less' if less else 'more'} than {cut(worse[0].name)}"
-    mean = f" (mean of {best.runs} runs)" if best.runs > 1 else ""
+    mean = f" (mean of {many(best.runs, 'run')})" if best.runs > 1 else ""
     last = f"; the last is {cut(worse[-1].name)} with {show(worse[-1].value)}" if worse[1:] else ""
     first = f"Of {len(ranked)} that learned {name} from the same data, the best by {called} is {cut(best.name)}"
     return f"{first}: {show(best.value)}{mean}, {by}{last}."

@@ -19,13 +19,17 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.launch.local import end_with_parent
+from ordsmed.base.say import many
 from ordsmed.text import read
 from ordsmed.text.markup import zipped
 from ordsmed.text.markup.page_lines import PageLine, paragraphs
+
+if TYPE_CHECKING:
+    from pypdf import PageObject, PdfReader
 
 SECONDS, SECONDS_OF_MB = 30, 60  # of the processor, for a file and for each megabyte of it
 MEMORY = 3 << 30  # bytes, for reading a file; its size comes on top
@@ -114,9 +118,11 @@ def _content(path: Path) -> dict[str, Any]:
         if characters > zipped.LARGEST:
             return _problem(f"holds more than {zipped.LARGEST:,} characters", "leave it out")
     if not pages and broken:
-        return _problem(f"is damaged: none of its {broken:,} pages can be read", "copy it again, or leave it out")
+        return _problem(
+            f"is damaged: {many(broken, 'page')} and none that can be read", "copy it again, or leave it out"
+        )
     if characters < LETTERS_A_PAGE * max(1, len(pages)):
-        problem = f"holds no text: its {len(pages):,} pages are pictures, as of a scan"
+        problem = f"holds no text: {many(len(pages), 'page', 'is a picture', 'are pictures')}, as of a scan"
         return _problem(problem, "text recognition (`ocrmypdf`) writes text behind them")
     empty = sum(not page for page in pages)
     facts = {"title": reader.metadata and reader.metadata.title, "author": reader.metadata and reader.metadata.author}
@@ -129,7 +135,7 @@ def _content(path: Path) -> dict[str, Any]:
     }
 
 
-def _opens(reader: Any) -> bool:
+def _opens(reader: PdfReader) -> bool:
     """Does it open without a password? Many files only forbid printing."""
     try:
         return bool(reader.decrypt(""))
@@ -137,7 +143,7 @@ def _opens(reader: Any) -> bool:
         return False
 
 
-def _pages(reader: Any) -> Iterator[Any]:
+def _pages(reader: PdfReader) -> Iterator[PageObject]:
     """Every page once, however often the tree names it."""
     seen = set[int]()
     for page in reader.pages:
@@ -147,7 +153,7 @@ def _pages(reader: Any) -> Iterator[Any]:
             yield page
 
 
-def _lines(page: Any) -> Iterator[PageLine]:
+def _lines(page: PageObject) -> Iterator[PageLine]:
     """The lines of a page in the order in which they are drawn; pypdf tells text piece by piece, with "\\n" between."""
     lines = list[list[tuple[str, float, float, float]]]([[]])
 
