@@ -52,6 +52,11 @@ def test_heads_and_page_numbers_are_dropped() -> None:
     assert paragraphs([page(*BODY, "1984", *BODY)])[1].startswith("1984")  # inside a page a number is text
 
 
+def test_tables_of_contents_are_dropped() -> None:
+    contents = page("1 The mill . . . . . . . . 3", "2 The winter......... xiv", "Wait . . . he said", top=500)
+    assert paragraphs([page(*BODY), contents]) == [" ".join(BODY), "Wait . . . he said"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text", "wanted"),
     [

@@ -1,4 +1,4 @@
-"""Lines as they stand on printed pages become paragraphs: running heads and page numbers dropped, words put together.
+"""Lines of printed pages become paragraphs: without running heads, page numbers and contents, parted words joined.
 
     page 7:  THE HERON                          ->  "The mill stood where the river turns, and the miller knew it."
              The mill stood where the ri-
@@ -24,6 +24,9 @@ GAP = 1.3  # times the usual distance of lines: another paragraph
 INDENT = 0.7  # of the size of letters
 SIZES = 0.08  # lines whose sizes differ by a larger share are not of one paragraph
 _NUMBER = re.compile(r"[\W_]*(?:\d{1,5}|[ivxlcdm]{1,7})[\W_]*", re.IGNORECASE)
+_CONTENTS = re.compile(
+    r"(?:[ \u00a0]?[.·…]){5,}\s*(?:\d{1,5}|[ivxlcdm]{1,7})?\Z", re.IGNORECASE
+)  # dots to a page number
 _PARTED = re.compile(r"([^\W\d_]+)[-\u00ad\u2010]\Z")
 _TOKEN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _BEGINS = re.compile(r"[^\W\d_]+")
@@ -41,7 +44,8 @@ class PageLine:
 
 def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
     """Return the paragraphs of a document; its pages are lists of lines in the order of reading."""
-    lines = [(number, line) for number, page in enumerate(without_heads(pages)) for line in page]
+    body = without_heads(pages)
+    lines = [(number, line) for number, page in enumerate(body) for line in page if not _CONTENTS.search(line.text)]
     if not lines:
         return []
     words = _words([line.text for _, line in lines])
