@@ -29,6 +29,7 @@ def test_lines_become_paragraphs() -> None:
     assert paragraphs([page(*BODY), []]) == [" ".join(BODY)]
     assert paragraphs([page(*BODY) + again]) == [" ".join(BODY)] * 2
     assert paragraphs([page(*BODY, *OTHER)]) == [" ".join(BODY), " ".join(OTHER)]  # by the short line
+    assert paragraphs([page(*BODY[:2], "before the winter of that year.", *OTHER)])[1] == " ".join(OTHER)
     assert paragraphs([page("The mill", *BODY)]) == ["The mill", " ".join(BODY)]  # a heading
     large = page("A heading that is nearly as long as a line", size=12, top=712)
     assert paragraphs([large + page(*BODY)]) == [large[0].text, " ".join(BODY)]  # by its size

@@ -109,8 +109,12 @@ class TextSurvey:
     def language(self) -> str:
         """The one that it is in; empty where that is not certain."""
         known = {code: share for code, share in self.languages.items() if code != language.UNKNOWN}
-        total, most = sum(known.values()), next(iter(known.values()), 0.0)
-        return next(iter(known)) if most > 0 and most >= max(CERTAIN * total, 0.5) else ""
+        if not known:
+            return ""
+        first = next(iter(known))
+        kin = next((codes for codes in language.FAMILIES.values() if first in codes), (first,))  # often taken for it
+        share = sum(known.get(code, 0.0) for code in kin)
+        return first if share >= max(CERTAIN * sum(known.values()), 0.5) else ""
 
 
 def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
