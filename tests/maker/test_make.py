@@ -95,6 +95,7 @@ def _title(texts: list[str]) -> str:
 
 def test_a_folder_of_before_a_setting_was_added_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     known = {"texts": ["texts"], "out": "out", "hours": 1.0, "purpose": "fill", "kind": "", "start": ""}
+    Path("out").mkdir()
     run.Run(Path("out")).set(verb="make", state="done", request=known)
     making.make("texts", "out")
     assert "out: done" in capsys.readouterr().err

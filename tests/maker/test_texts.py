@@ -208,8 +208,8 @@ def test_encodings_and_languages_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shares", "wanted"),
-    [({"nb": 0.8, "nn": 0.2}, "nb"), ({"nb": 0.6, "und": 0.4}, "nb"), ({"en": 0.6, "de": 0.4}, ""),
-     ({"und": 0.6, "en": 0.4}, ""), ({}, "")],
+    [({"nb": 0.8, "da": 0.2}, "nb"), ({"nn": 0.6, "nb": 0.4}, "nn"), ({"nb": 0.6, "und": 0.4}, "nb"),
+     ({"en": 0.6, "de": 0.4}, ""), ({"und": 0.6, "en": 0.4}, ""), ({}, "")],
 )  # fmt: skip
 def test_a_language_is_told_where_it_is_certain(shares: dict[str, float], wanted: str) -> None:
     assert texts.TextSurvey(1.0, 1.0, 1.0, shares, {}, {}, 1, 1, 0.0).language == wanted

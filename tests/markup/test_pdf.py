@@ -27,7 +27,13 @@ def page(*lines: str, top: float = 700, size: float = 10, x: float = 50) -> list
 def test_lines_become_paragraphs() -> None:
     again = page(*BODY, top=650)
     assert paragraphs([page(*BODY), []]) == [" ".join(BODY)]
-    assert paragraphs([page(*BODY) + again]) == [" ".join(BODY)] * 2  # by the gap, and the short line
+    assert paragraphs([page(*BODY) + again]) == [" ".join(BODY)] * 2
+    assert paragraphs([page(*BODY, *OTHER)]) == [" ".join(BODY), " ".join(OTHER)]  # by the short line
+    assert paragraphs([page(*BODY[:2], "before the winter of that year.", *OTHER)])[1] == " ".join(OTHER)
+    assert paragraphs([page("The mill", *BODY)]) == ["The mill", " ".join(BODY)]  # a heading
+    large = page("A heading that is nearly as long as a line", size=12, top=712)
+    assert paragraphs([large + page(*BODY)]) == [large[0].text, " ".join(BODY)]  # by its size
+    assert paragraphs([page(*BODY[:2]) + page(*BODY[:2], top=668)]) == [" ".join(BODY[:2])] * 2  # by the gap
     heading = page("The mill", size=14, top=730)
     assert paragraphs([heading + page(*BODY)]) == ["The mill", " ".join(BODY)]
     indented = [*page(*BODY[:2], "before the winter came to the old valley."), *page(BODY[0], top=664, x=60)]
@@ -44,12 +50,17 @@ def test_a_paragraph_goes_on_over_pages_and_columns() -> None:
 
 
 def test_heads_and_page_numbers_are_dropped() -> None:
-    texts = [BODY, OTHER, [f"{line} too." for line in BODY]]
-    pages = [page(f"THE MILL {n}", top=780) + page(*text, top=740) for n, text in enumerate(texts, 9)]
+    texts = [BODY, OTHER, [f"{line} too." for line in BODY], [f"{line} so." for line in OTHER], ["Without a head."]]
+    pages = [page(f"THE MILL {n}", top=780) * (n < 13) + page(*text, top=740) for n, text in enumerate(texts, 9)]
     pages = [lines + page(f"- {n} -", top=60) for n, lines in enumerate(pages, 9)]
     assert paragraphs(pages) == [" ".join(text) for text in texts]
     assert paragraphs([page("1984", *BODY, "xiv")]) == [" ".join(BODY)]
     assert paragraphs([page(*BODY, "1984", *BODY)])[1].startswith("1984")  # inside a page a number is text
+
+
+def test_tables_of_contents_are_dropped() -> None:
+    contents = page("1 The mill . . . . . . . . 3", "2 The winter......... xiv", "Wait . . . he said", top=500)
+    assert paragraphs([page(*BODY), contents]) == [" ".join(BODY), "Wait . . . he said"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def refused(path: Path) -> str:
 
 
 def test_scans_and_damaged_files_are_named_with_the_reason(tmp_path: Path) -> None:
-    assert "holds no text: its 2 pages are pictures" in refused(written(tmp_path / "scan.pdf", ["", drawn("7")]))
+    assert "holds no text: 2 pages are pictures" in refused(written(tmp_path / "scan.pdf", ["", drawn("7")]))
     (tmp_path / "empty.pdf").write_bytes(b"")
     (tmp_path / "noise.pdf").write_bytes(random.Random(0).randbytes(3_000))
     whole = written(tmp_path / "a.pdf", [drawn(*BODY)]).read_bytes()

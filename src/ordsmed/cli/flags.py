@@ -68,11 +68,11 @@ def anew(parser: Parser, meaning: str = "make it again; the present folder or fi
     parser.add_argument("--anew", action="store_true", help=meaning)
 
 
-def card(parser: Parser, what: str) -> None:
-    """What the model card says; `what`: whose licence it is."""
+def card(parser: Parser, licensed: str) -> None:
+    """What the model card says; `licensed`: whose license it is."""
     parser.add_argument("--title", default="", metavar="TEXT", help="for the model card")
     parser.add_argument("--language", default="", metavar="CODE", help="for the model card: en, nb, ...")
-    parser.add_argument("--licence", default="", metavar="NAME", help=f"{what}: CC-BY-4.0, MIT, ...")
+    parser.add_argument("--licence", help=f"{licensed}: CC-BY-4.0, MIT, ...")
 
 
 def yes(parser: Parser) -> None:

@@ -34,8 +34,8 @@ class Usage:
             examples: text that stands in the code -> text to write there.
         """
         how = self.how
-        for text, other in examples.items():
-            how = how.replace(_inside(text), _inside(other))
+        for text, example in examples.items():
+            how = how.replace(_inside(text), _inside(example))
         return replace(self, how=how)
 
 

@@ -72,8 +72,8 @@ class MakeRequest:
         """The title of the texts: as given, else the name of their folder or file; of several that of the model."""
         if self.title or self.texts == ("stdlib",):
             return self.title or "Documentation of Python's standard library"
-        one = Path(self.texts[0]).expanduser() if len(self.texts) == 1 else Path(self.out)
-        return one.resolve().name if one.is_dir() or len(self.texts) > 1 else one.name.partition(".")[0]
+        path = Path(self.texts[0]).expanduser() if len(self.texts) == 1 else Path(self.out)
+        return path.resolve().name if path.is_dir() or len(self.texts) > 1 else path.name.partition(".")[0]
 
     @property
     def family(self) -> str:

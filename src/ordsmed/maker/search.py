@@ -130,8 +130,8 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         hits = index.search(pair["anchor"], HITS)
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
     lines += [f"hits in all texts, by {_way(choice)}:", *facts.get("examples", [])]
-    titled, asked = folder.resolve().name, Run(folder).status.get("request", {})
-    about = {key: asked.get(key, "") for key in ("title", "language", "licence")}  # which the cards say
+    titled, request = folder.resolve().name, Run(folder).status.get("request", {})
+    about = {key: request.get(key, "") for key in ("title", "language", "licence")}  # which the cards say
     for run, out, whose in (
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),

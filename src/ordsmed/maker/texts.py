@@ -31,6 +31,7 @@ from ordsmed.corpus.sources import is_refined
 from ordsmed.maker.session import cpu_seconds
 from ordsmed.text import encodings, language, read
 from ordsmed.text.markup import pdf, wrapped
+from ordsmed.text.source import Piece
 
 SAMPLE = 4_000_000  # characters that are looked at, over all files
 OF_A_FILE = 200_000  # of each of them, at most
@@ -108,8 +109,12 @@ class TextSurvey:
     def language(self) -> str:
         """The one that it is in; empty where that is not certain."""
         known = {code: share for code, share in self.languages.items() if code != language.UNKNOWN}
-        total, most = sum(known.values()), next(iter(known.values()), 0.0)
-        return next(iter(known)) if most > 0 and most >= max(CERTAIN * total, 0.5) else ""
+        if not known:
+            return ""
+        first = next(iter(known))
+        kin = next((codes for codes in language.FAMILIES.values() if first in codes), (first,))  # often taken for it
+        share = sum(known.get(code, 0.0) for code in kin)
+        return first if share >= max(CERTAIN * sum(known.values()), 0.5) else ""
 
 
 def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
@@ -422,12 +427,12 @@ class _Sample:
         self.bytes += (tally.bytes - begins) or self.texts.bytes
 
 
-def _in_short(piece: Any, error: Exception) -> str:
+def _in_short(piece: Piece | None, error: Exception) -> str:
     """Name a file without its folder, with what is wrong and what helps."""
-    said = str(error)
+    reason = str(error)
     if isinstance(error, OrdsmedError):
-        said = "; ".join(filter(None, (error.found, error.remedy)))
-    return f"{piece.path.name}: {said}" if piece else said
+        reason = "; ".join(filter(None, (error.found, error.remedy)))
+    return f"{piece.path.name}: {reason}" if piece else reason
 
 
 def excerpt(texts: InputTexts, characters: int) -> str:

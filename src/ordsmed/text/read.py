@@ -366,7 +366,9 @@ def _expand(name: str) -> list[Path]:
     if path.is_dir():
         inner = [p for p in path.rglob("*") if not any(part.startswith(".") for part in p.relative_to(path).parts)]
         paths = [p for p in inner if p.is_file()]
-        _report_unread(path, tuple(sorted(f"{p.relative_to(path)} ({why})" for p in inner if (why := _unread(p)))))
+        _report_unread(
+            path, tuple(sorted(f"{p.relative_to(path)} ({reason})" for p in inner if (reason := _unread(p))))
+        )
     elif path.exists():
         paths = [path]
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.data.encode import Encoded
@@ -75,9 +74,9 @@ def _of_pretraining(trained: Trained) -> dict[str, str]:
 
 
 def _of_task(trained: Trained) -> dict[str, str]:
-    learned: Any = trained.learned
+    learned = trained.learned
     if not hasattr(learned, "card_examples") or not (paths := learned.paths("dev")):
         return {}
     with Origin.of(trained.folder).at_home():
-        found: dict[str, str] = learned.card_examples(learned.records(paths))
-        return found
+        texts: dict[str, str] = learned.card_examples(learned.records(paths))
+        return texts

@@ -1,6 +1,6 @@
 """from texts of yours to a model, in the time that you give: corpus, tokenizer, network, scores, Hugging Face folder
 
-TEXTS are files, folders or patterns (.txt .epub .html .jsonl .csv .parquet, a Wikipedia dump, packed or plain), or a
+TEXTS are files, folders or patterns (.txt .docx .odt .pdf .epub .html .jsonl .csv .parquet, a Wikipedia dump), or a
 corpus; OUT is a new folder. It looks at the texts, measures the machine, plans, says the plan, writes it as recipes
 into OUT and does it. The same command goes on where it was stopped. A recipe says all of it: `ordsmed make tiny/search`
 makes a search engine, as `--for search` does of any texts.

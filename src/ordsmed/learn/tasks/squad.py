@@ -145,8 +145,8 @@ class Squad(Files, Choice):
 
     def card_examples(self, records: QuestionRecords) -> dict[str, str]:
         """Return the question about the shortest context for the code on the model card, by what stands there."""
-        asked = min(records.questions, key=lambda question: len(question.context), default=None)
-        return {QUESTION: asked.question, CONTEXT: asked.context} if asked else {}
+        shortest = min(records.questions, key=lambda question: len(question.context), default=None)
+        return {QUESTION: shortest.question, CONTEXT: shortest.context} if shortest else {}
 
     def about(self, questions: Sequence[Question]) -> QuestionRecords:
         return QuestionRecords.of(questions)

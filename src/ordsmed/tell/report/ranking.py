@@ -27,8 +27,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each task or objective and data that several runs have in common."""
     if len(report["runs"]) < 2:
         return
-    found = [line for (name, score, _), group in _comparable(report).items() if (line := _line(name, score, group))]
-    yield from found or ["No two of these runs learned the same from the same data, so none of them is the best."]
+    sentences = [line for (name, score, _), group in _comparable(report).items() if (line := _line(name, score, group))]
+    yield from sentences or ["No two of these runs learned the same from the same data, so none of them is the best."]
 
 
 def _comparable(report: Mapping[str, Any]) -> dict[tuple[str, str, str], list[RankedRecipe]]:
@@ -66,12 +66,12 @@ def _line(name: str, score: str, recipes: list[RankedRecipe]) -> str:
     less = score in LESS_IS_BETTER
     ranked = sorted(recipes, key=lambda recipe: recipe.value if less else -recipe.value)
     called, show = (f"{VALIDATION} loss", loss) if score == VALIDATION else (score, score_named(score))
-    best, *others = ranked
-    if not others:
+    best, *worse = ranked
+    if not worse:
         mean = f"mean {called} {show(best.value)}"
         return f"{many(best.runs, 'run')} of one recipe ({cut(best.name)}): {mean}." if best.runs > 1 else ""
-    by = f"{show(abs(best.value - others[0].value))} {'less' if less else 'more'} than {cut(others[0].name)}"
-    mean = f" (mean of {best.runs} runs)" if best.runs > 1 else ""
-    last = f"; the last is {cut(others[-1].name)} with {show(others[-1].value)}" if others[1:] else ""
+    by = f"{show(abs(best.value - worse[0].value))} {'less' if less else 'more'} than {cut(worse[0].name)}"
+    mean = f" (mean of {many(best.runs, 'run')})" if best.runs > 1 else ""
+    last = f"; the last is {cut(worse[-1].name)} with {show(worse[-1].value)}" if worse[1:] else ""
     first = f"Of {len(ranked)} that learned {name} from the same data, the best by {called} is {cut(best.name)}"
     return f"{first}: {show(best.value)}{mean}, {by}{last}."

@@ -168,24 +168,24 @@ def _docx(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, str], list[st
     relations = zipped.elements(archive, "_rels/.rels", path)
     targets = [a.get("Target", "") for _, a, _ in relations if a.get("Type", "").endswith("/officeDocument")]
     main = posixpath.normpath((targets or ["word/document.xml"])[0].lstrip("/"))
-    beside = lambda name: posixpath.join(posixpath.dirname(main), name)  # noqa: E731
+    part = lambda name: posixpath.join(posixpath.dirname(main), name)  # noqa: E731
     present = set(archive.namelist())
-    reader = _Reader(DOCX, _styles_of_contents(archive, beside("styles.xml"), path, present))
-    for name in (main, *(beside(note) for note in ("footnotes.xml", "endnotes.xml") if beside(note) in present)):
+    reader = _Reader(DOCX, _styles_of_contents(archive, part("styles.xml"), path, present))
+    for name in (main, *(part(note) for note in ("footnotes.xml", "endnotes.xml") if part(note) in present)):
         zipped.parse(archive, name, path, start=reader.start, end=reader.end, text=reader.text)
     return _meta(archive, "docProps/core.xml", path, present), reader.lines
 
 
 def _styles_of_contents(archive: zipfile.ZipFile, name: str, path: Path, present: set[str]) -> frozenset[str]:
     """Return the ids of the styles that tables of contents have; their names are the same in every language."""
-    style, found = "", set[str]()
+    style, contents = "", set[str]()
     for tag, attributes, _ in zipped.elements(archive, name, path) if name in present else ():
         plain = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
         if tag == "style":
             style = plain.get("styleId", "")
         elif tag == "name" and plain.get("val", "").lower().startswith(_CONTENTS):
-            found.add(style)
-    return frozenset(found)
+            contents.add(style)
+    return frozenset(contents)
 
 
 def _odt(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, str], list[str]]:
@@ -200,5 +200,5 @@ def _odt(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, str], list[str
 
 def _meta(archive: zipfile.ZipFile, name: str, path: Path, present: set[str]) -> dict[str, str]:
     keys = {"title": "title", "creator": "author"}
-    found = zipped.elements(archive, name, path) if name in present else ()
-    return {keys[tag]: said for tag, _, text in found if tag in keys and (said := " ".join(text.split()))}
+    elements = zipped.elements(archive, name, path) if name in present else ()
+    return {keys[tag]: value for tag, _, text in elements if tag in keys and (value := " ".join(text.split()))}

@@ -1,4 +1,4 @@
-"""Lines as they stand on printed pages become paragraphs: running heads and page numbers dropped, words put together.
+"""Lines of printed pages become paragraphs: without running heads, page numbers and contents, parted words joined.
 
     page 7:  THE HERON                          ->  "The mill stood where the river turns, and the miller knew it."
              The mill stood where the ri-
@@ -24,6 +24,9 @@ GAP = 1.3  # times the usual distance of lines: another paragraph
 INDENT = 0.7  # of the size of letters
 SIZES = 0.08  # lines whose sizes differ by a larger share are not of one paragraph
 _NUMBER = re.compile(r"[\W_]*(?:\d{1,5}|[ivxlcdm]{1,7})[\W_]*", re.IGNORECASE)
+_CONTENTS = re.compile(
+    r"(?:[ \u00a0]?[.·…]){5,}\s*(?:\d{1,5}|[ivxlcdm]{1,7})?\Z", re.IGNORECASE
+)  # dots to a page number
 _PARTED = re.compile(r"([^\W\d_]+)[-\u00ad\u2010]\Z")
 _TOKEN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _BEGINS = re.compile(r"[^\W\d_]+")
@@ -41,22 +44,23 @@ class PageLine:
 
 def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
     """Return the paragraphs of a document; its pages are lists of lines in the order of reading."""
-    lines = [(number, line) for number, page in enumerate(without_heads(pages)) for line in page]
+    body = without_heads(pages)
+    lines = [(number, line) for number, page in enumerate(body) for line in page if not _CONTENTS.search(line.text)]
     if not lines:
         return []
     words = _words([line.text for _, line in lines])
     full = sorted(len(line.text) for _, line in lines)[len(lines) * 3 // 4]
     usual = _usual_gap(lines)
     result = list[str]()
-    held = lines[0][1].text
+    text = lines[0][1].text
     for (page, line), (next_page, after) in pairwise(lines):
         gap = (line.y - after.y) / line.size if next_page == page else -1.0  # below 0: another page or column
         if _ends(line, after, gap / usual, full):
-            result.append(held)
-            held = after.text
+            result.append(text)
+            text = after.text
         else:
-            held = _joined(held, after.text, words)
-    return [*result, held]
+            text = _joined(text, after.text, words)
+    return [*result, text]
 
 
 def without_heads(pages: Sequence[Sequence[PageLine]]) -> list[list[PageLine]]:
@@ -113,13 +117,13 @@ def _words(lines: Sequence[str]) -> set[str]:
 
     The two parts of a parted word would look like words of their own.
     """
-    tokens, is_rest = set[str](), False
+    words, is_rest = set[str](), False
     for line in lines:
-        found = _TOKEN.findall(line.lower())
+        tokens = _TOKEN.findall(line.lower())
         is_parted = bool(_PARTED.search(line[-60:]))
-        tokens.update(found[int(is_rest) : len(found) - is_parted])
+        words.update(tokens[int(is_rest) : len(tokens) - is_parted])
         is_rest = is_parted
-    return tokens | {part for token in tokens for part in token.split("-")}
+    return words | {part for word in words for part in word.split("-")}
 
 
 def _joined(before: str, after: str, words: set[str]) -> str:

@@ -19,13 +19,17 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.launch.local import end_with_parent
+from ordsmed.base.say import many
 from ordsmed.text import read
 from ordsmed.text.markup import zipped
 from ordsmed.text.markup.page_lines import PageLine, paragraphs
+
+if TYPE_CHECKING:
+    from pypdf import PageObject, PdfReader
 
 SECONDS, SECONDS_OF_MB = 30, 60  # of the processor, for a file and for each megabyte of it
 MEMORY = 3 << 30  # bytes, for reading a file; its size comes on top
@@ -44,14 +48,14 @@ def text_of(path: Path) -> tuple[dict[str, str], list[str]]:
         raise RecipeError(path, "`pypdf` is not installed", "", NO_PYPDF)
     if not path.is_file():
         raise DataError(path, "no such file")
-    found = _read_in_child(path)
-    if "problem" in found:
-        kind = zipped.Encrypted if found.get("encrypted") else DataError
-        raise kind(path, found["problem"], found["wanted"], found["remedy"])
+    facts = _read_in_child(path)
+    if "problem" in facts:
+        kind = zipped.Encrypted if facts.get("encrypted") else DataError
+        raise kind(path, facts["problem"], facts["wanted"], facts["remedy"])
     left_out = read.tally().left_out
     for reason in ("pages without text", "pages that cannot be read"):
-        left_out[reason] += found[reason]
-    return found["meta"], found["paragraphs"]
+        left_out[reason] += facts[reason]
+    return facts["meta"], facts["paragraphs"]
 
 
 def _read_in_child(path: Path) -> dict[str, Any]:
@@ -68,10 +72,10 @@ def _read_in_child(path: Path) -> dict[str, Any]:
         remedy = "give it more memory, or move the file away; then start the same command again"
         raise RunError(path, "the process that reads it was killed", "", remedy)
     if child.returncode:
-        said = (child.stderr.decode(errors="replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
-        raise DataError(path, f"ends its reader: {said[:200]}", "a PDF with text", "leave it out")
-    found: dict[str, Any] = json.loads(child.stdout)
-    return found
+        message = (child.stderr.decode(errors="replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
+        raise DataError(path, f"ends its reader: {message[:200]}", "a PDF with text", "leave it out")
+    facts: dict[str, Any] = json.loads(child.stdout)
+    return facts
 
 
 def main(path: str, seconds: str) -> None:
@@ -82,13 +86,13 @@ def main(path: str, seconds: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
     logging.disable()
     try:
-        found = _content(Path(path))
+        facts = _content(Path(path))
     except MemoryError:
-        found = _problem(f"needs more than {limit >> 30} GB of memory", "leave it out")
+        facts = _problem(f"needs more than {limit >> 30} GB of memory", "leave it out")
     except Exception as error:  # pypdf raises many kinds for damaged files
-        said = " ".join(str(error).split())[:200]
-        found = _problem(f"is damaged: {said or type(error).__name__}", "copy it again, or leave it out")
-    sys.stdout.write(json.dumps(found))
+        message = " ".join(str(error).split())[:200]
+        facts = _problem(f"is damaged: {message or type(error).__name__}", "copy it again, or leave it out")
+    sys.stdout.write(json.dumps(facts))
 
 
 def _problem(problem: str, remedy: str, **more: object) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def _content(path: Path) -> dict[str, Any]:
     reader = pypdf.PdfReader(path)
     if reader.is_encrypted and not _opens(reader):
         return _problem("is encrypted", "save it again without a password", encrypted=True)
-    pages, broken, letters = list[list[PageLine]](), 0, 0
+    pages, broken, characters = list[list[PageLine]](), 0, 0
     for page in _pages(reader):
         try:
             pages.append(list(_lines(page)))
@@ -110,17 +114,19 @@ def _content(path: Path) -> dict[str, Any]:
         except Exception:  # the others may be whole
             broken += 1
             continue
-        letters += sum(len(line.text) for line in pages[-1])
-        if letters > zipped.LARGEST:
+        characters += sum(len(line.text) for line in pages[-1])
+        if characters > zipped.LARGEST:
             return _problem(f"holds more than {zipped.LARGEST:,} characters", "leave it out")
     if not pages and broken:
-        return _problem(f"is damaged: none of its {broken:,} pages can be read", "copy it again, or leave it out")
-    if letters < LETTERS_A_PAGE * max(1, len(pages)):
-        problem = f"holds no text: its {len(pages):,} pages are pictures, as of a scan"
+        return _problem(
+            f"is damaged: {many(broken, 'page')} and none that can be read", "copy it again, or leave it out"
+        )
+    if characters < LETTERS_A_PAGE * max(1, len(pages)):
+        problem = f"holds no text: {many(len(pages), 'page', 'is a picture', 'are pictures')}, as of a scan"
         return _problem(problem, "text recognition (`ocrmypdf`) writes text behind them")
     empty = sum(not page for page in pages)
     facts = {"title": reader.metadata and reader.metadata.title, "author": reader.metadata and reader.metadata.author}
-    meta = {key: said for key, value in facts.items() if (said := _clean(str(value or "")))}
+    meta = {key: text for key, value in facts.items() if (text := _clean(str(value or "")))}
     return {
         "meta": meta,
         "paragraphs": paragraphs(pages),
@@ -129,7 +135,7 @@ def _content(path: Path) -> dict[str, Any]:
     }
 
 
-def _opens(reader: Any) -> bool:
+def _opens(reader: PdfReader) -> bool:
     """Does it open without a password? Many files only forbid printing."""
     try:
         return bool(reader.decrypt(""))
@@ -137,7 +143,7 @@ def _opens(reader: Any) -> bool:
         return False
 
 
-def _pages(reader: Any) -> Iterator[Any]:
+def _pages(reader: PdfReader) -> Iterator[PageObject]:
     """Every page once, however often the tree names it."""
     seen = set[int]()
     for page in reader.pages:
@@ -147,7 +153,7 @@ def _pages(reader: Any) -> Iterator[Any]:
             yield page
 
 
-def _lines(page: Any) -> Iterator[PageLine]:
+def _lines(page: PageObject) -> Iterator[PageLine]:
     """The lines of a page in the order in which they are drawn; pypdf tells text piece by piece, with "\\n" between."""
     lines = list[list[tuple[str, float, float, float]]]([[]])
 

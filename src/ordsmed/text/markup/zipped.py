@@ -45,15 +45,15 @@ def _kind(path: Path) -> str:
 
 def elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str, dict[str, str], str]]:
     """Return the elements of an XML file in order: name, attributes, and the text that follows its start tag."""
-    found = list[tuple[str, dict[str, str], list[str]]]()
+    collected = list[tuple[str, dict[str, str], list[str]]]()
     parse(
         archive,
         name,
         path,
-        start=lambda tag, attributes: found.append((tag, attributes, [])),
-        text=lambda text: found[-1][2].append(text),
+        start=lambda tag, attributes: collected.append((tag, attributes, [])),
+        text=lambda text: collected[-1][2].append(text),
     )
-    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
+    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in collected]
 
 
 def parse(archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end: End | None = None, text: Text) -> None:
