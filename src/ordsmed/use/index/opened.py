@@ -217,7 +217,7 @@ class OpenIndex:
 
     def reranked(self, reranker: dict[str, str], made: SearchChoice) -> OpenIndex:
         """The same with a reranker, or without one where the choice leaves it out; its folder keeps that."""
-        measured = {
+        measured: dict[str, object] = {
             name: round(made.scores[name], 1) for name in ("before reranking", "reranked") if name in made.scores
         }
         used = {**reranker, **measured, "top": made.top, "weight": made.rerank_weight}
