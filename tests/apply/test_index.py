@@ -218,7 +218,9 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
     monkeypatch.setattr(build, "BLOCK", 1_000)
     monkeypatch.setattr(text_encoder.TextEncoder.vectors, "__defaults__", ("passage", 16))
     words = (place / "bert", place / "texts.jsonl", tmp_path / "index")
-    ordsmed.index(*words[:2], tmp_path / "whole", length=24, overlap=6)  # in the same blocks, which round alike
+    ordsmed.index(
+        *words[:2], tmp_path / "whole", length=24, overlap=6, weight=0.5
+    )  # in the same blocks, which round alike
     read = list[str]()
     left = [{"cut": 3, "vectors": 4, "words": 1}[step]]
 
@@ -236,7 +238,7 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
         owner, name = place_of[step]
         patched.setattr(owner, name, until(getattr(owner, name)))
         with pytest.raises(Killed):
-            ordsmed.index(*words, length=24, overlap=6)
+            ordsmed.index(*words, length=24, overlap=6, weight=0.5)
     with pytest.raises(DataError, match="is not finished"):
         ordsmed.open_index(tmp_path / "index")
     for name in {"cut": ("texts.bin", "passages.npy"), "vectors": ("vectors.npy",)}.get(step, ()):
@@ -246,7 +248,7 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
     monkeypatch.setattr(
         text_encoder.Embedder, "entries", lambda own, texts: entries(own, (read.append(t) or t for t in texts))
     )
-    index = ordsmed.index(*words, length=24, overlap=6)
+    index = ordsmed.index(*words, length=24, overlap=6, weight=0.5)
     assert files_of(tmp_path / "index") == files_of(tmp_path / "whole")
     assert not list((tmp_path / "index").glob("*.kept"))
     again = len([text for text in read if text != "."])

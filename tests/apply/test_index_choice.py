@@ -61,6 +61,7 @@ def test_vectors_that_do_not_help_are_left_out() -> None:
     assert "by words alone, for vectors do not help" in chosen.lines()[0]
     assert SearchTrial([], [], []).choose() == SearchChoice()
     assert "too few passages" in SearchChoice().lines()[0]
+    assert trial([9, 15, 19], [0, 2, 5]).choose(0.4).weight == 0.4
 
 
 def test_vectors_that_help_count() -> None:
@@ -105,7 +106,7 @@ def test_pseudo_questions_are_not_in_their_passages(place: Path) -> None:
     again = PseudoQuestions.of(index.passages, True)
     assert (made.questions, made.texts) == (again.questions, again.texts)
     count = len(made.questions)
-    assert 100 <= count <= 0.25 * len(index)
+    assert 100 <= count <= choice.QUESTIONS
     left = [question in text for question, text in zip(made.questions, made.texts, strict=False)]
     assert sum(left) < 0.25 * count  # a sentence of ten stays
     assert made.texts[count:] == [read_as("", index.passages[int(number)].text) for number in made.others]
@@ -152,7 +153,7 @@ def test_an_index_keeps_a_reranker_that_helps(
     assert "reranker" not in index.facts
     assert "reranker: is left out; with it" in capsys.readouterr().err
     plain = index.search("ban dot", 4)
-    monkeypatch.setattr(SearchTrial, "rerank", lambda *_: SearchChoice(0.0, 3, 0.5))
+    monkeypatch.setattr(SearchTrial, "rerank", lambda *_: SearchChoice(0.0, 3, 0.5, 100))
     cli.main(["index", str(tmp_path / "made"), "--rerank", str(models["fits"])])
     index = ordsmed.open_index(tmp_path / "made")
     assert (index.facts["reranker"]["top"], index.facts["reranker"]["weight"]) == (3, 0.5)
@@ -177,6 +178,28 @@ def test_indexes_by_the_mean_over_words_are_searched_as_they_were_made(place: Pa
     assert former.encoder.pool == "words"
     assert former.search("ban dot", 3) == words.search("ban dot", 3)
     assert former.search("ban dot", 3) != ordsmed.open_index(place / "made").search("ban dot", 3, kind="dense")
+
+
+def test_of_few_passages_words_come_first(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("The red newt.\n\nA cat.\n\nAn old newt swam.\n")
+    index = ordsmed.index(place / "bert", tmp_path / "few.txt", tmp_path / "few")
+    words = index.search("old newt", 3, kind="words")
+    hits = index.search("old newt", 3)
+    assert [hit.number for hit in hits[:2]] == [hit.number for hit in words]
+    assert (len(words), hits[2].words) == (2, None)
+
+
+def test_a_weight_that_was_given_stays_beside_a_reranker(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = task_models(task_files(tmp_path))
+    index = ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "made", length=30, weight=0.7)
+    seen = list[SearchChoice]()
+    monkeypatch.setattr(SearchTrial, "rerank", lambda self, choice, *_: seen.append(choice) or choice)
+    cli.main(["index", str(index.folder), "--rerank", str(models["fits"])])
+    assert (ordsmed.open_index(index.folder).weight, seen[0].weight) == (0.7, 0.7)
+    cli.main(["index", str(index.folder), "--rerank", str(models["fits"]), "--choose"])
+    assert ordsmed.open_index(index.folder).weight == 0
 
 
 @pytest.mark.parametrize("text", ["\0", "\u200b", " \0 "])

@@ -112,6 +112,7 @@ def test_a_search_with_conditions_finds_what_an_index_of_these_documents_ranks_f
         assert {hit[0] for hit in every} == right
     if index.recipe.kind == "both":
         assert {hit[0] for hit in hits_of(index, "both", where)} == right
+    assert hits_of(index, index.recipe.kind, ("year>3000",)) == []
     with pytest.raises(RecipeError, match="no document has `languag`"):
         index.search("cat", where=["languag=no"])
 

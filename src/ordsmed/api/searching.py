@@ -88,7 +88,7 @@ def index(
     if weight is not None:
         finished = finished.weighted(weight, keep=True)
     if rerank is not None or (kind == "both" and finished.weight is None):
-        finished = choose(finished, rerank)
+        finished = choose(finished, rerank, weight=finished.by_hand)
     return finished
 
 
@@ -99,11 +99,15 @@ def _as_it_stands(encoder: TextEncoder, out: Path) -> TextEncoder:
 
 
 def choose(
-    index: Place | OpenIndex, rerank: Place | OpenModel | None = None, **opening: Unpack[OpeningOptions]
+    index: Place | OpenIndex,
+    rerank: Place | OpenModel | None = None,
+    *,
+    weight: float | None = None,
+    **opening: Unpack[OpeningOptions],
 ) -> OpenIndex:
     """Choose by pseudo-questions how much vectors, and a reranker, count in searches of an index, which keeps it.
 
-    ordsmed.open_index("work/index/stdlib").weight
+    `weight`: of the vectors, which is not chosen then, but stays.
     """
     standing = index if isinstance(index, OpenIndex) else open_index(index, **opening)
     if standing.recipe.kind != "both" and rerank is None:
@@ -111,10 +115,11 @@ def choose(
             "--choose", f"found an index of {standing.recipe.kind} alone", "an index by both, or --rerank RUN"
         )
     if rerank is None:
-        return standing.chosen()
+        return standing.chosen(weight=weight)
     trained = _opened(rerank, **opening)
     check_reranker(trained)
-    return standing.chosen(partial(pair_scores, trained), _described(standing, rerank, trained))
+    described = _described(standing, rerank, trained)
+    return standing.chosen(partial(pair_scores, trained), described, weight=weight)
 
 
 def with_reranker(index: OpenIndex, rerank: Place, choice: SearchChoice) -> OpenIndex:

@@ -95,7 +95,7 @@ def _change(args: argparse.Namespace) -> None:
     if args.weight is not None:
         index = index.weighted(args.weight, keep=True)
     if args.choose or args.rerank:
-        index = choose(index, args.rerank or None, **opening)
+        index = choose(index, args.rerank or None, weight=None if args.choose else index.by_hand, **opening)
     print_lines([f"{index.folder}: {index.size}"])
     tell_next(index.folder)
 

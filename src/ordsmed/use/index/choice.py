@@ -1,17 +1,17 @@
 """SearchChoice: how much vectors and a reranker count in a search, by pseudo-questions about the indexed passages.
 
     passages -> a sentence of some, taken out of its passage -> which way to search finds the passage again?
-    half of the questions choose a weight; the other half verifies that it finds more than words alone (paired test)
+    each half of the questions chooses a weight, which the other half verifies: is more found than by words alone?
 
-Whatever is not better on the second half is left out, so that a search is not worse than one by words (BM25). Questions
-and halves are drawn by hash: the same passages and model give the same choice.
+Whatever is not better on questions that it was not chosen by is left out, so that a search is not worse than one by
+words (BM25). Questions are drawn by hash: the same passages and model give the same choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
 
 QUESTIONS = 300  # at most
-SHARE = 0.25  # of the passages become questions, at most
+SHARE = 0.5  # of the passages become questions, at most
 AMONG, AMONG_TOKENS = 2_000, 500  # passages that are searched; by vectors of tokens fewer
 FEWEST = 20  # questions of a half: fewer decide nothing
 KINDS = {"cloze": 1.0, "questions": 1.0}
@@ -46,6 +46,7 @@ SURE = 0.1  # two-sided: a gain has to be one that chance leaves in fewer than 5
 DEPTH = 100  # of each ranking
 MEMORY = 64 << 20
 Ranking = tuple[NDArray[Any], NDArray[Any]]  # numbers of passages, best first, and scores
+Way = TypeVar("Way")  # to search
 Rescoring = Callable[[list[str], list[str]], list[float]]  # questions and texts, pair by pair
 
 
@@ -56,7 +57,8 @@ class SearchChoice:
     weight: float = 0.0  # of the vectors; 0: words alone
     top: int = 0  # passages that the reranker orders; 0: it is left out
     rerank_weight: float = 0.0
-    questions: int = 0  # that verified it
+    questions: int = 0  # that it was measured by
+    by_hand: bool = False  # was the weight given?
     scores: dict[str, float] = field(default_factory=dict)  # words, vectors, both, reranked
 
     @property
@@ -67,12 +69,12 @@ class SearchChoice:
     def lines(self) -> list[str]:
         """For a person: the verdict on vectors, and on a reranker where there is one."""
         if not self.questions:
-            return ["search: by words alone, for there are too few passages to measure whether vectors help"]
+            return ["search: by words first, then by vectors: too few passages to measure how much vectors help"]
         scores = ", ".join(f"{name} {self.scores[name]:.1f}" for name in WAYS if name in self.scores)
         measured = f"MRR@10 on {many(self.questions, 'pseudo-question')}: {scores}"
         if "both" not in self.scores:
             lines = [f"search: {measured}"]
-        elif self.weight:
+        elif self.by_hand or self.weight:
             lines = [f"search: by words and vectors, which weigh {self.weight:g}; {measured}"]
         else:
             lines = [f"search: by words alone, for vectors do not help; {measured}"]
@@ -109,21 +111,24 @@ class SearchTrial:
         """Of each question the reciprocal rank."""
         return np.array([self.reciprocal(n, self.ranking(n, weight)[0]) for n in range(len(self.wanted))])
 
-    def choose(self) -> SearchChoice:
-        """The weight of the vectors, where there are both: chosen on the even questions, verified on the odd ones."""
+    def choose(self, given: float | None = None) -> SearchChoice:
+        """The weight of the vectors, where there are both, if it helps.
+
+        `given`: the weight that is kept, whatever the questions say.
+        """
         if len(self.wanted) < 2 * FEWEST:
-            return SearchChoice()
+            return SearchChoice(given or 0.0, by_hand=given is not None)
         if not self.dense or not self.words:
             weight, name = (1.0, "vectors") if self.dense else (0.0, "words")
-            verified_alone = self.by_weight(weight)[1::2]
-            return SearchChoice(weight, 0, 0.0, len(verified_alone), {name: 100 * float(verified_alone.mean())})
+            means = {name: 100 * float(self.by_weight(weight).mean())}
+            return SearchChoice(weight, questions=len(self.wanted), scores=means)
         every = {weight: self.by_weight(weight) for weight in WEIGHTS}
-        weight = cautious({weight: ranks[::2] for weight, ranks in every.items()})
-        verified = {weight: ranks[1::2] for weight, ranks in every.items()}
-        weight = weight if helps(verified[weight], verified[0.0]) else 0.0
-        scores = {"words": verified[0.0], "vectors": verified[1.0], "both": verified[weight]}
+        weight, both = verified(every, 0.0)
+        if given is not None:
+            weight, both = given, self.by_weight(given)
+        scores = {"words": every[0.0], "vectors": every[1.0], "both": both}
         means = {name: 100 * float(ranks.mean()) for name, ranks in scores.items()}
-        return SearchChoice(weight, questions=len(verified[0.0]), scores=means)
+        return SearchChoice(weight, questions=len(self.wanted), by_hand=given is not None, scores=means)
 
     def rerank(
         self, choice: SearchChoice, questions: Sequence[str], texts: Callable[[int], str], rescore: Rescoring
@@ -142,13 +147,12 @@ class SearchTrial:
             way: np.array([self.reciprocal(n, reordered(*first[n], scores[n], *way)) for n in range(count)])
             for way in ways
         }
-        way = cautious({way: values[::2] for way, values in ranks.items()})
-        verified = {way: values[1::2] for way, values in ranks.items()}
-        best = way if way[0] else max(ways[1:], key=lambda way: verified[way].mean())
-        top, weight = way if helps(verified[way], verified[0, 0.0]) else (0, 0.0)
-        reranked = {"before reranking": verified[0, 0.0], "reranked": verified[best]}
+        (top, weight), after = verified(ranks, (0, 0.0))
+        if not top:
+            after = max(list(ranks.values())[1:], key=lambda values: float(values.mean()))
+        reranked = {"before reranking": ranks[0, 0.0], "reranked": after}
         means = {name: 100 * float(values.mean()) for name, values in reranked.items()}
-        return SearchChoice(choice.weight, top, weight, choice.questions, {**choice.scores, **means})
+        return replace(choice, top=top, rerank_weight=weight, scores={**choice.scores, **means})
 
 
 def reordered(
@@ -169,7 +173,7 @@ def _share(values: NDArray[Any]) -> NDArray[np.float64]:
     return (values - least).astype(np.float64) / ((most - least) or 1)
 
 
-def cautious(ranks: dict[Any, NDArray[np.float64]]) -> Any:
+def cautious(ranks: dict[Way, NDArray[np.float64]]) -> Way:
     """The first way whose mean is within a standard error of the best one's: ways stand from careful to bold."""
     best = max(ranks.values(), key=lambda values: float(values.mean()))
     for way, values in ranks.items():
@@ -177,6 +181,20 @@ def cautious(ranks: dict[Any, NDArray[np.float64]]) -> Any:
         if lost.mean <= max(lost.error, 0.0):
             return way
     raise AssertionError("the best way is as good as itself")
+
+
+def verified(ranks: dict[Way, NDArray[np.float64]], plain: Way) -> tuple[Way, NDArray[np.float64]]:
+    """Return the way that helps, else the plain one, and its reciprocal ranks.
+
+    Each half of the questions is searched in the way that the other half chooses; all of them are compared with the
+    plain way.
+    """
+    held_out = np.zeros_like(ranks[plain])
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        other = slice(1 - half.start, None, 2)
+        held_out[other] = ranks[cautious({way: values[half] for way, values in ranks.items()})][other]
+    way = cautious(ranks)
+    return (way, held_out) if way != plain and helps(held_out, ranks[plain]) else (plain, ranks[plain])
 
 
 def helps(ranks: NDArray[np.float64], before: NDArray[np.float64]) -> bool:

@@ -189,35 +189,41 @@ class OpenIndex:
     def weighted(self, weight: float, *, keep: bool = False) -> OpenIndex:
         """The same with another weight of the vectors, which its folder keeps where that is asked for."""
         check_weight(weight, self.recipe.kind)
-        return self._with(keep=keep, weight=weight, choice=None) if keep else self._with(weight=weight)
+        return self._with(keep=keep, weight=weight, choice=None)
 
-    def chosen(self, rescore: Rescoring | None = None, reranker: dict[str, str] | None = None) -> OpenIndex:
+    def chosen(
+        self, rescore: Rescoring | None = None, reranker: dict[str, str] | None = None, *, weight: float | None = None
+    ) -> OpenIndex:
         """The same with the weight of the vectors that pseudo-questions choose, which its folder keeps.
 
-        `rescore`: a reranker, which is kept, as `reranker` describes it, if it helps.
+        `rescore`: a reranker, which is kept, as `reranker` describes it, if it helps; `weight`: one that is kept.
         """
-        made = self._choice(rescore)
+        made = self._choice(rescore, weight)
         for line in made.lines():
             say(line)
-        weight = {"weight": made.weight} if self.recipe.kind == "both" else {}
-        chosen = self._with(keep=True, choice=made.facts, **weight)
+        chosen = self
+        if self.recipe.kind == "both" and weight is None:
+            chosen = self._with(keep=True, weight=made.weight, choice=made.facts)
         return chosen.reranked(reranker, made) if reranker else chosen
 
-    def _choice(self, rescore: Rescoring | None) -> SearchChoice:
+    def _choice(self, rescore: Rescoring | None, weight: float | None) -> SearchChoice:
         """What pseudo-questions about the passages choose."""
         among = AMONG if self.tokens is None else AMONG_TOKENS
         made = PseudoQuestions.of(self.passages, self.recipe.title, among)
         if len(made.questions) < 2 * FEWEST:
-            return SearchChoice()
+            return SearchTrial([], [], []).choose(weight)
         dense = made.by_vectors(self.encoder, self.vectors, self.tokens) if self.recipe.model else []
         trial = SearchTrial(dense, made.by_words() if self.bm25 else [], range(len(made.questions)))
-        chosen = trial.choose()
+        chosen = trial.choose(weight)
         return trial.rerank(chosen, made.questions, made.texts.__getitem__, rescore) if rescore else chosen
 
     def reranked(self, reranker: dict[str, str], made: SearchChoice) -> OpenIndex:
         """The same with a reranker, or without one where the choice leaves it out; its folder keeps that."""
-        used = {**reranker, "top": made.top, "weight": made.rerank_weight} if made.top else None
-        return self._with(keep=True, reranker=used)
+        measured: dict[str, object] = {
+            name: round(made.scores[name], 1) for name in ("before reranking", "reranked") if name in made.scores
+        }
+        used = {**reranker, **measured, "top": made.top, "weight": made.rerank_weight}
+        return self._with(keep=True, reranker=used if made.top else None)
 
     def notes(self, kind: str, rerank: str) -> list[str]:
         """What someone should know who searches this way: what was never measured, or did not help."""
@@ -235,6 +241,11 @@ class OpenIndex:
         if keep:
             Run(self.folder).set(**facts)
         return replace(self, facts={key: fact for key, fact in {**self.facts, **facts}.items() if fact is not None})
+
+    @property
+    def by_hand(self) -> float | None:
+        """The weight of the vectors, if it was given and not chosen."""
+        return None if "choice" in self.facts else self.weight
 
     @cached_property
     def reranker(self) -> Reranker | None:
@@ -277,13 +288,18 @@ class OpenIndex:
         return self.found(questions, vectors, k, kind=kind, rerank=how, where=where)
 
     def kind_of(self, kind: str) -> str:
-        """By what it is searched: all that it has and that counts, unless one of both is meant."""
+        """By what it is searched, unless that is said: all that it has; words alone where vectors count nothing.
+
+        Where too little was there to measure that, vectors follow behind words.
+        """
         can = ("both", "dense", "words") if self.recipe.kind == "both" else (self.recipe.kind,)
         if kind and kind not in can:
             raise RecipeError(
                 "--kind", f"found {kind}", f"{' or '.join(can)}, which {self.folder} has", meant(kind, can)
             )
-        return kind or ("words" if self.recipe.kind == "both" and self.weight == 0 else self.recipe.kind)
+        measured = self.facts.get("choice", {}).get("questions", 1) > 0
+        words_alone = self.recipe.kind == "both" and self.weight == 0 and measured
+        return kind or ("words" if words_alone else self.recipe.kind)
 
     def found(
         self,
@@ -309,6 +325,9 @@ class OpenIndex:
     ) -> list[tuple[Ranking | None, Ranking | None]]:
         """Of each question the passages by vectors and by words, of those whose documents fit all conditions."""
         allowed = self.passages.allowed(tuple(where)) if where else None
+        if allowed is not None and not allowed.any():
+            none = (np.zeros(0, np.int64), np.zeros(0, np.float32))
+            return [(None if vectors is None else none, none if self.bm25 and words else None) for _ in questions]
         dense = [None] * len(questions) if vectors is None else self._by_vectors(vectors, depth, allowed)
         worded = [self.bm25.search(q, depth, allowed) if self.bm25 and words else None for q in questions]
         return [*zip(dense, worded, strict=True)]
