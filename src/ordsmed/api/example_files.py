@@ -7,8 +7,10 @@ A file is named after its contents, so the same call finds it as it was, and the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from ordsmed.api.keywords import words_of
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import EXAMPLES, kind_of_folder
+from ordsmed.base.settings import words
+from ordsmed.learn.task import TaskSettings
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.request import folder_of, read
 
@@ -42,6 +46,17 @@ def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[st
             raise RecipeError(f"task.{other[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
         settings |= {place: str(_write(folder, split, ending, text)), **{f"task.{k}": v for k, v in how.items()}}
     return settings
+
+
+@contextlib.contextmanager
+def evaluated_files(task: TaskSettings | None, data: Any) -> Iterator[tuple[Any, list[str]]]:
+    """Yield paths as they are, or examples as a file that is removed afterwards; and the settings to read it by."""
+    if task is None or _is_path(data):
+        yield data, []
+        return
+    ending, text, how = task.example_file("evaluate", _columns("evaluate", data))
+    with tempfile.TemporaryDirectory() as folder:
+        yield str(_write(Path(folder), "examples", ending, text)), list(words(how, "task."))
 
 
 def _write(folder: Path, split: str, ending: str, text: str) -> Path:
