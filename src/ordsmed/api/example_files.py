@@ -41,15 +41,15 @@ def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[st
     for split, data in examples.items():
         place = f"task.{split}"
         ending, text, how = recipe.task.example_file(place, _columns(place, data))
-        if other := [s for s in SPLITS if how and s not in examples and recipe.task.paths(s)]:
+        if as_files := [s for s in SPLITS if how and s not in examples and recipe.task.paths(s)]:
             problem = f"found a file next to columns as task.{split}"
-            raise RecipeError(f"task.{other[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
+            raise RecipeError(f"task.{as_files[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
         settings |= {place: str(_write(folder, split, ending, text)), **{f"task.{k}": v for k, v in how.items()}}
     return settings
 
 
 @contextlib.contextmanager
-def evaluated_files(task: TaskSettings | None, data: Any) -> Iterator[tuple[Any, list[str]]]:
+def evaluated_files(task: TaskSettings | None, data: object) -> Iterator[tuple[object, list[str]]]:
     """Yield paths as they are, or examples as a file that is removed afterwards; and the settings to read it by."""
     if task is None or _is_path(data):
         yield data, []
@@ -90,7 +90,7 @@ def _is_path(value: object) -> bool:
     return all(entry is None or isinstance(entry, str | Path) for entry in several)
 
 
-def _columns(place: str, data: Any) -> Columns:
+def _columns(place: str, data: object) -> Columns:
     """Return examples as lists of one length; numbers that a data set has names for become these."""
     if isinstance(data, Mapping) and data and all(hasattr(value, "column_names") for value in data.values()):
         raise RecipeError(place, f"found the splits {', '.join(map(str, data))}", "one of them")
@@ -107,14 +107,14 @@ def _columns(place: str, data: Any) -> Columns:
     return {name: [_named(value, features.get(name)) for value in values] for name, values in columns.items()}
 
 
-def _values(place: str, name: str, values: Any) -> list[Any]:
+def _values(place: str, name: str, values: object) -> list[Any]:
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple):
         raise RecipeError(place, f"found {type(values).__name__} as `{name}`", "a list with a value for each row")
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
 
-def _named(value: Any, feature: Any) -> Any:
+def _named(value: object, feature: object) -> object:
     """Return a class by its name, where a data set's features know it; -1 is its way to say that it is not known."""
     if isinstance(value, list | tuple):
         return [_named(entry, getattr(feature, "feature", None)) for entry in value]
