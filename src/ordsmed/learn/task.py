@@ -396,6 +396,7 @@ def no_better(
         guessing: those of guessing by what is frequent.
         counted: those of counting the words of each class, where they are known.
     """
+    remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
     score, guess, words = (table.get(record, math.nan) for table in (scores, guessing, counted or {}))
     if score <= guess < 100:
         lost = f"is no better than guessing by what is frequent ({guess:.2f})"
@@ -403,9 +404,9 @@ def no_better(
         lost = f"is near guessing by what is frequent ({guess:.2f})"
     elif score < words:
         lost = f"is below counting the words of each class ({words:.2f}): pretraining brought nothing"
+        remedy = remedy.replace("try", "try `task.pool=mean`,")
     else:
         return ""
-    remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
     return f"{record} {score:.2f} {lost}; {remedy}; `fresh=true out=...` shows what a random start gets"
 
 
