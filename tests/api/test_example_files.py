@@ -43,6 +43,7 @@ def learned_from(run: Any) -> str:
 def test_a_dict_of_lists_is_a_file_of_the_run(learn: Any) -> None:
     """The record names it; the same call and the folder resume; other examples are another run."""
     run = learn("classify", train=CLASSES, dev=CLASSES)
+    assert run.open().evaluate(CLASSES).scores["accuracy"] == run.scores["accuracy"]
     path = Path(learned_from(run))
     assert path.parent == Path("run/examples")
     assert [json.loads(line)["label"] for line in path.read_text().splitlines()] == CLASSES["label"]
@@ -59,6 +60,7 @@ def test_a_dict_of_lists_is_a_file_of_the_run(learn: Any) -> None:
 
 def test_examples_outlive_a_kill_and_a_new_start(learn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = learn("tag", train=TAGGED, dev=TAGGED, out="whole")
+    assert whole.open().evaluate(TAGGED).scores["accuracy"] == whole.scores["accuracy"]
     monkeypatch.setenv("ORDSMED_STOP_AT", "1")
     with pytest.raises(ordsmed.Stopped):
         learn("tag", train=TAGGED, dev=TAGGED)

@@ -168,9 +168,9 @@ def test_what_the_recipe_leaves_out_is_the_familys() -> None:
 @pytest.mark.parametrize(
     ("kind", "rates"),  # at widths of 768, 512, 384, 192 and 128
     [
-        ("classify", [3e-5, 1e-4, 5e-4, 1e-3, 2e-3]),
-        ("tag", [3e-5, 1e-4, 1e-3, 2e-3, 4e-3]),
-        ("pairs", [3e-5, 1e-4, 1.5e-4, 3e-4, 6e-4]),
+        ("classify", [3e-5, 1e-4, 5e-4, 1e-3, 1.5e-3]),
+        ("tag", [3e-5, 1e-4, 1e-3, 2e-3, 3e-3]),
+        ("pairs", [3e-5, 1e-4, 1.5e-4, 3e-4, 4.5e-4]),
     ],
 )
 def test_narrow_networks_learn_faster_by_width_and_task(kind: str, rates: list[float]) -> None:

@@ -7,8 +7,10 @@ A file is named after its contents, so the same call finds it as it was, and the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from ordsmed.api.keywords import words_of
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import EXAMPLES, kind_of_folder
+from ordsmed.base.settings import words
+from ordsmed.learn.task import TaskSettings
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.request import folder_of, read
 
@@ -37,11 +41,22 @@ def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[st
     for split, data in examples.items():
         place = f"task.{split}"
         ending, text, how = recipe.task.example_file(place, _columns(place, data))
-        if other := [s for s in SPLITS if how and s not in examples and recipe.task.paths(s)]:
+        if as_files := [s for s in SPLITS if how and s not in examples and recipe.task.paths(s)]:
             problem = f"found a file next to columns as task.{split}"
-            raise RecipeError(f"task.{other[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
+            raise RecipeError(f"task.{as_files[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
         settings |= {place: str(_write(folder, split, ending, text)), **{f"task.{k}": v for k, v in how.items()}}
     return settings
+
+
+@contextlib.contextmanager
+def evaluated_files(task: TaskSettings | None, data: object) -> Iterator[tuple[object, list[str]]]:
+    """Yield paths as they are, or examples as a file that is removed afterwards; and the settings to read it by."""
+    if task is None or _is_path(data):
+        yield data, []
+        return
+    ending, text, how = task.example_file("evaluate", _columns("evaluate", data))
+    with tempfile.TemporaryDirectory() as folder:
+        yield str(_write(Path(folder), "examples", ending, text)), list(words(how, "task."))
 
 
 def _write(folder: Path, split: str, ending: str, text: str) -> Path:
@@ -75,7 +90,7 @@ def _is_path(value: object) -> bool:
     return all(entry is None or isinstance(entry, str | Path) for entry in several)
 
 
-def _columns(place: str, data: Any) -> Columns:
+def _columns(place: str, data: object) -> Columns:
     """Return examples as lists of one length; numbers that a data set has names for become these."""
     if isinstance(data, Mapping) and data and all(hasattr(value, "column_names") for value in data.values()):
         raise RecipeError(place, f"found the splits {', '.join(map(str, data))}", "one of them")
@@ -92,14 +107,14 @@ def _columns(place: str, data: Any) -> Columns:
     return {name: [_named(value, features.get(name)) for value in values] for name, values in columns.items()}
 
 
-def _values(place: str, name: str, values: Any) -> list[Any]:
+def _values(place: str, name: str, values: object) -> list[Any]:
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple):
         raise RecipeError(place, f"found {type(values).__name__} as `{name}`", "a list with a value for each row")
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
 
-def _named(value: Any, feature: Any) -> Any:
+def _named(value: object, feature: object) -> object:
     """Return a class by its name, where a data set's features know it; -1 is its way to say that it is not known."""
     if isinstance(value, list | tuple):
         return [_named(entry, getattr(feature, "feature", None)) for entry in value]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack, cast, overload
 
+from ordsmed.api.example_files import evaluated_files
 from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
 from ordsmed.base import hub
 from ordsmed.base import settings as recipes
@@ -259,21 +260,25 @@ class OpenModel:
 
     @in_a_line()
     def evaluate(
-        self, files: str | Texts = (), *, probe: str = "", overrides: Sequence[str] = (), out: str | Path | None = None,
+        self, files: object = (), *, probe: str = "", overrides: Sequence[str] = (), out: str | Path | None = None,
         anew: bool = False, most_unknown: float = MOST, **settings: object,
     ) -> Evaluated:  # fmt: skip
         """How good it is on files of its task (left out: its own dev files), or what a probe finds of it.
 
-        Keywords are settings of the task or the probe. What a probe finds is kept in `scores/` beside the model, or in
+        `files` may be examples too, as `finetune` takes them: a dict of lists or a `datasets.Dataset`. Keywords are
+        settings of the task or the probe. What a probe finds is kept in `scores/` beside the model, or in
         `out`; `anew`: computed again. `most_unknown`: the share of tokens that may be unknown; more is refused.
 
             model.evaluate("dev.tsv").scores["accuracy"]
             model.evaluate("texts.txt", probe="perplexity").lines
         """
-        paths = texts_of("evaluate", files)
         if not probe:
-            words = [*overrides, *recipes.words(settings, "task.")]
-            return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
+            learned = self.trained.learned if isinstance(self.trained.objective, Task) else None
+            with evaluated_files(learned, files) as (named_files, read_by):
+                words = [*overrides, *read_by, *recipes.words(settings, "task.")]
+                paths = texts_of("evaluate", named_files)
+                return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
+        paths = texts_of("evaluate", files)
         words = [probe, *paths, *overrides, *recipes.words(settings)]
         result = ask(
             self.trained, named([words])[0], out=None if out is None else str(out), anew=anew, most_unknown=most_unknown

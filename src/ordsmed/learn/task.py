@@ -261,7 +261,7 @@ class Files:
             raise RecipeError(place, f"a value that is no text and no number ({error})", "texts and numbers") from None
         return "jsonl", "\n".join(lines) + "\n", {}
 
-    def counted(self, train: Features, features: Features) -> Any:
+    def counted(self, train: Features, features: Features) -> object:
         """Return predictions by counting the words of each class, a second baseline; None if there is none."""
         return None
 
@@ -396,16 +396,17 @@ def no_better(
         guessing: those of guessing by what is frequent.
         counted: those of counting the words of each class, where they are known.
     """
-    score, guess, words = (found.get(record, math.nan) for found in (scores, guessing, counted or {}))
+    remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
+    score, guess, words = (table.get(record, math.nan) for table in (scores, guessing, counted or {}))
     if score <= guess < 100:
         lost = f"is no better than guessing by what is frequent ({guess:.2f})"
     elif score - guess < NEAR * (100 - guess):
         lost = f"is near guessing by what is frequent ({guess:.2f})"
     elif score < words:
         lost = f"is below counting the words of each class ({words:.2f}): pretraining brought nothing"
+        remedy = remedy.replace("try", "try `task.pool=mean`,")
     else:
         return ""
-    remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
     return f"{record} {score:.2f} {lost}; {remedy}; `fresh=true out=...` shows what a random start gets"
 
 

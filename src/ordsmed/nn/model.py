@@ -302,7 +302,7 @@ def size(layers: int, width: int, **more: int) -> dict[str, int]:
 
 
 NARROW = 512  # widths below it are learned at rates from measurements (docs/log, 2026-11-29)
-RATES = ((NARROW, 1e-4), (320, 5e-4), (160, 1e-3), (0, 2e-3))  # for fine-tuning, from the width on
+RATES = ((NARROW, 1e-4), (320, 5e-4), (160, 1e-3), (0, 1.5e-3))  # for fine-tuning, from the width on
 
 
 def small_rate(settings: Width, *, base: float) -> float:

@@ -272,8 +272,8 @@ def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str
     if not values.exists(path / SCORES):
         return {}
     facts = _table(path / SCORES, notes)
-    found = {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
-    return found | ({"verdict": facts["verdict"]} if isinstance(facts.get("verdict"), str) else {})
+    verdict = {"verdict": facts["verdict"]} if isinstance(facts.get("verdict"), str) else {}
+    return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing"))), **verdict}
 
 
 def _guessing_loss(scores: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
