@@ -20,6 +20,7 @@ SETTING = re.compile(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+)*)=")
 VALUES = {"N": "2", "H": "1", "X": "1", "SECONDS": "1", "SHARE": "0.5"}  # for the placeholders of options
 KINDS = {"model": "models", "objective": "objectives", "optimizer": "optimizers", "task": "tasks",
          "tokenizer": "tokenizers", "source": "corpora"}  # fmt: skip
+INVENTED = {"act", "deed", "another", "outer"}  # verbs of tests
 OTHERS = {"--ckpt-format", "--account", "--constraint"}  # options of other programs
 
 
@@ -49,6 +50,8 @@ def of_error(place: str, wanted: str, remedy: str) -> list[str]:
 
 def faults(place: str, text: str) -> Iterator[str]:
     """What is invalid in the advice of an error of `place`, which may be a verb."""
+    if place in INVENTED:
+        return
     for code in CODE.findall(text):
         if code.startswith("ordsmed "):
             yield from command_faults(code)
@@ -73,7 +76,7 @@ def known(path: str) -> bool:
 def command_faults(code: str) -> Iterator[str]:
     """What is wrong with a command; of one that is only named, or that stands as a form with `[...]`, only its verb."""
     words = shlex.split(code)[1:]
-    if (name := verb.named(words)) == "VERB":
+    if (name := verb.named(words)) in {"VERB", *INVENTED}:
         return
     if name not in parsers():
         yield f"no such verb: `{code}`"

@@ -69,13 +69,13 @@ def _request(args: argparse.Namespace) -> MakeRequest:
 
     words = [*args.texts, *([args.out] if args.out else [])]
     flags_of = {key: getattr(args, key) for key in ("hours", "purpose", "kind", "start", "devices", "site")}
-    given = {key: value for key, value in flags_of.items() if value}
+    changes = {key: value for key, value in flags_of.items() if value}
     if is_recipe(words[0]):
-        return of_recipe(words[0], words[1:], **given)
+        return of_recipe(words[0], words[1:], **changes)
     named = [word for word in words if re.match(r"[a-z_]+=", word) and not os.path.exists(word)]
     paths = [word for word in words if word not in named]
     if len(paths) > 1:
-        given |= {"texts": paths[:-1], "out": paths[-1]}
+        changes |= {"texts": paths[:-1], "out": paths[-1]}
     elif paths:
-        given["out" if any(word.startswith("texts=") for word in named) else "texts"] = paths[0]
-    return of_words(named, **given)
+        changes["out" if any(word.startswith("texts=") for word in named) else "texts"] = paths[0]
+    return of_words(named, **changes)

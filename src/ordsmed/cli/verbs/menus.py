@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(name: str, kind: str | None) -> None:
     """Is there such a menu, and such an entry in it?"""
     if name not in menu.MENUS:
-        inside = [f"`{command('menus', other, name)}`" for other in menu.MENUS if name in menu.entries(other)]
+        inside = [f"`{command('menus', choices, name)}`" for choices in menu.MENUS if name in menu.entries(choices)]
         raise RecipeError(
             f"`{name}`", "no such menu", "", meant(name, menu.MENUS) or " or ".join(inside) or nearest(name, menu.MENUS)
         )
