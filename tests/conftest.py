@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import errno
+import functools
 import gc
 import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ import pytest
 from kit.absent import wanted
 from kit.machine import no_gain_by_16_bits
 from kit.makers import invented_text, make_store
+from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import show_details
 
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
@@ -109,6 +112,31 @@ def files_of_what_was_refused_are_closed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pytest.RaisesExc, "__exit__", left)
         yield
+
+
+@pytest.fixture(autouse=True)
+def remedies_are_valid(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every error that a test raises in this process advises only commands, options and settings that exist."""
+    raised: list[OrdsmedError] = []
+    plain = OrdsmedError.__init__
+
+    @functools.wraps(plain)
+    def noted(error: OrdsmedError, *parts: Any, **named: Any) -> None:
+        plain(error, *parts, **named)
+        raised.append(error)
+
+    monkeypatch.setattr(OrdsmedError, "__init__", noted)
+    yield
+    advising = [error for error in raised if re.search("`|--", f"{error.wanted}{error.remedy}")]
+    if advising:
+        from kit import remedies
+
+        wrong = [
+            f"{error}: {fault}"
+            for error in advising
+            for fault in remedies.of_error(error.place, error.wanted, error.remedy)
+        ]
+        assert not wrong, "\n".join(dict.fromkeys(wrong))
 
 
 @pytest.fixture(autouse=True)

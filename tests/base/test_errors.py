@@ -35,8 +35,29 @@ def test_the_nearest_name_is_offered() -> None:
     names = ["linear", "cosine", "constant", "polynomial"]
     assert nearest("cosin", names) == "did you mean `cosine`?"
     assert nearest("xyz", names) == "there are: constant, cosine, linear, polynomial"
-    assert near("cosinant", ["cosine", "constant"]) in (["cosine"], ["constant"]), "one of several"
-    assert near("cosin", names, cutoff=0.99) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "alike"),
+    [
+        ("top_k", ["top-k", "top-p"], ["top-k"]),
+        ("conll2003", ["conll-2000", "conll-2003"], ["conll-2003"]),
+        ("spilt", ["split", "stats"], ["split"]),
+        ("mln", ["mlm", "clm"], ["mlm"]),
+        ("lerning_rate", ["length", "learning_rate"], ["learning_rate"]),
+        ("eval", ["evaluate", "embed"], ["evaluate"]),
+        ("brt", ["bert", "bart", "gpt2"], ["bart", "bert"]),
+        ("data", ["dataloader_num_workers"], []),
+        ("bert", ["bert-a", "bert-b", "bert-c", "bert-d"], []),
+        ("nowhere", ["power9", "lumi"], []),
+        ("camembert", ["modernbert", "bert"], []),
+        ("lang", ["--anew"], []),
+        ("lr", ["--for", "l"], []),
+        ("", ["a"], []),
+    ],
+)
+def test_only_a_name_that_is_really_near_is_meant(word: str, names: list[str], alike: list[str]) -> None:
+    assert near(word, names) == alike
 
 
 def test_of_many_names_a_few_are_listed() -> None:

@@ -359,3 +359,30 @@ def test_nothing_is_left_of_what_was_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"), files.making(tmp_path / "a" / "b" / "c"):
         raise ValueError("no")
     assert [path.name for path in tmp_path.rglob("*")] == ["a"]
+
+
+def test_what_is_replaced_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under the first free name; nothing is deleted."""
+    folder, file = tmp_path / "a", tmp_path / "b.txt"
+    for text in ("1", "2", "3"):
+        with files.making(folder, keep=True) as part:
+            (part / "x").write_text(text)
+        with files.writing(file, keep=True) as out:
+            out.write(text.encode())
+    assert [(tmp_path / name / "x").read_text() for name in ("a.old-1", "a.old-2", "a")] == ["1", "2", "3"]
+    assert [(tmp_path / name).read_text() for name in ("b.txt.old-1", "b.txt.old-2", "b.txt")] == ["1", "2", "3"]
+    assert f"{folder}: the former one is now {folder}.old-2" in capsys.readouterr().err.splitlines()
+    (tmp_path / "empty").mkdir()
+    with files.making(tmp_path / "empty", keep=True) as part:
+        (part / "x").touch()
+    assert not (tmp_path / "empty.old-1").exists()
+
+
+def test_an_entry_stays_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a/steps").mkdir(parents=True)
+    (tmp_path / "a/other").touch()
+    files.set_aside(tmp_path / "a", stay="steps")
+    assert ([p.name for p in (tmp_path / "a").iterdir()], [p.name for p in (tmp_path / "a.old-1").iterdir()]) == (
+        ["steps"],
+        ["other"],
+    )

@@ -405,7 +405,8 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             ".",
             "encode",
             ".: is a folder that no `ordsmed` command finished; "
-            "wanted a recipe or the folder of a finished `ordsmed encode`",
+            "wanted a recipe or the folder of a finished `ordsmed encode`; "
+            "`ordsmed make . OUT` makes a model from texts",
         ),
     ):
         with pytest.raises(RecipeError) as error:

@@ -73,11 +73,14 @@ def test_a_good_one() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["phase[2].lenght=3"], "r.toml: phase[2].lenght: unknown setting; did you mean `length`?"),
+        (["phase[2].lenght=3"], "r.toml: phase[2].lenght: unknown setting; did you mean `phase.length`?"),
         (["model.theta=3.0"], "r.toml: model.theta: unknown setting; `theta` is of modern"),
         (["modle=3"], "r.toml: modle: unknown setting; did you mean `model`?"),
-        (["model.widht=3"], "r.toml: model.widht: unknown setting; did you mean `width`?"),
-        (["phase[2].schedule.ende=0.5"], "r.toml: phase[2].schedule.ende: unknown setting; did you mean `end`?"),
+        (["model.widht=3"], "r.toml: model.widht: unknown setting; did you mean `model.width`?"),
+        (
+            ["phase[2].schedule.ende=0.5"],
+            "r.toml: phase[2].schedule.ende: unknown setting; did you mean `phase.schedule.end`?",
+        ),
         (["layout.qqqq=1"], "r.toml: layout.qqqq: unknown setting; there are: background, compile, deterministic"),
         (["phase[1].steps=many"], "r.toml: phase[1].steps: found 'many'; wanted a whole number"),
         (["phase[1].steps=1.5"], "r.toml: phase[1].steps: found 1.5; wanted a whole number"),
@@ -131,7 +134,7 @@ def test_one_line_with_key_and_remedy(words: list[str], said: str) -> None:
         ("lenght=3", "phase.length"),
         ("precison=fp16", "layout.precision"),
         ("phase.tensor=2", "layout.tensor"),
-        ("model.initializer_stdd=3", "initializer_std"),
+        ("model.initializer_stdd=3", "model.initializer_std"),
         ("phase.seed=2", "seed"),
     ],
 )

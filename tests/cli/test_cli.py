@@ -193,7 +193,7 @@ def test_recipes(ordsmed: Any) -> None:
         (["pretrain", "tiny/bert", "--dry-run", "lenght=128"], "tiny/bert: lenght: unknown setting; "),
         (
             ["pretrain", "tiny/bert", "--dry-run", "phase.lenght=128"],
-            "tiny/bert: phase[1].lenght: unknown setting; did you mean `length`?",
+            "tiny/bert: phase[1].lenght: unknown setting; did you mean `phase.length`?",
         ),
         (["pretrain", "tiny/bert", "--dry-run", "nonsense"], "`nonsense`: not an override; wanted key.path=value"),
         (
@@ -234,11 +234,11 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
         (["generate", "r", "--tokns", "3"], "generate: --tokns: no such flag; did you mean `--tokens`?"),
         (["generate", "r", "--tokns=3"], "generate: --tokns=3: no such flag; did you mean `--tokens`?"),
         (["fill", "r", "--tokens", "3"], "fill: --tokens: no such flag; --tokens is a flag of `generate`"),
-        (["fill", "r", "--tokns", "3"], "fill: --tokns: no such flag; --tokens is a flag of `generate`"),
-        (["pretrain", "r", "--device", "2"], "pretrain: --device: no such flag; did you mean `--devices`?"),
+        (["fill", "r", "--tokns", "3"], "fill: --tokns: no such flag; `ordsmed help fill` tells more"),
+        (["pretrain", "r", "--device", "2"], "pretrain: --device: no such flag; `layout.device=cuda` or"),
         (["pretrain", "r", "--anew=1"], "--anew: found 1; wanted no value"),
         (["pretrain", "r", "--dead", "3h"], "pretrain: --dead: no such flag; did you mean `--deadline`?"),
-        (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; --batch is a flag of `"),
+        (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; a setting is written `phase.batch=...`"),
         (["pretrain", "r", "--lr", "3"], "pretrain: --lr: no such flag; a setting is written `phase.rate=...`"),
         (
             ["pretrain", "r", "--batch-size", "3"],
@@ -290,7 +290,7 @@ def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
     for change, said in (
         (
             lambda t: t.replace("length = 32", "lenght = 32"),
-            "my.toml: phase[1].lenght: unknown setting; did you mean `length`?",
+            "my.toml: phase[1].lenght: unknown setting; did you mean `phase.length`?",
         ),
         (
             lambda t: t.replace("length = 32", "length = 32.5"),

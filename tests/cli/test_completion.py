@@ -83,7 +83,7 @@ def test_flags_recipes_and_settings_are_those_of_the_verbs() -> None:
     assert offers["pretrain --site"].keys() >= {"laptop", FILES}
     assert offers["corpus 1"]["shards"] == verb.find("corpus shards").headline
     assert FILES in offers["corpus 1"]
-    assert offers["finetune -"]["--anew"].startswith("delete what stands")
+    assert offers["finetune -"]["--anew"].startswith("make it again")
     assert offers["embed 2"] == offers["pretrain --deadline"] == {FILES: ""}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from ordsmed.base import other_names
-from ordsmed.base.errors import OrdsmedError, meant, same_letters
+from ordsmed.base.errors import OrdsmedError, meant, same_name
 from ordsmed.base.say import seconds
 
 PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
@@ -103,10 +103,10 @@ class Parser(argparse.ArgumentParser):
     def _near(self, flag: str) -> str:
         """What may have been meant by a flag that does not exist; never a flag that sets aside what was made."""
         key, known = flag.lstrip("-").replace("-", "_"), [flag for flag in self.flags() if flag not in NEVER_MEANT]
-        if same := next((word for word in known if same_letters(flag, word)), ""):
+        if same := next((word for word in known if same_name(flag, word)), ""):
             return f"did you mean `{same}`?"
-        own = [self.verb, *(["training"] if "layout" in self.settings else [])]
-        if instead := self._instead(key, own):
+        groups = [self.verb, *(["training"] if "layout" in self.settings else [])]
+        if instead := self._instead(key, groups):
             return instead
         if suggestion := meant(flag, known):
             return suggestion

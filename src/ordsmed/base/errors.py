@@ -61,12 +61,12 @@ def near(name: str, names: Iterable[str]) -> list[str]:
 
     Names are compared in lower case, without the signs between their words. The best of these rules decides:
     1. `name` is the same: `top_k` and `top-k`;
-    2. it differs by few edits, at most one for every four characters of the longer name: `lerning_rate` and
-       `learning_rate`. An edit adds, drops or replaces a character, or swaps two neighbors;
+    2. it differs by few edits: one, or one for every four characters of the longer name, as `lerning_rate` and
+       `learning_rate`; words of one or two characters by none. An edit adds, drops, replaces or swaps characters;
     3. it has three characters or more and is the beginning of names that are at most three times as long: `eval` and
        `evaluate`.
     """
-    word, spelled = _letters(name), {known: _letters(known) for known in sorted(set(names))}
+    word, spelled = _spelling(name), {known: _spelling(known) for known in sorted(set(names))}
     edits = {
         known: count for known, text in spelled.items() if (count := _edits(word, text)) <= _most_edits(word, text)
     }
@@ -87,35 +87,35 @@ def nearest(name: str, names: Iterable[str]) -> str:
     names = sorted(names)
     if suggestion := meant(name, names):
         return suggestion
-    if len(names) > MANY and len(_letters(name)) >= 3:
-        names = [known for known in names if _letters(name) in _letters(known)] or names
+    if len(names) > MANY and len(_spelling(name)) >= 3:
+        names = [known for known in names if _spelling(name) in _spelling(known)] or names
     more = f" ... and {len(names) - MANY // 4:,} others" if len(names) > MANY else ""
     return "there are: " + ", ".join(names[: MANY // 4] if more else names) + more
 
 
-def same_letters(one: str, other: str) -> bool:
+def same_name(word: str, name: str) -> bool:
     """Are two names the same but for capital letters and the signs between their words?"""
-    return _letters(one) == _letters(other)
+    return _spelling(word) == _spelling(name)
 
 
-def _letters(name: str) -> str:
+def _spelling(name: str) -> str:
     """A name as it is compared."""
     return re.sub(r"[-_\s./]", "", name.lower())
 
 
-def _most_edits(one: str, other: str) -> int:
-    """How many edits a misspelling of a word has at most."""
-    return max(len(one), len(other)) // 4
+def _most_edits(word: str, name: str) -> int:
+    """How many edits a misspelling has at most."""
+    return max(1, len(word) // 4, len(name) // 4) if min(len(word), len(name)) > 2 else 0
 
 
-def _edits(one: str, other: str) -> int:
+def _edits(word: str, name: str) -> int:
     """Return the number of edits between two words: characters added, dropped, replaced, or neighbors swapped."""
     before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
+    row = list(range(len(name) + 1))
+    for i, letter in enumerate(word, 1):
         before, last, row = row, before, [i]
-        for j, sign in enumerate(other, 1):
+        for j, sign in enumerate(name, 1):
             row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != sign)))
-            if i > 1 < j and letter == other[j - 2] and sign == one[i - 2]:
+            if i > 1 < j and letter == name[j - 2] and sign == word[i - 2]:
                 row[j] = min(row[j], last[j - 2] + 1)
     return row[-1]

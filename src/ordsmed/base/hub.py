@@ -110,8 +110,8 @@ def _near(name: str) -> str:
     path = Path(name)
     if suggestion := _beside(path):
         return suggestion
-    runs = {p.name: p for p in reversed(_made())}
-    like = [] if path.is_absolute() else near(path.name, runs)
+    runs = {key: p for p in reversed(_made()) for key in (p.name, f"{p.parent.name}/{p.name}")}
+    like = [] if path.is_absolute() else near(name, runs) or near(path.name, runs)
     return f"did you mean `{runs[like[0]]}`?" if like else ""
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base.errors import same_letters
+from ordsmed.base.errors import same_name
+from ordsmed.base.screen import command
 
 # names of published models from before organizations had to be named
 MOVED = {
@@ -29,7 +30,7 @@ def answers(table: str, word: str, groups: Iterable[str] = ()) -> Iterator[str]:
     """Yield what can be typed instead of `word`: by the rows of a table, or of its groups in this order."""
     rows: Mapping[str, Any] = _tables()[table]
     for group in (rows.get(group, {}) for group in groups) if groups else [rows]:
-        yield from (answer for names, answer in group.items() if any(same_letters(word, n) for n in names.split(", ")))
+        yield from (answer for names, answer in group.items() if any(same_name(word, n) for n in names.split(", ")))
 
 
 def looks_published(name: str) -> bool:
@@ -43,9 +44,11 @@ def looks_published(name: str) -> bool:
 def recipe_instead(verb: str, name: str) -> str:
     """Return the command that does what someone meant who named `name` as a recipe of `verb`; empty if unknown."""
     if name in MOVED or PUBLISHED.match(name):
-        texts = f"; on texts: `ordsmed make TEXTS OUT --from {name}`"
-        wanted = {"pretrain": f"RECIPE init={name}`{texts}", "finetune": f"glue init={name}`"}
-        return f"a published model is given as `init`: `ordsmed {verb} {wanted[verb]}" if verb in wanted else ""
+        if verb not in ("pretrain", "finetune"):
+            return ""
+        trained = command(verb, "RECIPE" if verb == "pretrain" else "glue", f"init={name}")
+        make = command("make", "TEXTS", "OUT", "--from", name)
+        return f"a published model is given as `init`: `{trained}`, or on texts `{make}`"
     return next(answers("recipes", name, [verb] if verb else ["any", "pretrain", "finetune"]), "")
 
 

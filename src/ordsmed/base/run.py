@@ -263,8 +263,13 @@ def find_recipe(name: str, verb: str) -> Path:
     problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     known = recipe_names("" if "/" in name else verb)
     general = [recipe for recipe in recipe_names() if recipe.split("/")[0] in GENERAL]
-    others = [f"`{command(other, name)}`" for other in STAGES if name in recipe_names(other)]
-    suggestion = " or ".join(others) or recipe_instead(verb, name) or meant(name, [*known, *general])
+    stages = [stage for stage in STAGES if name in recipe_names(stage)]
+    if stages and not verb:
+        suggestion = f"did you mean {' or '.join(f'`{stage}/{name}`' for stage in stages)}?"
+    elif stages:
+        suggestion = " or ".join(f"`{command(stage, name)}`" for stage in stages)
+    else:
+        suggestion = recipe_instead(verb, name) or meant(name, [*known, *general])
     raise RecipeError(
         f"`{name}`", problem, "", suggestion or (_listed(verb) if len(known) > MANY else nearest(name, known))
     )
@@ -306,9 +311,9 @@ def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str
 def table_of(name: str, verb: str) -> settings.Table:
     """Return the table of a recipe of `verb`; one of another verb is refused."""
     table = read_table(find_recipe(name, verb), verb)
-    other = next((known for key, known in (("phase", "pretrain"), ("task", "finetune")) if key in table), verb)
-    if other != verb and verb in STAGES:
-        raise RecipeError(name, f"is a recipe of `{other}`", f"one of `{verb}`", f"use `{command(other, name)}`")
+    right = next((known for key, known in (("phase", "pretrain"), ("task", "finetune")) if key in table), verb)
+    if right != verb and verb in STAGES:
+        raise RecipeError(name, f"is a recipe of `{right}`", f"one of `{verb}`", f"use `{command(right, name)}`")
     return table
 
 

@@ -473,16 +473,16 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
     present = table if isinstance(table, Mapping) else {}
     parent = re.sub(r"\[\d+\]", "", error.place.rpartition(": ")[2]).rpartition(".")[0]
     paths = {name: [f"{parent}.{name}" if parent else name] for name in error.names}
-    for path, others in _paths(cls, present):
-        for name in (path.rpartition(".")[2], *others):
+    for path, aliases in _paths(cls, present):
+        for name in (path.rpartition(".")[2], *aliases):
             paths.setdefault(name, []).append(path)
     instead = [
         name for path in answers("settings", error.key) if path in paths.get(name := path.rpartition(".")[2], [])
     ]
     for names in ([error.key.lower()], near(error.key, paths), instead):
-        found = list(dict.fromkeys(path for name in names for path in paths.get(name, [])))
-        alike = [path for path in found if path.rpartition(".")[0] == parent] or sorted(
-            found, key=lambda path: "." in path and path.partition(".")[0] not in present
+        candidates = list(dict.fromkeys(path for name in names for path in paths.get(name, [])))
+        alike = [path for path in candidates if path.rpartition(".")[0] == parent] or sorted(
+            candidates, key=lambda path: "." in path and path.partition(".")[0] not in present
         )
         if alike:
             listed = " or ".join(f"`{path}`" for path in alike[:3])

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ordsmed.base import menu, other_names
 from ordsmed.base.arguments import NEVER_MEANT, Parser, UsageError
-from ordsmed.base.errors import FEW, meant, near, same_letters
+from ordsmed.base.errors import FEW, meant, near, same_name
 from ordsmed.base.screen import columns, command, fitted
 from ordsmed.cli.output import all_settings
 
@@ -136,7 +136,7 @@ def named(words: Sequence[str]) -> str:
 def owners(flag: str) -> str:
     """Which verbs have a flag."""
     known = {verb.name: verb.parser().flags() for verb in every()}
-    alike = next((word for words in known.values() for word in words if same_letters(word, flag)), "")
+    alike = next((word for words in known.values() for word in words if same_name(word, flag)), "")
     verbs = [f"`{name}`" for name, words in known.items() if alike in words and alike not in NEVER_MEANT]
     more = f" and {len(verbs) - FEW} others" if len(verbs) > FEW + 1 else ""
     return f"{alike} is a flag of {', '.join(verbs[:FEW] if more else verbs)}{more}" if verbs else ""

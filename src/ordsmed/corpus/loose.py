@@ -65,8 +65,8 @@ def split(
     target.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as open_:
         texts = [open_.enter_context(files.writing(path, keep=True)) for path in outputs.values()]
-        beside = [path.with_name(f"{path.name}.map") for path in outputs.values()]
-        maps = [open_.enter_context(files.writing(path, keep=True)) for path in beside]
+        map_paths = [path.with_name(f"{path.name}.map") for path in outputs.values()]
+        maps = [open_.enter_context(files.writing(path, keep=True)) for path in map_paths]
         for file in maps:
             file.write(b"file\tline #\n")
         for (number, at, line), n in zip(_numbered(paths), where.tolist(), strict=True):

@@ -110,11 +110,11 @@ class Phase:
     def __post_init__(self) -> None:
         or_more(self, length=1, batch=1)
         if self.epochs and self.steps:
-            wanted = "wanted one of the two; `steps=0` as well takes a recipe's away"
+            wanted = "wanted one of the two; `phase.steps=0` as well takes a recipe's away"
             raise ValueError(f"epochs: found {self.epochs:g} beside {many(self.steps, 'step')}; {wanted}")
         if self.most_steps < 0 or (self.most_steps and self.steps):
             count = f"{self.most_steps}" + (f" beside {many(self.steps, 'step')}" if self.steps else "")
-            remedy = "; it is enough alone, or `most_steps=0` as well takes a recipe's away" if self.steps else ""
+            remedy = "; it is enough alone, or `phase.most_steps=0` as well takes a recipe's away" if self.steps else ""
             raise ValueError(f"most_steps: found {count}; wanted epochs, and 0 or more steps beside them{remedy}")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")

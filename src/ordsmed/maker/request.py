@@ -97,9 +97,11 @@ def of_words(words: Sequence[str], **changes: object) -> MakeRequest:
     table = settings.override({}, words) | changes
     if not {"texts", "out"} <= table.keys():
         remedy = f"`{command(MakeRequest.verb, *(table.get(key, key.upper()) for key in ('texts', 'out')))}`"
-        found = " ".join(str(table[key]) for key in ("texts", "out") if key in table)
-        like = "" if Path(found).exists() else meant(found, run.recipe_names())
-        raise RecipeError(MakeRequest.verb, f"found {found} alone", "TEXTS OUT, or a recipe of `make`", like or remedy)
+        words_given = " ".join(str(table[key]) for key in ("texts", "out") if key in table)
+        like = "" if Path(words_given).exists() else meant(words_given, run.recipe_names())
+        raise RecipeError(
+            MakeRequest.verb, f"found {words_given} alone", "TEXTS OUT, or a recipe of `make`", like or remedy
+        )
     return _request({}, words, changes, MakeRequest.verb)
 
 

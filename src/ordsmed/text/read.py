@@ -376,8 +376,8 @@ def _expand(name: str) -> list[Path]:
         paths = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
     if not paths:
         problem = "a folder without files" if path.is_dir() else "no such file or folder"
-        beside = [str(other) for other in path.parent.glob("[!.]*")] if path.parent.is_dir() else []
-        remedy = meant(str(path), beside) or fetching(name) or "relative paths are from the current folder"
+        neighbors = [str(neighbor) for neighbor in path.parent.glob("[!.]*")] if path.parent.is_dir() else []
+        remedy = meant(str(path), neighbors) or fetching(name) or "relative paths are from the current folder"
         raise DataError(name, problem, "a file, a folder or a pattern such as texts/*.txt.gz", remedy)
     return sorted(paths)
 

@@ -70,13 +70,13 @@ def _request(args: argparse.Namespace) -> MakeRequest:
 
     words = [*args.texts, *([args.out] if args.out else [])]
     keys = ("hours", "purpose", "kind", "start", "devices", "site", "title", "language", "licence")
-    given = {key: value for key in keys if (value := getattr(args, key))}
+    changes = {key: value for key in keys if (value := getattr(args, key))}
     if is_recipe(words[0]):
-        return of_recipe(words[0], words[1:], **given)
+        return of_recipe(words[0], words[1:], **changes)
     named = [word for word in words if re.match(r"[a-z_]+=", word) and not os.path.exists(word)]
     paths = [word for word in words if word not in named]
     if len(paths) > 1:
-        given |= {"texts": paths[:-1], "out": paths[-1]}
+        changes |= {"texts": paths[:-1], "out": paths[-1]}
     elif paths:
-        given["out" if any(word.startswith("texts=") for word in named) else "texts"] = paths[0]
-    return of_words(named, **given)
+        changes["out" if any(word.startswith("texts=") for word in named) else "texts"] = paths[0]
+    return of_words(named, **changes)

@@ -6,7 +6,7 @@ import argparse
 
 from ordsmed.base import menu
 from ordsmed.base.arguments import Parser
-from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.errors import RecipeError, meant, nearest
 from ordsmed.base.screen import command
 from ordsmed.cli.output import all_settings, print_lines
 
@@ -36,8 +36,10 @@ def run(args: argparse.Namespace) -> None:
 def _check(name: str, kind: str | None) -> None:
     """Is there such a menu, and such an entry in it?"""
     if name not in menu.MENUS:
-        inside = [f"`{command('menus', other, name)}`" for other in menu.MENUS if name in menu.entries(other)]
-        raise RecipeError(f"`{name}`", "no such menu", "", " or ".join(inside) or nearest(name, menu.MENUS))
+        inside = [f"`{command('menus', choices, name)}`" for choices in menu.MENUS if name in menu.entries(choices)]
+        raise RecipeError(
+            f"`{name}`", "no such menu", "", meant(name, menu.MENUS) or " or ".join(inside) or nearest(name, menu.MENUS)
+        )
     if kind is None or kind in menu.entries(name):
         return
     if "." not in kind:
