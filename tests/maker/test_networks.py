@@ -29,6 +29,13 @@ def test_little_text_gives_a_small_network() -> None:
     assert small.tokens == 100 * 1e4  # it does not read more often than pays
 
 
+def test_a_network_that_is_large_for_its_text_reads_it_less_often() -> None:
+    [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 128]
+    passes = [networks.most_passes(rung, rung.weights / ratio, 160, 1.5) for ratio in (1, 2, 4, 8)]
+    assert passes == pytest.approx([160, 160, 160 / 2**1.5, 20])
+    assert networks.most_passes(rung, rung.weights / 8, 16, 0.0) == 16
+
+
 def test_repeated_tokens_are_worth_less() -> None:
     assert networks.worth(50, 100, 60) == 50
     assert networks.worth(100, 100, 60) == 100
