@@ -75,7 +75,7 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     ladder = networks.rungs(family, vocabulary, length)
     operations = scope.speed * scope.seconds
     rung = networks.best(ladder, operations, scope.unique, family.passes)
-    passes = networks.most_passes(rung, scope.unique, family.passes, family.crowding)
+    passes = networks.most_passes(rung, scope.unique, family)
     rung = networks.foreseen(rung, operations, scope.unique, passes)
     if rung.tokens > networks.REPEATED * scope.unique:
         rung = replace(rung, table={**rung.table, **family.repeated})

@@ -8,12 +8,12 @@ from pathlib import Path
 from ordsmed.base import files, menu, settings
 from ordsmed.corpus.folder import parts
 from ordsmed.maker.learning import Learning, Scope
-from ordsmed.maker.networks import Table
+from ordsmed.maker.networks import SMALLEST_STEP, Table
 from ordsmed.maker.request import SEARCH, MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
 ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
-BATCH_TOKENS, STEPS = (2**10, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
+BATCH_TOKENS, STEPS = ((SMALLEST_STEP, 2**19), 20_000)  # of a step, at least and at most; steps of a long one
 PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # of a text, at most; of a pair, about; of the usual rate
 PATIENCE = 5  # validations, a quarter of the steps, without a lower loss: the run stops
 MINED = 3  # wrong answers to a question, which BM25 finds
