@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ordsmed.maker import networks
@@ -27,6 +29,14 @@ def test_little_text_gives_a_small_network() -> None:
     small, large = (networks.best(LADDER["bert"], 1e17, unique, 100) for unique in (1e4, 1e8))
     assert small.weights < large.weights
     assert small.tokens == 100 * 1e4  # it does not read more often than pays
+
+
+def test_a_network_that_is_large_for_its_text_reads_it_less_often() -> None:
+    [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 128]
+    family = replace(families()["bert"], passes=160, crowding=1.5, least=0)
+    passes = [networks.most_passes(rung, rung.weights / ratio, family) for ratio in (1, 2, 4, 8)]
+    assert passes == pytest.approx([160, 160, 160 / 2**1.5, 20])
+    assert networks.most_passes(rung, 1024 * 10, replace(family, least=2_000)) == 200
 
 
 def test_repeated_tokens_are_worth_less() -> None:

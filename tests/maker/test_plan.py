@@ -74,6 +74,18 @@ def test_little_text_ends_early_and_says_so(texts: str, tmp_path: Path) -> None:
     assert plan.training < 0.5 * plan.seconds
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "modern", "electra"])
+def test_little_text_is_read_with_patience_and_by_causal_models_with_dropout(
+    texts: str, tmp_path: Path, kind: str
+) -> None:
+    purpose = families()[kind].purposes[0]
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 200.0, purpose, kind))  # type: ignore[arg-type]
+    table = plan.recipes["model"]
+    assert table["model"].get("dropout") == ({"gpt2": 0.1, "electra": 0.0}.get(kind))
+    assert ("patience" in table) == (kind != "electra")  # whose losses cannot be compared
+    assert not table.get("patience") or 1 / table["validate"] > 2 * table["patience"]
+
+
 def test_of_much_text_a_portion_is_read(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     survey = planning.texts.survey
 

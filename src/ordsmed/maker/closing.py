@@ -34,10 +34,8 @@ def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadl
     """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
     purpose, model = request.purpose, open_model(trained, device="cpu")
     corpus = corpus_of(folder)
-    facts: dict[str, Any] = {
-        "validation": (status := Run(trained).status).get("validation"),
-        "unigram": status.get("unigram"),
-    }
+    status = Run(trained).status
+    facts: dict[str, Any] = {name: status.get(name) for name in ("validation", "unigram", "verdict")}
     lines = against_guessing(facts)
     sentences = list(islice(_sentences(corpus), SENTENCES))
     facts["examples"] = _examples(model, purpose, sentences)
@@ -66,13 +64,14 @@ def corpus_of(folder: Path) -> Path:
 
 
 def against_guessing(facts: dict[str, Any]) -> list[str]:
-    """The loss on held-out text beside that of guessing words by how frequent they are."""
+    """Compare the loss on held-out text with that of guessing words by their frequency, and say how it developed."""
     if not facts["validation"] or not facts["unigram"]:
         return ["nothing was held out: how good it is on new text is not known"]
     facts["below"] = below(facts["validation"], facts["unigram"])
     return [
         f"loss on held-out text {facts['validation']:.3f}; guessing by frequency {facts['unigram']:.3f}: "
-        f"{abs(facts['below']):.1%} {'above' if facts['below'] < 0 else 'below'}"
+        f"{abs(facts['below']):.1%} {'above' if facts['below'] < 0 else 'below'}",
+        *([facts["verdict"]["line"]] if facts.get("verdict") else []),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ordsmed.api.model import OpenModel
 from ordsmed.base import menu, settings
@@ -55,6 +55,7 @@ class Learning:
     vocabulary: int
     tokenizer: Table | str  # what is learned, or the folder of one
     described: str
+    passes: float  # over the text, at most
     more: Table = field(default_factory=dict)  # further settings of the recipe
     notes: tuple[str, ...] = ()
 
@@ -65,7 +66,7 @@ class Learning:
 
     def passes_end_it(self, scope: Scope) -> bool:
         """Is there more time than the text is worth?"""
-        return self.rung.tokens >= 0.999 * self.family.passes * scope.unique
+        return self.rung.tokens >= 0.999 * self.passes * scope.unique
 
 
 def fresh(request: MakeRequest, scope: Scope) -> Learning:
@@ -74,11 +75,17 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     objective = {**family.objective, **(family.of_many if vocabulary >= networks.MANY else {})}
     length = family.length or _length(request.hours)
     ladder = networks.rungs(family, vocabulary, length)
-    rung = networks.best(ladder, scope.speed * scope.seconds, scope.unique, family.passes)
+    operations = scope.speed * scope.seconds
+    rung = networks.best(ladder, operations, scope.unique, family.passes)
+    passes = networks.most_passes(rung, scope.unique, family)
+    rung = networks.foreseen(rung, operations, scope.unique, passes)
+    if rung.tokens > networks.REPEATED * scope.unique:
+        rung = replace(rung, table={**rung.table, **family.repeated})
     width = rung.table["width"]
     size = f"{rung.table['layers']} layers of width {width}" if "layers" in rung.table else f"width {width}"
     rate, tokenizer = family.rate * _rate(width), _tokenizer(family, scope)
-    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, f"{request.family}, {size}")
+    described = f"{request.family}, {size}"
+    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, passes)
 
 
 def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learning:
@@ -102,7 +109,9 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learnin
     more = {"init": request.start, **({} if fits else {"vocabulary": "transplant"})}
     tokenizer: Table | str = request.start if fits else _tokenizer(family, scope)
     described, rate = f"{model.kind} of {request.start}", CONTINUED_RATE * _rate(width)
-    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, more, notes)
+    return Learning(
+        family, rung, objective, length, rate, vocabulary, tokenizer, described, family.passes, more, notes
+    )
 
 
 def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:

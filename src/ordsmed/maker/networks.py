@@ -21,9 +21,12 @@ from ordsmed.nn.model import ModelSettings
 Table = dict[str, Any]
 LADDER = ((64, 1), (128, 2), (192, 3), (256, 4), (384, 6), (512, 8), (640, 10), (768, 12), (1024, 24))
 A, ALPHA, B, BETA = 40.6, 0.34, 1700.0, 0.5
-MOST_WEIGHTS = 10.0  # without embeddings, for each token of the text
+MOST_WEIGHTS = 7.0  # without embeddings, for each token of the text; with more none was measured
 FADING = 0.25  # of a family's most passes: after so many one more is worth a third of the first
 BACKWARD = 3.0  # a step's operations beside those forward
+ROOMY = 2.0  # weights a token of text up to which all of a family's passes pay
+SMALLEST_STEP = 2**10  # tokens of a step, at least
+REPEATED = 4.0  # passes from which on a network needs dropout
 MANY = 8_192  # pieces of a vocabulary that is large for `of_many`
 
 
@@ -39,6 +42,9 @@ class FamilyPlan:
     optimizer: Table
     tokenizer: Table
     of_many: Table = field(default_factory=dict)
+    crowding: float = 0.0  # how fast passes fall with the weights a token of text
+    least: int = 0  # steps of `SMALLEST_STEP` tokens that a network needs to learn anything
+    repeated: Table = field(default_factory=dict)  # settings of a network that reads its text many times
     ladder: list[Table] = field(default_factory=list)
     rate: float = 1.0
     length: int = 0
@@ -104,6 +110,15 @@ def best(ladder: list[Rung], operations: float, unique: float, passes: float) ->
     """The network with the least foreseen loss after so many operations; none that is large beside the text."""
     fitting = [rung for rung in ladder if rung.weights <= MOST_WEIGHTS * unique] or ladder[:1]
     return min((foreseen(rung, operations, unique, passes) for rung in fitting), key=lambda rung: rung.loss)
+
+
+def most_passes(rung: Rung, unique: float, family: FamilyPlan) -> float:
+    """Return after how many passes a new network of this size overfits so many tokens of text, by measurements.
+
+    docs/log has the runs they come from (29 November 2026).
+    """
+    roomy = min(1.0, ROOMY * unique / rung.weights) ** family.crowding
+    return max(family.passes * roomy, family.least * SMALLEST_STEP / unique)
 
 
 def foreseen(rung: Rung, operations: float, unique: float, passes: float) -> Rung:

@@ -124,7 +124,7 @@ def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float,
     """What somebody may not expect."""
     notes = list(learning.notes)
     if learning.passes_end_it(scope):
-        most = f"more than {learning.family.passes:.0f} passes over so little text teach nothing"
+        most = f"more than {learning.passes:.0f} passes over so little text would overfit"
         notes.append(f"{most}: ends after about {duration(ends)}")
     if portion < 1:
         notes.append(f"{portion:.2%} of the text is read: more would not be reached in the time, which --hours decides")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ordsmed.base import files, settings
+from ordsmed.base import files, menu, settings
 from ordsmed.corpus.folder import parts
 from ordsmed.maker.learning import Learning, Scope
-from ordsmed.maker.networks import Table
+from ordsmed.maker.networks import SMALLEST_STEP, Table
 from ordsmed.maker.request import SEARCH, MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
 ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
-BATCH_TOKENS, STEPS = (2**10, 2**19), 20_000  # of a step, at least and at most: of a long training a part of all
+BATCH_TOKENS, STEPS = ((SMALLEST_STEP, 2**19), 20_000)  # of a step, at least and at most; steps of a long one
 PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # of a text, at most; of a pair, about; of the usual rate
+PATIENCE = 5  # validations, a quarter of the steps, without a lower loss: the run stops
 MINED = 3  # wrong answers to a question, which BM25 finds
 WORDS_HELD_OUT = 20_000
 HELD_OUT = 20  # documents: where fewer would be held out, long ones are cut, so that it comes from all over them
@@ -100,12 +101,14 @@ def _corpus(request: MakeRequest, inputs: InputTexts, survey: TextSurvey, portio
 def _model(out: Path, learning: Learning, scope: Scope) -> Table:
     tokens, length = learning.rung.tokens, learning.length
     batch = _batch(tokens, length)
-    most = learning.family.passes * scope.unique  # tokens
+    most = learning.passes * scope.unique  # tokens
     steps = max(10, math.ceil(min(tokens * ABOVE, most) / (batch * length)))
     phase = {"steps": steps, "length": length, "batch": batch, "rate": learning.rate, "warmup": 0.06}
     network = {} if "init" in learning.more else {"model": learning.rung.table}
     learned = {**network, "objective": learning.objective, "optimizer": learning.family.optimizer, "phase": [phase]}
-    saved = {"save": 0.1, "validate": 0.1, "keep": 2, "validation_rows": 512}
+    saved = {"save": 0.1, "validate": 0.05, "keep": 2, "validation_rows": 512}
+    if getattr(menu.load("objectives", learning.objective["kind"]), "COMPARABLE", True):
+        saved["patience"] = PATIENCE
     return {"data": str(out / "data.toml"), **learning.more, **saved, "out": str(out / "model"), **learned}
 
 

@@ -114,7 +114,7 @@ def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
 def close(folder: Path, clock: Clock) -> dict[str, Any]:
     """Test, index, hits, folders for others, page; what is kept of it, `lines` for a person among it."""
     model = Run(folder / "model").status
-    facts: dict[str, Any] = {"validation": model.get("validation"), "unigram": model.get("unigram")}
+    facts: dict[str, Any] = {name: model.get(name) for name in ("validation", "unigram", "verdict")}
     lines = against_guessing(facts)
     pairs, dev = (_held_out(folder, name) for name in ("test", "dev"))
     choice = SearchChoice()

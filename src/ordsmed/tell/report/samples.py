@@ -57,9 +57,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def ask(folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those that are kept of the run's last step, else what its weights say now."""
+    """Return the stored samples if they are of the weights that the run left, else new ones."""
     kept = read(folder)
-    last = run["course"]["step"] if run["course"] else None
+    last = run["scores"].get("found", {}).get("step", run["course"]["step"] if run["course"] else None)
     if kept and all(row["says"][-1].get("step") == last for row in kept):
         return kept
     whole = run["kind"] == "pretrain" and run["state"] == "done" and (folder / "weights").is_dir()
@@ -79,7 +79,8 @@ def _asked(folder: Path) -> list[dict[str, Any]]:
     """A row a sentence."""
     origin = Origin.of(folder)
     rows: list[dict[str, Any]] = []
-    for step in three(origin.steps()):
+    left = origin.last()
+    for step in three([step for step in origin.steps() if left is None or step <= left]):
         try:
             trained = open_model(origin, step)
         except OrdsmedError:  # step 0 comes again from its seed and data, if these still stand
