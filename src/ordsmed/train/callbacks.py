@@ -219,7 +219,7 @@ def validate(state: LoopState) -> None:
     state.meters.flush(job.objective.weights)
     if reason := note_validation(job, state.index, state.meters, step):
         stop_or_rewind(job, state.folder, step, reason)
-    state.last = state.last or job.recipe.is_enough(job.state.validations)
+    state.last = state.last or job.is_enough
 
 
 def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:

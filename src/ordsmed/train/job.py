@@ -107,6 +107,7 @@ class RunState:
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     validations: list[dict[str, Any]] = field(default_factory=list)  # what was found so far, each with its step
     left_out: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
+    ends: list[int] = field(default_factory=list)  # steps at which the run was done before it was extended
     words: int | None = 0  # of text that were learned from up to here, each time they passed; None: nobody knows
     reached: list[str] = field(default_factory=list)  # labels of the numbers of words that the last step came to
 
@@ -210,8 +211,15 @@ class Job:
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
 
     def is_kept(self, step: int) -> bool:
-        """Are the weights of this step kept whatever comes? Then they are asked for, or are the best so far."""
-        return self.recipe.is_revision(step) or step == self.recipe.best_of(self.state.validations)
+        """Are the weights of this step kept for good: a revision, the best so far, or the end before an extension?"""
+        best = self.recipe.best_of(self.state.validations)
+        return self.recipe.is_revision(step) or step == best or step in self.state.ends
+
+    @property
+    def is_enough(self) -> bool:
+        """Is nothing to be gained any more, by the validations since the run was extended last?"""
+        since = self.state.ends[-1] if self.state.ends else -1
+        return self.recipe.is_enough([line for line in self.state.validations if line["step"] > since])
 
     def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
         """From now on these steps teach nothing; in the run's record."""

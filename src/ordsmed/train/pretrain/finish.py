@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,18 @@ from ordsmed.weights import boxes
 
 
 def finish(job: Job, folder: Path) -> dict[str, Any]:
-    """What a finished run leaves: weights, scores, and how it compares with guessing by frequency."""
-    last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
-    leave_weights(job, folder / "weights", boxes.read_weights(last))
-    if job.recipe.average:
-        leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
+    """Write weights and scores; return facts for the status, among them how the loss compares with guessing."""
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
+    step = _best_end(job, judged)
+    judged = [line for line in judged if line["step"] <= step]
+    last = checkpoint.path_of(folder / "checkpoints", step)
+    leave_weights(job, folder / "weights", boxes.read_weights(last))
+    if job.recipe.average and step == total(job.phases):  # of the ends before it only the weights are kept
+        leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     facts: dict[str, Any] = {
-        "step": total(job.phases),
+        "step": step,
         "tokens": sum(line["tokens"] for line in training),
         **({"words": job.state.words} if job.state.words is not None else {}),
         "training_seconds": round(sum(line["seconds"] for line in training), 1),
@@ -53,6 +56,17 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
                     say(line)
     files.write_json(folder / "scores.json", facts)
     return facts
+
+
+def _best_end(job: Job, judged: list[dict[str, Any]]) -> int:
+    """Return the step whose weights the run leaves: its last one, or the end before an extension that made it worse."""
+    losses = {line["step"]: line["validation"] for line in judged}
+    ends = [total(job.phases), *reversed(job.state.ends)]
+    best = min(ends, key=lambda step: losses.get(step, math.inf))
+    if best != ends[0]:
+        worse = f"validation loss {losses.get(ends[0], math.nan):.4f}, {losses[best]:.4f} before"
+        say(f"the longer training is no better ({worse}): the weights of step {best:,} stay")
+    return best
 
 
 def beside(term: str, facts: dict[str, Any]) -> str:

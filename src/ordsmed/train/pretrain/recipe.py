@@ -166,6 +166,9 @@ class Pretraining(Training):
             return 0.0, (self.validations - 1) * seconds
         return super().validation_cost(seconds)
 
+    def with_validations(self, count: int) -> Self:
+        return dataclasses.replace(self, validate=1 / (count + 1) if count else 0) if is_share(self.validate) else self
+
     def _steps(self, every: float) -> int:
         """Return an interval in steps; it may be a share of all steps, which are known once epochs are counted."""
         steps = sum(phase.steps for phase in self.phase)
