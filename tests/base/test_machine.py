@@ -561,5 +561,5 @@ def test_the_age_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, u
     (tmp_path / "proc/self/stat").write_text(f"7 (a b) S {' '.join(['0'] * 18)} {30 * ticks} 0")
     (tmp_path / "proc/uptime").write_text(uptime)
     monkeypatch.setattr(host, "ROOT", tmp_path)
-    monkeypatch.setattr(host.time, "process_time", lambda: 3.0)
+    set_time(monkeypatch, host, process_time=lambda: 3.0)
     assert host.age() == age

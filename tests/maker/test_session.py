@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.clocks import set_time
 from ordsmed.base.run import Run
 from ordsmed.maker import session
 from ordsmed.maker.session import Clock, timed
@@ -14,7 +15,7 @@ from ordsmed.maker.session import Clock, timed
 
 def test_a_killed_session_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
+    set_time(monkeypatch, session, monotonic=lambda: now[0])
     place = Run(tmp_path)
     place.set(state="running", seconds=10.0)
     clock = Clock(place)

@@ -298,7 +298,7 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
 ) -> None:
     recipe = Plain((*phases(50), *phases(50, warmup=0.1)))
     assert fitted(monkeypatch, recipe, 150 / 0.95 + 0.01)[0] is recipe
-    assert "deadline 2 min 37 s: all of the 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
+    assert "deadline 2 min 37 s: all of 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err

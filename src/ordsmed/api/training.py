@@ -59,8 +59,8 @@ def finetune(
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
     Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
-    `deadline`: "3h" or seconds, into which the steps are fitted; `anew`: delete what stands in the folder; `devices`: so
-    many processes, one a GPU (or share of the CPU), `restarts` times begun again after a failure; `part`: of trials,
+    `deadline`: "3h" or seconds; steps are fitted to it; `anew`: delete what stands in the folder; `devices`: so many
+    processes, one a GPU (or share of the CPU), `restarts` times begun again after a failure; `part`: of trials,
     "2/8" for the second eighth of them. Ctrl-C saves the run and raises Stopped; the same call goes on.
 
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})

@@ -80,7 +80,7 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
 
 
 def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool | None = None) -> Learning:
-    """Continue a model in its vocabulary where that fits the text, else in a new one; `fits`: as it was decided before."""
+    """Continue a model in its vocabulary where that fits the text, else in a new one; `fits`: as decided before."""
     model = open_model(request.start)
     family = networks.like(model.settings)
     learned = settings.plain(model.learned) if model.learned is not None else {}

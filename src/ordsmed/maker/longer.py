@@ -9,7 +9,7 @@ from typing import Any
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import duration, many, say
 from ordsmed.maker import networks
 from ordsmed.maker import plan as planning
 from ordsmed.maker.plan import MakePlan
@@ -43,19 +43,21 @@ class LongerPlan:
         extension, request = self.extension, self.request
         phase, status = extension.after.phase[-1], Run(extension.folder).status
         loss = f", validation loss {status['validation']:.3f}" if extension.finished and "validation" in status else ""
-        on = f"on {self.threads} threads" if self.threads > 1 else "on 1 thread" if self.threads else "on a GPU"
+        on = many(self.threads, "thread") if self.threads else "a GPU"
         whole = request.hours * 3600
+        batch, passes = many(phase.batch, "row"), "pass" if self.passes == 1 else "passes"
+        training = [
+            f"about {many(extension.steps, 'step')} more, of {batch} of {phase.length} tokens: {self.passes:.3g} {passes} "
+            "over the text in all",
+            f"{duration(self.seconds)} of {duration(whole)}, of which {duration(self.used)} are used; on {on}",
+        ]
         rows = [
             ("kept", [f"{KEPT}; the model continues from step {extension.step:,}{loss}"]),
-            ("training", [
-                f"about {extension.steps:,} more steps of {phase.batch} rows of {phase.length} tokens: "
-                f"{self.passes:.3g} passes over the text in all",
-                f"{duration(self.seconds)} of {duration(whole)}, of which {duration(self.used)} are used; {on}",
-            ]),
+            ("training", training),
             ("rate", extension.lines()),
             ("then", [planning.SEARCHED if request.purpose == SEARCH else planning.CLOSED]),
             ("note", self._notes()),
-        ]  # fmt: skip
+        ]
         return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
 
     def _notes(self) -> list[str]:
@@ -63,7 +65,7 @@ class LongerPlan:
         if self.extension.finished:
             notes.append("the finished model stays until the longer training is at least as good on held-out text")
         if self.passes > self.most_passes:
-            more = f"more than {self.most_passes:.0f} passes over so little text teach little"
+            more = f"more than {many(round(self.most_passes), 'pass')} over so little text teach little"
             notes.append(f"{more}: more text would help more than more hours")
         return notes
 
@@ -71,11 +73,17 @@ class LongerPlan:
         """The same for other programs."""
         extension = self.extension
         phases = [settings.plain(phase) for phase in extension.after.phase]
-        known = {"used": self.used, "seconds": self.request.hours * 3600, "training": self.seconds}
         return {
-            "request": asdict(self.request), **known, "passes": self.passes, "threads": self.threads,
-            "from_step": extension.step, "finished": extension.finished, "phases": phases,
-        }  # fmt: skip
+            "request": asdict(self.request),
+            "seconds": self.request.hours * 3600,
+            "used": self.used,
+            "training": self.seconds,
+            "passes": self.passes,
+            "threads": self.threads,
+            "from_step": extension.step,
+            "finished": extension.finished,
+            "phases": phases,
+        }
 
     def write(self, place: Run) -> None:
         """Let the folders say so: a finished search engine is made again from the model that learned more."""
@@ -164,7 +172,7 @@ def set_aside(place: Run, names: tuple[str, ...]) -> None:
             if folder.exists():
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
-            place.set(replaces=[other for other in replaces if other != name])
+            place.set(replaces=[waiting for waiting in replaces if waiting != name])
 
 
 def clear_aside(place: Run) -> None:

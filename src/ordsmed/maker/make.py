@@ -161,8 +161,8 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
         key = changed[0]
         problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
         again = "the same or more hours continue it, or name another OUT"
-        other = "name another OUT, or --anew to make it again"
-        raise RecipeError(place.path, problem, "", again if key == "hours" else other)
+        remedy = again if key == "hours" else "name another OUT, or --anew to make it again"
+        raise RecipeError(place.path, problem, "", remedy)
 
 
 def _in_words(value: object) -> str:

@@ -58,7 +58,7 @@ class MakePlan:
         """A screen for a person."""
         phase = self.recipes["model"]["phase"][0]
         expected = int(self.tokens / phase["batch"] / phase["length"])
-        more = f"; at most {phase['steps']:,} steps, if they are faster" if phase["steps"] > expected else ""
+        more = f"; at most {many(phase['steps'], 'step')}, if they are faster" if phase["steps"] > expected else ""
         on = f"{self.device}, {many(self.threads, 'thread')}" if self.threads else self.device
         learned = self.recipes.get("tokenizer", {}).get("tokenizer")
         passes = f"{self.passes:.2g}" if self.passes < 10 else f"{self.passes:.0f}"

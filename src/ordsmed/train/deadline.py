@@ -144,8 +144,8 @@ class Deadline:
         for number in range(index, len(now)):
             wanted, warmup, *over = self.asked[number]
             steps = max(inner + 1 if number == index else 1, int(wanted * share))
-            course = [math.ceil(length * steps / wanted) for length in over]
-            now[number] = [steps, scaled_warmup(warmup, steps / wanted), *course]
+            span = [math.ceil(length * steps / wanted) for length in over]
+            now[number] = [steps, scaled_warmup(warmup, steps / wanted), *span]
         return now
 
     def _left(self, *, last: bool) -> float:

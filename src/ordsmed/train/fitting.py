@@ -19,7 +19,7 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import first_alone
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import duration, many, say
 from ordsmed.data.loader import load
 from ordsmed.learn.phases import Phase, total
 from ordsmed.train import loop
@@ -63,7 +63,7 @@ def fit(plan: Plan, recipe: R, seconds: float, *, endings: float = 1.0) -> tuple
     needed = sum(p.whole_steps * e + p.steps * every for p, e in zip(recipe.phases, learning, strict=True))
     times = f"a step takes {_listed(learning)} s"
     if needed <= left:
-        say(f"deadline {duration(seconds)}: all of the {total(recipe.phases):,} steps fit; {times}")
+        say(f"deadline {duration(seconds)}: all of {many(total(recipe.phases), 'step')} fit; {times}")
         return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):

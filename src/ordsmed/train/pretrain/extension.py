@@ -55,7 +55,7 @@ class Extension:
         if self.finished:
             rise = many(max(1, round(last.warmup * last.steps)), "step")
             return [
-                f"one more phase of {last.steps:,} steps: in {rise} up to {new:.2e}, then {last.schedule.kind} as "
+                f"one more phase of {many(last.steps, 'step')}: in {rise} up to {new:.2e}, then {last.schedule.kind} as "
                 "before",
                 f"({new:.2e} is the rate that a plan of all {whole:,} steps would have at step {self.step:,})",
             ]
@@ -73,9 +73,9 @@ class Extension:
 
 def extend(folder: Path, seconds: float) -> Extension:
     """Plan `seconds` more of training for the run in `folder`; nothing is written."""
-    status, found = Run(folder).status, checkpoint.latest(folder / "checkpoints", place=folder)
-    assert found is not None, "a run without checkpoints begins again"
-    step = int(found[1]["step"])
+    status, last = Run(folder).status, checkpoint.latest(folder / "checkpoints", place=folder)
+    assert last is not None, "a run without checkpoints begins again"
+    step = int(last[1]["step"])
     recipe = in_force(run.read_recipe(Pretraining, folder), status.get("plans", []), step)
     ends = list(status.get("ends", []))
     if ends and ends[-1] == step == total(recipe.phase[:-1]):  # an extension of which nothing was trained yet
@@ -84,33 +84,35 @@ def extend(folder: Path, seconds: float) -> Extension:
     if finished:
         recipe = recipe.with_phases(_up_to(recipe.phase, step))
     learned = [line for line in read(folder / "metrics.jsonl") if "seconds" in line and line["step"] <= step]
-    each, fit = _seconds_of_a_step(recipe, learned), status.get("fit", {})
+    pace, fit = _seconds_of_a_step(recipe, learned), status.get("fit", {})
     judging = float(fit.get("judging", 0.0))
     left = seconds * RESERVE - float(fit.get("ending") or judging)
     recipe = with_affordable_validations(recipe, left, judging)
     every, fixed = recipe.validation_cost(judging)
     left -= fixed
-    count = int(left / (each + every))
+    count = int(left / (pace + every))
     if count < LEAST_STEPS:
         problem = f"{duration(seconds)} are left for training, too little for {LEAST_STEPS} steps"
         error = TooShort("--deadline", problem, "more")
-        error.seconds = seconds + (LEAST_STEPS * each - left) / RESERVE + 1.0
+        error.seconds = seconds + (LEAST_STEPS * pace - left) / RESERVE + 1.0
         raise error
     if finished:
-        phases, asked = _with_one_more(recipe.phase, len(ends), count)
+        phases, wanted = _with_one_more(recipe.phase, len(ends), count)
         ends, plans = [*ends, step], []
         rates = recipe.phase[-1].rate_at(recipe.phase[-1].steps - 1), phases[-1].rate
     else:
-        phases, asked = _stretched(recipe.phase, step, count)
+        phases, wanted = _stretched(recipe.phase, step, count)
         change = {"after": step, "was": table(recipe.phase), "now": table(phases)}
         plans = [*(plan for plan in status.get("plans", []) if plan["after"] < step), change]
         index, inner = locate(recipe.phase, step)
         rates = recipe.phase[index].rate_at(inner), phases[index].rate_at(inner)
     facts = {
         "deadline": sum(line["seconds"] for line in learned) + seconds,
-        "fit": {"ending": judging, **fit, "asked": asked, "learning": [each] * len(phases), "judging": judging},
-        "plans": plans, "ends": ends, "steps_asked": [int(row[0]) for row in asked],
-    }  # fmt: skip
+        "fit": {"ending": judging, **fit, "asked": wanted, "learning": [pace] * len(phases), "judging": judging},
+        "plans": plans,
+        "ends": ends,
+        "steps_asked": [int(row[0]) for row in wanted],
+    }
     return Extension(folder, recipe, recipe.with_phases(phases), step, finished, rates, facts)
 
 
@@ -156,11 +158,11 @@ def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[
     """Return the phases with `count` steps after `step`, the current one and those after it by the same share."""
     index, inner = locate(phases, step)
     share = (inner + count) / total(phases[index:])
-    longer, asked = list(phases), table(phases)
+    longer, wanted = list(phases), table(phases)
     for number in range(index, len(phases)):
         longer[number] = _scaled(phases[number], share, inner + 1 if number == index else 1)
-        asked[number] = table([_scaled(longer[number], ABOVE, 1)])[0]
-    return tuple(longer), asked
+        wanted[number] = table([_scaled(longer[number], ABOVE, 1)])[0]
+    return tuple(longer), wanted
 
 
 def _scaled(phase: Phase, share: float, least: int) -> Phase:

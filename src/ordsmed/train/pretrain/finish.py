@@ -58,9 +58,9 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _best_end(job: Job, judged: list[dict[str, Any]]) -> int:
+def _best_end(job: Job, validations: list[dict[str, Any]]) -> int:
     """Return the step whose weights the run leaves: its last one, or the end before an extension that made it worse."""
-    losses = {line["step"]: line["validation"] for line in judged}
+    losses = {line["step"]: line["validation"] for line in validations}
     ends = [total(job.phases), *reversed(job.state.ends)]
     best = min(ends, key=lambda step: losses.get(step, math.inf))
     if best != ends[0]:
