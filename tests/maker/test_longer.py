@@ -68,7 +68,7 @@ def test_more_hours_continue_what_had_too_few(
             making.make("texts", "out", hours=0.002, purpose=purpose)  # type: ignore[arg-type]
     assert "--anew" not in str(error.value)
     stood, recipe = made(), Path("out/model.toml").read_text()
-    named = re.search(r"wanted ([\\d.]+) or more", str(error.value))
+    named = re.search(r"wanted ([\d.]+) or more", str(error.value))
     assert named
     said = make(capsys, float(named[1]), "--for", purpose)
     assert longer.KEPT in said

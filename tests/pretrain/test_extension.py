@@ -95,7 +95,8 @@ def test_a_run_under_way_follows_the_longer_schedule(recipe: Recipe) -> None:
     assert (phase.steps, phase.warmup) == (30, 5.0)  # of 12 and 2
     assert plan.rates == pytest.approx((2e-3 * 4 / 10, 2e-3 * 22 / 25))
     assert (
-        "the linear schedule of 12 steps is stretched to 30: 1.76e-03 at step 9, where it was 8.00e-04" in plan.lines()
+        "the linear schedule of 12 steps is stretched to 30 steps: 1.76e-03 at step 9, where it was 8.00e-04"
+        in plan.lines()
     )
     plan.write()
     assert extend(folder, 22.0 / 0.95 + 0.01).after == plan.after

@@ -1,4 +1,4 @@
-"""More hours for what `make` began or finished: corpus, tokenizer and token ids stay, the training has a longer plan."""
+"""More hours for what `make` began or finished: what is prepared stays, and the training is extended."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ class LongerPlan:
         loss = f", validation loss {status['validation']:.3f}" if extension.finished and "validation" in status else ""
         on = many(self.threads, "thread") if self.threads else "a GPU"
         whole = request.hours * 3600
-        batch, passes = many(phase.batch, "row"), "pass" if self.passes == 1 else "passes"
+        batch = f"{many(phase.batch, 'row')} of {many(phase.length, 'token')}"
         training = [
-            f"about {many(extension.steps, 'step')} more, of {batch} of {phase.length} tokens: {self.passes:.3g} {passes} "
-            "over the text in all",
+            f"about {many(extension.steps, 'step')} more, of {batch}: {self.passes:.3g} times over the text in all",
             f"{duration(self.seconds)} of {duration(whole)}, of which {duration(self.used)} are used; on {on}",
         ]
         rows = [

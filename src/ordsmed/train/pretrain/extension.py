@@ -51,16 +51,17 @@ class Extension:
 
     def lines(self) -> list[str]:
         """How the schedule of the learning rate is extended, for a person."""
-        (old, new), whole, last = self.rates, total(self.after.phase), self.after.phase[-1]
+        (old, new), last = self.rates, self.after.phase[-1]
+        before, after = (many(total(recipe.phase), "step") for recipe in (self.before, self.after))
         if self.finished:
             rise = many(max(1, round(last.warmup * last.steps)), "step")
+            more, kind = many(last.steps, "step"), last.schedule.kind
             return [
-                f"one more phase of {many(last.steps, 'step')}: in {rise} up to {new:.2e}, then {last.schedule.kind} as "
-                "before",
-                f"({new:.2e} is the rate that a plan of all {whole:,} steps would have at step {self.step:,})",
+                f"one more phase of {more}: in {rise} up to {new:.2e}, then {kind} as before",
+                f"({new:.2e} is the rate that a plan of all {after} would have at step {self.step:,})",
             ]
         return [
-            f"the {last.schedule.kind} schedule of {total(self.before.phase):,} steps is stretched to {whole:,}: "
+            f"the {last.schedule.kind} schedule of {before} is stretched to {after}: "
             f"{new:.2e} at step {self.step + 1:,}, where it was {old:.2e}"
         ]
 
