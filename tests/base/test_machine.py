@@ -551,3 +551,15 @@ def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         memory.afford("here", 10, 1000.0)
     monkeypatch.setattr(memory, "memory_limit", lambda: None)
     memory.afford("here", 10**9, 1000.0)
+
+
+@pytest.mark.parametrize(("uptime", "age"), [("100.0 5.0", 70.0), ("10.0 5.0", 3.0), ("", 3.0)])
+def test_the_age_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uptime: str, age: float) -> None:
+    """By when the system says it began; else, and in containers whose two clocks disagree, the seconds it computed."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/stat").write_text(f"7 (a b) S {' '.join(['0'] * 18)} {30 * ticks} 0")
+    (tmp_path / "proc/uptime").write_text(uptime)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
+    set_time(monkeypatch, host, process_time=lambda: 3.0)
+    assert host.age() == age

@@ -27,7 +27,8 @@ from ordsmed.nn import adapters
 from ordsmed.nn.model import own_tensors
 from ordsmed.tell.show.show import show
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import average
+from ordsmed.train import average, fitting
+from ordsmed.train.deadline import Deadline
 from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.finetune import finetune, rehearse
 from ordsmed.train.meters import read
@@ -740,3 +741,43 @@ def test_a_model_in_place_of_a_task_is_told_where_it_goes(tmp_path: Path, start:
         (tmp_path / name).touch()
     with pytest.raises(RecipeError, match=r"is a model; .*`ordsmed finetune TASK init=\S+` teaches it a task"):
         start(str(tmp_path))
+
+
+@pytest.mark.parametrize("said", [{"steps": 400}, {"steps": 0, "epochs": 100.0}, {"course": "epochs", "epochs": 100.0}])
+def test_a_deadline_shrinks_steps_and_warm_up(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: dict[str, Any]
+) -> None:
+    """A step takes a second, a validation half a second; the last of these comes twice."""
+    monkeypatch.setattr(fitting, "_trial", lambda *_: 1.0)
+    monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.5)
+    monkeypatch.setattr(Deadline, "_plan", lambda *_: None)
+    path = recipe(**{"steps": 400, "warmup": 20, "save": 0, **said})
+    folder = finetune(path, deadline=40.0)
+    told = capsys.readouterr().err
+    (steps,) = {line["step"] for line in checks_of(folder)[-1:]}
+    assert 15 < steps < 38
+    assert f" became {steps}, warm-up 20 became 1;" in told
+    status = Run(folder).status
+    assert (status["state"], status["deadline"], status["fit"]["ending"]) == ("done", 40.0, 1.0)
+    assert course(finetune(str(folder))) == course(folder), "it is done, and resuming it changes nothing"
+
+
+def test_a_deadline_that_is_long_enough_changes_nothing(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "_trial", lambda *_: 1e-6)
+    whole, fitted = finetune(recipe("whole")), finetune(recipe("fitted"), deadline=3600.0)
+    assert course(whole).losses == course(fitted).losses
+
+
+def checks_of(folder: Path) -> list[dict[str, Any]]:
+    return course(folder).validations
+
+
+def test_a_task_that_chooses_its_examples_is_timed(tmp_path: Path, pretrained: Path) -> None:
+    pairs = "".join(json.dumps({"anchor": f"newt {n}", "positive": f"frog {n}"}) + "\n" for n in range(40))
+    (tmp_path / "pairs.jsonl").write_text(pairs)
+    words = (
+        f"init={pretrained} task.train={tmp_path}/pairs.jsonl task.dev=[] task.length=32 task.mining.count=1 steps=4"
+    )
+    words += f" batch=8 features= most_unknown=1.0 out={tmp_path}/run layout.device=cpu layout.threads=1"
+    folder = finetune("pairs", words.split(), deadline=600.0)
+    assert Run(folder).status["step"] == 4

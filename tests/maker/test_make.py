@@ -120,11 +120,13 @@ def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert before["seconds"] > 0
     corpus = Path("out/corpus/status.json").stat().st_mtime_ns
     monkeypatch.setattr(making.run, "obtain", obtain)
-    with pytest.raises(RecipeError, match=r"was begun with --hours 0.004; found 0.1"):
-        making.make("texts", "out", hours=0.1, kind="bert")
+    with pytest.raises(
+        RecipeError, match=r"was begun with --hours 0.004; found 0.001; the same or more hours continue"
+    ):
+        making.make("texts", "out", hours=0.001, kind="bert")
     with monkeypatch.context() as slow:
         slow.setattr(making, "_left", lambda request, clock: 0.01)
-        wanted = r"^--hours: 0.004 leave too little .*: 0 s are left, less .* take; wanted \d+ s or more for them; give"
+        wanted = r"^--hours: 0.004 are too few: .* used, .* needs .* more; wanted [\d.]+ or more; the same command with"
         with pytest.raises(RecipeError, match=wanted):
             making.make("texts", "out", hours=0.004, kind="bert")
     recipe = Path("out/model.toml")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +20,17 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration
+from ordsmed.cli.recipes import train
 from ordsmed.learn.phases import BatchRamp, Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.train import deadline, fitting, loop, session
+from ordsmed.train import deadline, fitting, loop, request, session
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import texts
 from ordsmed.train.pretrain.pretrain import pretrain
+from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.request import read as read_recipe
 
 Recipe = Callable[..., Path]
 
@@ -232,6 +237,9 @@ class Plain:
     def with_phases(self, phases: list[Phase]) -> Plain:
         return dataclasses.replace(self, phase=tuple(phases))
 
+    def with_validations(self, count: int) -> Plain:
+        return dataclasses.replace(self, fixed=count)
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -290,7 +298,7 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
 ) -> None:
     recipe = Plain((*phases(50), *phases(50, warmup=0.1)))
     assert fitted(monkeypatch, recipe, 150 / 0.95 + 0.01)[0] is recipe
-    assert "deadline 2 min 37 s: all of the 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
+    assert "deadline 2 min 37 s: all of 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err
@@ -299,6 +307,22 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
     with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 25 s or more for them$"):
         fitted(monkeypatch, recipe, 2.9, spent=10.0, judging=11.0)
     assert table(fitted(monkeypatch, recipe, 25.0, spent=10.0, judging=11.0)[0].phase) == [[1, 0.0], [1, 0.1]]
+
+
+def test_validations_that_would_take_most_of_the_time_become_fewer(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _ = fitted(monkeypatch, Plain(phases(60), fixed=9), 50.0 / 0.95, judging=10.0)
+    assert "validations before the last step became 1; each takes 10 s" in capsys.readouterr().err
+    assert (found.fixed, found.phases[0].steps) == (1, 30)
+
+
+@pytest.mark.parametrize("count", [9, 3, 1, 0])
+def test_a_recipe_has_the_validations_that_are_left_to_it(recipe: Recipe, count: int) -> None:
+    plain = read_recipe(Pretraining, str(recipe(steps=100, validate=0.1)))
+    assert plain.with_validations(count).validations - 1 == count
+    in_steps = read_recipe(Pretraining, str(recipe(steps=100, validate=10)))
+    assert in_steps.with_validations(count) is in_steps
 
 
 def test_a_run_knows_its_deadline_and_what_is_used(tmp_path: Path, clock: Clock) -> None:
@@ -536,3 +560,46 @@ def test_a_course_of_its_own_length_shrinks_with_the_steps(tmp_path: Path, monke
 def test_plans_from_before_courses_had_lengths_hold() -> None:
     (again,) = planned(Plain(phases(9)), [[4, 1.0]]).phase
     assert (again.steps, again.warmup, again.schedule) == (4, 1.0, Schedule())
+
+
+def test_the_time_counts_from_the_start_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe
+) -> None:
+    """20 seconds took 22.3: what Python and torch take to start is a part of them."""
+    monkeypatch.setattr(request.os, "environ", {**os.environ})
+    args = argparse.Namespace(
+        name="a", overrides=[], deadline="20s", began=123.0, devices=0, threads=0, verbose=False, anew=False, layout="",
+        site="", dry_run=False, part="", words=[],
+    )  # fmt: skip
+    seen: list[float] = []
+    plain: Any = SimpleNamespace(layout=SimpleNamespace())
+
+    def training(*_: object, **how: Any) -> Any:
+        seen.append(request.Request(plain, tmp_path, ()).began)
+        return SimpleNamespace(folder=tmp_path)
+
+    train(args, training, training)
+    assert seen == [123.0]
+    monkeypatch.setattr(request.os, "environ", {})
+    args.began = None  # called by another program
+    train(args, training, training)
+    assert seen[1] > 1e9
+
+
+def test_a_run_without_a_checkpoint_has_its_deadline_from_now(tmp_path: Path) -> None:
+    Run(tmp_path).set(began=5.0)
+    asked: Any = SimpleNamespace(began=50.0)
+    session._restart_deadline(tmp_path, asked)
+    assert Run(tmp_path).status["began"] == 50.0
+    (tmp_path / "checkpoints/step-000000004").mkdir(parents=True)
+    session._restart_deadline(tmp_path, SimpleNamespace(began=90.0))  # type: ignore[arg-type]
+    assert Run(tmp_path).status["began"] == 50.0
+
+
+def test_validations_whose_number_is_fixed_cost_the_same_for_any_steps(tmp_path: Path, clock: Clock) -> None:
+    """Ten validations of 2 s each, whatever the steps: half of a plan leaves half of them."""
+    recipe = Plain(phases(1000), fixed=10)
+    end = Deadline(tmp_path, 100 / 0.95, table(recipe.phase), [1.0], 2.0, 0.0, rest=20.0, ending=2.0)
+    end.began = clock.now - 10 / 0.95
+    [[steps, _]] = end._plan(job_of(*recipe.phase), 10, 1.0) or [[0, 0]]
+    assert abs((steps - 10) + 20 * (1 - 10 / steps) - 88) < 2

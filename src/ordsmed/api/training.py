@@ -60,15 +60,15 @@ def finetune(
 ) -> TrainingRun:  # fmt: skip
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
-    `train` and `dev` are `task.train` and `task.dev`: paths, or the examples as a dict of lists or a
+        `train` and `dev` are `task.train` and `task.dev`: paths, or the examples as a dict of lists or a
     `datasets.Dataset`, which are written into the run's folder. Keywords change settings of the recipe; tables are
-    dicts or dotted keys; `overrides` are the command line's words. `deadline`: "3h" or seconds, into which the steps
-    are fitted; `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU),
-    `restarts` times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves the run and
-    raises Stopped; the same call goes on.
+    dicts or dotted keys; `overrides` are the command line's words. `deadline`: "3h" or seconds, to which the steps are
+    fitted; `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU),
+    `restarts` times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves
+    the run and raises Stopped; the same call goes on.
 
-        run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
-        run.scores["f1"], run.open().tag("Newts swim in Bergen")
+            run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
+            run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
     how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
     settings |= {f"task.{split}": data for split, data in (("train", train), ("dev", dev)) if data is not None}

@@ -88,14 +88,15 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, passes)
 
 
-def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learning:
-    """A model that goes on, in its vocabulary where that fits the text, else in a new one."""
+def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool | None = None) -> Learning:
+    """Continue a model in its vocabulary where that fits the text, else in a new one; `fits`: as decided before."""
     model = open_model(request.start)
     family = networks.like(model.settings)
     learned = settings.plain(model.learned) if model.learned is not None else {}
     objective = learned if learned.get("kind") in menu.entries("objectives") else family.objective
     width, length = model.settings.width, min(model.settings.longest(), LONGEST_CONTINUED)
-    fits, measured = _fits(model.tokenizer, inputs)
+    fits_now, measured = _fits(model.tokenizer, inputs)
+    fits = fits_now if fits is None else fits
     vocabulary = model.tokenizer.vocabulary if fits else scope.vocabulary
     rung = networks.rung(model.settings, {"width": width}, vocabulary, family.scored, length)
     rung = networks.foreseen(rung, scope.speed * scope.seconds, scope.unique, family.passes)
@@ -109,9 +110,7 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope) -> Learnin
     more = {"init": request.start, **({} if fits else {"vocabulary": "transplant"})}
     tokenizer: Table | str = request.start if fits else _tokenizer(family, scope)
     described, rate = f"{model.kind} of {request.start}", CONTINUED_RATE * _rate(width)
-    return Learning(
-        family, rung, objective, length, rate, vocabulary, tokenizer, described, family.passes, more, notes
-    )
+    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, family.passes, more, notes)
 
 
 def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:

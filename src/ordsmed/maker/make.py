@@ -19,6 +19,7 @@ from ordsmed.api.model import open as open_model
 from ordsmed.base import files, run
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.base.screen import command, command_lines
@@ -26,13 +27,17 @@ from ordsmed.base.stages import continuing
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.maker import longer as extending
 from ordsmed.maker import plan as planning
 from ordsmed.maker import search
 from ordsmed.maker.closing import close
+from ordsmed.maker.longer import LongerPlan, RestartedPlan
 from ordsmed.maker.plan import MakePlan
 from ordsmed.maker.recipes import write
 from ordsmed.maker.request import SEARCH, MakeRequest, Purpose
 from ordsmed.maker.session import Clock, NamedFolder, timed
+from ordsmed.train import checkpoint
+from ordsmed.train.fitting import TooShort
 
 VERB = "make"
 
@@ -71,8 +76,8 @@ def make(
 
     `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
     two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `title`,
-    `language`, `licence`: of the texts, for the model card; `anew`: set `out` aside as `out.old-1`. The same call goes
-    on where it was stopped.
+    `language`, `licence`: of the texts, for the model card; `anew`: set `out` aside as `out.old-1`. The same call
+    continues where it was stopped; with more `hours` it also continues a finished model.
 
         made = ordsmed.make("my-texts", "my-model", hours=0.5)
         made.open().fill("it is [MASK].")
@@ -84,20 +89,23 @@ def make(
     return perform(request, anew=anew)
 
 
-def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
-    """Do it all, or go on where it stopped."""
+def perform(request: MakeRequest, *, anew: bool = False, began: float | None = None) -> MadeModel:
+    """Do all of it, or continue where it stopped; `began`: when this process did, from which its time counts."""
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
         place = Run(folder)
         _check(place, request, anew=anew)
+        longer = not anew and extending.is_longer(place, request)
         if place.status and not anew:
-            if place.status["state"] == "done":
-                say(f"{folder}: done; --anew moves it aside and makes another")
+            if place.status["state"] == "done" and not longer:
+                say(f"{folder}: is finished, with --hours {place.status['request']['hours']:g}; more hours continue it")
                 return MadeModel(folder)
         elif anew and folder.is_dir():
             files.set_aside(folder)
-        with timed(place) as clock:
+        with timed(place, began) as clock:
+            if longer:
+                _extend(request, place, clock)
             if not place.status.get("planned"):
                 say(f"looking at {' '.join(request.texts)}")
                 plan = planning.plan(request)
@@ -108,17 +116,31 @@ def perform(request: MakeRequest, *, anew: bool = False) -> MadeModel:
                 )
                 for line in ["plan:", *plan.lines()]:
                     say(line)
-                names = " ".join(path.name for path in write(plan.recipes, folder))
-                say(f"{names} in {folder}: the plan as recipes, to look at or change")
-                place.set(planned={"seconds": plan.seconds, "lines": plan.lines()})
+                paths = write(plan.recipes, folder)
+                say(f"{' '.join(path.name for path in paths)} in {folder}: the plan as recipes, to look at or change")
+                written = {path.stem: files.checksum(path) for path in paths}
+                place.set(planned={"seconds": plan.seconds, "lines": plan.lines()}, written=written)
             _perform(request, place, clock)
     return MadeModel(folder)
 
 
-def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan:
-    """The plan alone; nothing is written, and what is refused is refused alike."""
-    _check(Run(Path(request.out)), request, anew=anew)
+def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPlan | RestartedPlan:
+    """Return the plan alone; nothing is written, and the same requests are refused."""
+    place = Run(Path(request.out))
+    _check(place, request, anew=anew)
+    if not anew and extending.is_longer(place, request):
+        return extending.longer(request, place, Clock(place).used)
     return planning.plan(request)
+
+
+def _extend(request: MakeRequest, place: Run, clock: Clock) -> None:
+    """Plan more hours for a model that was begun, and let its folder say so."""
+    plan = extending.longer(request, place, clock.used)
+    for line in ["plan:", *plan.lines()]:
+        say(line)
+    plan.write(place)
+    planned = {"seconds": request.hours * 3600, "lines": plan.lines()}
+    place.set(state="running", request=asdict(request), planned=planned)
 
 
 def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
@@ -135,7 +157,9 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
     usual = {field.name: field.default for field in fields(MakeRequest)}  # of a folder from before a field was added
     before = usual | place.status["request"]
     now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
-    if changed := [key for key in now if key not in ("devices", "site") and before.get(key) != now[key]]:
+    fewer = now["hours"] < before["hours"] and place.status["state"] != "done"
+    may_change = ("devices", "site", *(() if fewer else ("hours",)))
+    if changed := [key for key in now if key not in may_change and before.get(key) != now[key]]:
         names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
         key = changed[0]
         if key in ("title", "language", "licence"):
@@ -143,7 +167,9 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
             remedy = f"once it is made, `{command(*words)}` writes the card again"
             raise RecipeError(f"--{key}", f"{place.path} was begun with another one", "the same command", remedy)
         problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
-        raise RecipeError(place.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
+        again = "the same or more hours continue it, or name another OUT"
+        remedy = again if key == "hours" else "name another OUT, or add --anew: it moves this folder aside"
+        raise RecipeError(place.path, problem, "", remedy)
 
 
 def _in_words(value: object) -> str:
@@ -151,7 +177,7 @@ def _in_words(value: object) -> str:
 
 
 def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
-    """What is missing, stage by stage."""
+    """Make what is missing, stage by stage."""
     folder, seconds = place.path, request.hours * 3600
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
@@ -159,7 +185,10 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
             clock.stage(name)
             run.obtain(recipe, str(folder / f"{name}.toml"))
     clock.stage("model")
-    deadline = None if Run(folder / "model").status else _left(request, clock)  # a run keeps the one it began with
+    begun = bool(checkpoint.steps(folder / "model/checkpoints"))
+    if not begun and kind_of_folder(folder / "model") is FolderKind.PRETRAINING:
+        run.clear(folder / "model")  # nothing was trained: it begins again, in the time that is left now
+    deadline = None if begun else _left(request, clock)  # a run keeps the deadline that it began with
     try:
         trained = training.pretrain(
             str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
@@ -167,21 +196,21 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
     except Stopped:
         say("\n".join(command_lines(f"{folder}: all of it goes on with", continuing(folder))))
         raise
-    except RecipeError as error:
-        if error.place != "--deadline" or not error.wanted:  # without a time that is enough it is of something else
-            raise
-        problem = f"{request.hours:g} leave too little for the training behind all else: {error.found}"
-        raise RecipeError("--hours", problem, error.wanted, "give more, with --anew") from None
+    except TooShort as error:
+        raise extending.too_short(request, clock.used, error.seconds) from None
     if request.purpose == SEARCH:
         clock.stage("pairs")
         search.write_training_pairs(folder)
+        extending.set_aside(place, extending.LEARNED_FROM_PAIRS)
         search.train(folder, clock, seconds, request.devices)
     clock.stage("what came of it")
     if request.purpose == SEARCH:
+        extending.set_aside(place, extending.BUILT)
         results = search.close(folder, clock)
     else:
         results = close(request, folder, trained.folder, clock, round(seconds))
     place.set(state="done", **results)
+    extending.clear_aside(place)
 
 
 def _left(request: MakeRequest, clock: Clock) -> float:

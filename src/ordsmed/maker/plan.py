@@ -61,7 +61,7 @@ class MakePlan:
         """A screen for a person."""
         phase = self.recipes["model"]["phase"][0]
         expected = int(self.tokens / phase["batch"] / phase["length"])
-        more = f"; at most {phase['steps']:,} steps, if they are faster" if phase["steps"] > expected else ""
+        more = f"; at most {many(phase['steps'], 'step')}, if they are faster" if phase["steps"] > expected else ""
         on = f"{self.device}, {many(self.threads, 'thread')}" if self.threads else self.device
         learned = self.recipes.get("tokenizer", {}).get("tokenizer")
         passes = f"{self.passes:.2g}" if self.passes < 10 else f"{self.passes:.0f}"
@@ -71,8 +71,8 @@ class MakePlan:
             ("network", [f"{self.network}: {self.weights / 1e6:,.1f} million weights"]),
             ("training", [
                 f"about {many(expected, 'step')} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes "
-                f"over the text{more}",
-                f"{duration(self.training)} of {duration(self.seconds)}, on {on}",
+                "over the text",
+                f"{duration(self.training)} of {duration(self.seconds)}, on {on}{more}",
             ]),
             ("then", [SEARCHED if self.request.purpose == SEARCH else CLOSED]),
             ("note", list(self.notes)),
@@ -89,8 +89,12 @@ def vocabulary_size(words: float, alphabet: int) -> int:
     return int(min(32_000, max(1_000, 4 * alphabet, 250 * round(11.5 * math.sqrt(words) / 250))))
 
 
-def plan(request: MakeRequest) -> MakePlan:
-    """What would be done; texts are looked at, the device is measured, nothing is written."""
+def plan(request: MakeRequest, *, vocabulary: int | None = None, used: float = 0.0) -> MakePlan:
+    """Plan a request: look at the texts and measure the device; nothing is written.
+
+    `vocabulary`: of a tokenizer that was planned before, 0 for that of the model to continue from; None: none was.
+    `used`: seconds that are gone.
+    """
     if request.site:
         site.find(request.site)
     if request.start and not hub.folder(request.start).exists():
@@ -98,13 +102,15 @@ def plan(request: MakeRequest) -> MakePlan:
     inputs = texts.input_texts(request.texts, request.out)
     survey = texts.survey(inputs)
     seconds, device = request.hours * 3600, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    threads = _threads(request.devices) if device.type == "cpu" else 0
+    threads = threads_here(request.devices)
     speed = _speed(device, threads or max(1, request.devices))
     portion, preparing = _portion(survey, seconds, workers_for(inputs.bytes))
-    training = max(seconds - preparing - closing_seconds(request), LEAST * seconds)
+    training = max(seconds - max(preparing, used) - closing_seconds(request), LEAST * seconds)
     words = survey.words * portion
-    scope = Scope(speed, training, words * PIECES_A_WORD, vocabulary_size(words, survey.alphabet), survey.alphabet)
-    learning = continued(request, inputs, scope) if request.start else fresh(request, scope)
+    pieces = vocabulary or vocabulary_size(words, survey.alphabet)
+    scope = Scope(speed, training, words * PIECES_A_WORD, pieces, survey.alphabet)
+    fits = None if vocabulary is None else not vocabulary
+    learning = continued(request, inputs, scope, fits) if request.start else fresh(request, scope)
     tokens = learning.rung.tokens
     expected = min(tokens * learning.rung.operations / speed, training)
     notes = _notes(learning, scope, survey, portion, seconds - training + expected)
@@ -114,10 +120,21 @@ def plan(request: MakeRequest) -> MakePlan:
     return MakePlan(request, inputs, survey, recipes, seconds, expected, *sizes, threads)
 
 
-def closing_seconds(request: MakeRequest) -> float:
-    """What is left for examples, scores and export; of a search engine for pairs, their models and the index, too."""
-    seconds = request.hours * 3600
+def closing_seconds(request: MakeRequest, seconds: float = 0.0) -> float:
+    """Return the time for examples, scores and export; of a search engine for pairs, their models and the index, too.
+
+    `seconds`: of which it is a part; 0: all that the request has.
+    """
+    seconds = seconds or request.hours * 3600
     return max(CLOSING_SECONDS, CLOSING * seconds) + (SEARCHING * seconds if request.purpose == SEARCH else 0.0)
+
+
+def hours_for(request: MakeRequest, seconds: float) -> float:
+    """Return hours in which `seconds` of preparing and training are possible besides all else, rounded up."""
+    share = CLOSING + (SEARCHING if request.purpose == SEARCH else 0.0)
+    hours = max(seconds / (1 - share), (seconds + CLOSING_SECONDS) / (1 - share + CLOSING)) / 3600
+    digits = 1 - math.floor(math.log10(hours))
+    return math.ceil(hours * 10**digits) / 10**digits
 
 
 def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float, ends: float) -> tuple[str, ...]:
@@ -134,14 +151,14 @@ def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float,
     return tuple(notes)
 
 
-def _threads(processes: int) -> int:
-    """Return the threads that a training by so many processes has here, over all of them."""
+def threads_here(processes: int) -> int:
+    """Return the CPU threads that a training by so many processes has here, over all of them; 0 where a GPU trains."""
     count = max(1, processes)
-    return count * threads_of(local_world=count)
+    return 0 if torch.cuda.is_available() else count * threads_of(local_world=count)
 
 
 def _speed(device: torch.device, count: int) -> float:
-    """Return the operations a second that a training of a small network is likely to reach on `count` GPUs or threads."""
+    """Return the operations a second that training a small network is likely to reach on `count` GPUs or threads."""
     if device.type == "cuda":
         return measured_peak(device, "bf16") * OF_GPU * count
     threads = torch.get_num_threads()

@@ -219,7 +219,7 @@ def validate(state: LoopState) -> None:
     state.meters.flush(job.objective.weights)
     if reason := note_validation(job, state.index, state.meters, step):
         stop_or_rewind(job, state.folder, step, reason)
-    if not state.last and job.recipe.is_enough(job.state.validations):
+    if not state.last and job.is_enough:
         say(f"step {step}: stops early, as `patience` wants: no validation was better since the best one")
         state.last = True
 

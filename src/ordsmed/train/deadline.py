@@ -30,6 +30,7 @@ FIRST = 4  # step of a phase after which the plan is first checked
 PARTS = 8  # of a plan, after each of which it is checked
 SLACK = 0.1  # of the steps that are left: a smaller change is not made
 MOST_MORE = 1.1  # times the share of its steps that the phase before had, which a phase may have
+ROUNDS = 4  # in which steps and validations are fitted to each other
 SANE = 0.1  # of the steps asked for: with fewer the rates of the recipe may mean little
 
 
@@ -40,7 +41,7 @@ def warn(steps: int, wanted: int) -> None:
 
 
 def scaled_warmup(warmup: float, share: float) -> float:
-    """Return a warm-up for `share` of the steps: a number of steps shrinks, to 1 at least; a share of the phase stays."""
+    """Return the warm-up for `share` of the steps: a number of steps shrinks, to 1 at least; a share stays."""
     return warmup if warmup < 1 else float(max(1, int(warmup * share)))
 
 
@@ -110,10 +111,28 @@ class Deadline:
         if not inner:
             return None  # between phases
         expected, slower = self.learning[index], pace / self.learning[index]
-        judging, ending = self.judging * slower, slower * (self.judging if self.ending is None else self.ending)
+        left = self._left(last=index == len(self.asked) - 1)
+        left -= slower * (self.judging if self.ending is None else self.ending)
+        before, steps = table(job.phases), total(job.phases)
+        now = before
+        for _ in range(ROUNDS):  # the validations that are left depend on the steps
+            between = self.rest * slower * (1 - step / sum(row[0] for row in now))
+            now = self._fitting(job, index, inner, slower, left - between)
+        planned_now = int(sum(row[0] for row in now))
+        if abs(planned_now - steps) <= SLACK * (steps - step):
+            return None
+        Run(self.folder).set(plans=[*self.plans, {"after": step, "was": before, "now": now}])
+        reason = f"a step takes {pace:.3g} s, {expected:.3g} s when timed before; {duration(left)} are left"
+        say(f"deadline, step {step:,}: {difference(before, now)}; {reason}")
+        return now
+
+    def _fitting(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
+        """Return the plan from step `inner` of phase `index` on that takes `left` seconds.
+
+        `slower`: times as long as they were timed before the run steps take now.
+        """
+        judging = self.judging * slower
         costs = [slower * tried + (judging / self.every if self.every else 0.0) for tried in self.learning]
-        left = self._left(last=index == len(self.asked) - 1) - ending
-        left -= self.rest * slower * (1 - step / total(job.phases))
         tried = zip(self.learning, job.phases, strict=True)  # what batches that grow save, however many steps there are
         saved = [slower * each_step * (phase.steps - phase.whole_steps) for each_step, phase in tried]
         done = inner * costs[index] - slower * self.learning[index] * (inner - _whole_steps(job.phases[index], inner))
@@ -125,15 +144,8 @@ class Deadline:
         for number in range(index, len(now)):
             wanted, warmup, *over = self.asked[number]
             steps = max(inner + 1 if number == index else 1, int(wanted * share))
-            course = [math.ceil(length * steps / wanted) for length in over]
-            now[number] = [steps, scaled_warmup(warmup, steps / wanted), *course]
-        planned_now, before = int(sum(row[0] for row in now)), total(job.phases)
-        if abs(planned_now - before) <= SLACK * (before - step):
-            return None
-        plan = {"after": step, "was": table(job.phases), "now": now}
-        Run(self.folder).set(plans=[*self.plans, plan])
-        reason = f"a step takes {pace:.3g} s, {expected:.3g} s when timed before; {duration(max(left, 0.0))} are left"
-        say(f"deadline, step {step:,}: {difference(plan['was'], now)}; {reason}")
+            span = [math.ceil(length * steps / wanted) for length in over]
+            now[number] = [steps, scaled_warmup(warmup, steps / wanted), *span]
         return now
 
     def _left(self, *, last: bool) -> float:

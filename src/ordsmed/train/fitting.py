@@ -1,4 +1,4 @@
-"""Fitting a training to a deadline before its first step: steps of each phase are timed, and as many as fit are planned.
+"""Fitting a training to a deadline before its first step: steps of each phase are timed, and as many planned as fit.
 
 `train/deadline.py` corrects the plan while the run goes.
 """
@@ -19,7 +19,7 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import first_alone
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import duration, many, say
 from ordsmed.data.loader import load
 from ordsmed.learn.phases import Phase, total
 from ordsmed.train import loop
@@ -31,7 +31,15 @@ from ordsmed.train.training import Training
 R = TypeVar("R", bound=Training)
 
 WARM = (2, 12)  # timed steps of a phase after the cold ones, at least and at most
+MOST_JUDGING = 0.25  # of the time, for validations whose number is fixed
 TRIAL_SECONDS = 0.5  # that the timed steps of a phase take, where that is a number within these
+
+
+class TooShort(RecipeError):
+    """A deadline leaves too little time for training."""
+
+    seconds: float = 0.0
+    """that are enough"""
 
 
 def fit(plan: Plan, recipe: R, seconds: float, *, endings: float = 1.0) -> tuple[R, dict[str, Any]]:
@@ -49,23 +57,35 @@ def fit(plan: Plan, recipe: R, seconds: float, *, endings: float = 1.0) -> tuple
     *learning, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
     facts = {"asked": table(recipe.phases), "learning": learning, "judging": judging, "ending": endings * judging}
     left = (seconds - spent) * RESERVE - endings * judging
+    recipe = with_affordable_validations(recipe, left, judging)
     every, fixed = recipe.validation_cost(judging)
     left -= fixed
     needed = sum(p.whole_steps * e + p.steps * every for p, e in zip(recipe.phases, learning, strict=True))
     times = f"a step takes {_listed(learning)} s"
     if needed <= left:
-        say(f"deadline {duration(seconds)}: all of the {total(recipe.phases):,} steps fit; {times}")
+        say(f"deadline {duration(seconds)}: all of {many(total(recipe.phases), 'step')} fit; {times}")
         return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
         problem = f"{duration(seconds)} are left, less than trials, validations and a step of every phase take"
         least = spent + (endings * judging + fixed + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
-        raise RecipeError("--deadline", problem, f"{duration(math.ceil(least))} or more for them")
+        error = TooShort("--deadline", problem, f"{duration(math.ceil(least))} or more for them")
+        error.seconds = least
+        raise error
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
     change = difference(table(recipe.phases), table(fitted.phases))
     say(f"deadline {duration(seconds)}: {change}; {times}, {duration(left)} are left for them")
     warn(total(fitted.phases), total(recipe.phases))
     return fitted, facts
+
+
+def with_affordable_validations(recipe: R, left: float, judging: float) -> R:
+    """Return a recipe with fewer validations if those on the way would take too much of the seconds that are left."""
+    if recipe.validation_cost(judging)[1] <= MOST_JUDGING * max(left, 0.0):
+        return recipe
+    count = int(MOST_JUDGING * max(left, 0.0) / judging)
+    say(f"deadline: validations before the last step became {count}; each takes {judging:.2g} s")
+    return recipe.with_validations(count)
 
 
 def _listed(learning: Sequence[float]) -> str:

@@ -107,6 +107,7 @@ class RunState:
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     validations: list[dict[str, Any]] = field(default_factory=list)  # what was found so far, each with its step
     left_out: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
+    ends: list[int] = field(default_factory=list)  # steps at which the run was done before it was extended
     words: int | None = 0  # of text that were learned from up to here, each time they passed; None: nobody knows
     reached: list[str] = field(default_factory=list)  # labels of the numbers of words that the last step came to
 
@@ -208,6 +209,12 @@ class Job:
     def parts(self) -> list[LocalParameter]:
         """Every weight that learns, as it lies on this rank."""
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
+
+    @property
+    def is_enough(self) -> bool:
+        """Is nothing to be gained any more, by the validations since the run was extended last?"""
+        since = self.state.ends[-1] if self.state.ends else -1
+        return self.recipe.is_enough([line for line in self.state.validations if line["step"] > since])
 
     def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
         """From now on these steps teach nothing; in the run's record."""

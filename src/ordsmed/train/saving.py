@@ -81,11 +81,11 @@ class Saving:
             self.wait()
 
     def _is_kept(self, step: int) -> bool:
-        """Are the weights of a checkpoint kept for good: as a revision, or as the best that stand on disk?"""
+        """Are the weights of a checkpoint kept for good: a revision, the best, or the end before an extension?"""
         recipe, stand = self.job.recipe, steps(self.folder)
         best = recipe.best_of([line for line in self.job.state.validations if line["step"] in stand])
         labelled = bool(snapshots.labels(snapshots.path_of(self.folder, step)))
-        return step == best or recipe.is_revision(step) or labelled
+        return step == best or step in self.job.state.ends or recipe.is_revision(step) or labelled
 
     def _outcome(self) -> list[str] | None:
         """For the first rank: what went wrong with the checkpoint, in the words of the one it happened to."""

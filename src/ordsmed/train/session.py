@@ -206,6 +206,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
             return
         if resumes:
             plan = _as_begun(plan, request)
+            first_alone(ranks, lambda: _restart_deadline(folder, request))
         else:
             with remembered() as measured:
                 plan = _fastest(_weighed(plan, request), request)
@@ -221,6 +222,12 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
                     Run(folder).set(state="failed", why=str(error))
             raise
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+
+
+def _restart_deadline(folder: Path, request: Request) -> None:
+    """Count the deadline of a run that has no checkpoint from now: nothing that was trained stands."""
+    if not checkpoint.steps(folder / "checkpoints"):
+        Run(folder).set(began=request.began)
 
 
 def _as_begun(plan: P, request: Request) -> P:
@@ -414,9 +421,9 @@ def _ready(
     if not last:  # who goes on began with whole ones, and is to lose no minute again
         first_alone(ranks, plan.verify)
     job = plan.build(gone_on=last[1] if last else None)
-    job.state.left_out = list(status.get("left_out", []))
+    job.state.left_out, job.state.ends = list(status.get("left_out", [])), list(status.get("ends", []))
     job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
-    over = start >= total(job.phases) or bool(start and job.recipe.is_enough(job.state.validations))
+    over = start >= total(job.phases) or bool(start and job.is_enough)
     job.begin_phase(locate(job.phases, max(start - 1, 0))[0])
     if last:
         _restore(job, *last, over=over)
@@ -552,6 +559,7 @@ def _machine(job: Job, peak: float) -> list[str]:
 def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
     """Put a checkpoint back; returns its step. `over`: no step is learned any more."""
     now = circumstances(job)
+    now["micro"] = now["micro"][: len(state.get("micro", now["micro"]))]  # a run that was extended has more phases
     differing = [f"{k} {state[k]}, now {v}" for k, v in now.items() if state.get(k, v) != v]
     if differing and not over:
         say(f"{path}: made with {'; '.join(differing)}: losses will agree, but not to the last bit")

@@ -2,8 +2,9 @@
 
 TEXTS are files, folders or patterns (.txt .docx .odt .pdf .epub .html .jsonl .csv .parquet, a Wikipedia dump), or a
 corpus; OUT is a new folder. It looks at the texts, measures the machine, plans, says the plan, writes it as recipes
-into OUT and does it. The same command goes on where it was stopped. A recipe says all of it: `ordsmed make tiny/search`
-makes a search engine, as `--for search` does of any texts.
+into OUT and does it. The same command continues where it was stopped; with more `--hours` it continues a finished
+model, too. A recipe says all of it: `ordsmed make tiny/search` makes a search engine, as `--for search` does of any
+texts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def arguments(parser: Parser) -> None:
     meaning = "files, folders, patterns, or the folder of a corpus; or a recipe, and key=value that change it"
     parser.add_argument("texts", nargs="+", metavar="TEXTS|RECIPE", help=meaning, offers=_offers)
     parser.add_argument("out", nargs="?", metavar="OUT", help="a new folder", offers=lambda: [FILES])
-    parser.add_argument("--hours", type=hours, metavar="H", help="in which all is done (1), or a time as 90m")
+    meaning = "in which all is done (1), or a time as 90m; more than before continues"
+    parser.add_argument("--hours", type=hours, metavar="H", help=meaning)
     meaning = "fill gaps, write, embed sentences, both of the first (what --kind is for; fill), or search the texts"
     purposes = ["fill", "write", "embed", "both", "search"]
     parser.add_argument("--for", dest="purpose", choices=purposes, default="", help=meaning)
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
         plan = rehearse(request, anew=args.anew)
         print_or_json(plan.facts(), ["plan:", *plan.lines()], args)
         return
-    model = perform(request, anew=args.anew)
+    model = perform(request, anew=args.anew, began=args.began)
     print_or_json(model.facts, model.lines, args)
 
 

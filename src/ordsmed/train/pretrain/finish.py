@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,23 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     """Leave the weights of the best validation (or of the last step), the scores, and what the losses say."""
     recipe, stored = job.recipe, folder / "checkpoints"
     assert isinstance(recipe, Pretraining)
-    step, path = checkpoint.best(stored, job.state.validations, recipe.best_of)
+    last_step = checkpoint.steps(stored)[-1]
+    step, path = checkpoint.best(stored, job.state.validations, lambda lines: _best_step(job, last_step, lines))
+    if job.state.ends and step <= job.state.ends[-1] < last_step:
+        say(f"the longer training is no better on held-out text: the weights of step {step:,} stay")
     leave_weights(job, folder / "weights", boxes.read_weights(path))
     if recipe.average:  # a mean of the last steps, whatever the best validation was
-        last = checkpoint.path_of(stored, checkpoint.steps(stored)[-1])
+        last = checkpoint.path_of(stored, last_step)
         leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
+    step = _best_end(job, judged)
+    judged = [line for line in judged if line["step"] <= step]
+    last = checkpoint.path_of(folder / "checkpoints", step)
+    leave_weights(job, folder / "weights", boxes.read_weights(last))
+    if job.recipe.average and step == total(job.phases):  # of the ends before it only the weights are kept
+        leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     facts: dict[str, Any] = {
         "step": step,
         "tokens": sum(line["tokens"] for line in training),
@@ -64,10 +74,26 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     return facts
 
 
+def _best_step(job: Job, last_step: int, validations: Sequence[Mapping[str, Any]]) -> int:
+    """Return the step whose weights the run leaves; 0: its last one.
+
+    Without `keep_best` it is the last step, or the end before an extension that made it worse.
+    """
+    recipe = job.recipe
+    assert isinstance(recipe, Pretraining)
+    if recipe.keep_best or not job.state.ends:
+        return recipe.best_of(validations)
+    losses = {line["step"]: line["validation"] for line in validations}
+    best = min([last_step, *reversed(job.state.ends)], key=lambda step: losses.get(step, math.inf))
+    return 0 if best == last_step else best
+
+
 def verdict_on(recipe: Pretraining, lines: Sequence[dict[str, Any]], kept: int = 0) -> Verdict | None:
     """Return the verdict on a run by its metrics; `kept`: the step whose weights it left, 0 if it is not done."""
     validations = recipe.last_phase([line for line in lines if "validation" in line])
-    training = [(line["step"], line["loss"]) for line in lines if "loss" in line and line["phase"] == len(recipe.phase)]
+    training = [
+        (line["step"], line["loss"]) for line in lines if "loss" in line and line["phase"] in recipe.last_phases
+    ]
     return verdict(validations, training, kept=kept, comparable=recipe.comparable)
 
 

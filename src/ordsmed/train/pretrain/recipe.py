@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ordsmed.base.errors import RecipeError
@@ -17,6 +17,7 @@ from ordsmed.data.mix import Mix, Names, listed
 from ordsmed.data.words_seen import WordNumbers, numbers
 from ordsmed.learn.objective import ObjectiveSettings
 from ordsmed.learn.phases import Phase, changed
+from ordsmed.learn.schedules import Schedule
 from ordsmed.nn.model import ModelSettings
 from ordsmed.train.average import Tail
 from ordsmed.train.pretrain.teaching import fingerprint
@@ -187,6 +188,9 @@ class Pretraining(Training):
             return 0.0, (self.validations - 1) * seconds
         return super().validation_cost(seconds)
 
+    def with_validations(self, count: int) -> Self:
+        return dataclasses.replace(self, validate=1 / (count + 1) if count else 0) if is_share(self.validate) else self
+
     def _steps(self, every: float) -> int:
         """Return an interval in steps; it may be a share of all steps, which are known once epochs are counted."""
         steps = sum(phase.steps for phase in self.phase)
@@ -234,10 +238,25 @@ class Pretraining(Training):
         }
         return min(losses, key=lambda step: (losses[step], step), default=0)
 
+    @property
+    def last_phases(self) -> range:
+        """Return the numbers of the last phase and of those before it whose validation losses can be compared with it.
+
+        They differ in how long and how fast they learn alone, as the phases that extend a finished run do.
+        """
+        like = [
+            replace(phase, steps=1, epochs=0.0, most_steps=0, batch=1, rate=1.0, warmup=0.0, schedule=Schedule(),
+                    rewarm=False, batch_ramp=None)
+            for phase in self.phase
+        ]  # fmt: skip
+        count = len(like)
+        first = next((n for n in range(count, 0, -1) if like[n - 1] != like[-1]), 0)
+        return range(first + 1, count + 1)
+
     def last_phase(self, validations: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-        """Return the validation losses of the last phase, by step; those of other phases mean something else."""
-        count = len(self.phase)
-        of_phase = [line for line in validations if line["step"] and line.get("phase", count) == count]
+        """Return the validation losses of the last phase, by step; those of unlike phases mean something else."""
+        numbers = self.last_phases
+        of_phase = [line for line in validations if line["step"] and line.get("phase", numbers[-1]) in numbers]
         return {line["step"]: line["validation"] for line in of_phase}
 
     @property

@@ -1,0 +1,180 @@
+"""More hours for what `make` began or finished: what is prepared stays, and the training is extended."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration, many, say
+from ordsmed.maker import networks
+from ordsmed.maker import plan as planning
+from ordsmed.maker.plan import MakePlan
+from ordsmed.maker.recipes import write
+from ordsmed.maker.request import SEARCH, MakeRequest
+from ordsmed.train import checkpoint
+from ordsmed.train.fitting import TooShort
+from ordsmed.train.pretrain.extension import Extension, extend
+
+KEPT = "corpus, tokenizer and token ids stay"
+LEARNED_FROM_PAIRS = ("dense", "cross")  # by the language model: made again once it has learned more
+BUILT = ("test", "index")  # from those
+RESTART = 15.0  # seconds that a command takes before it trains, where all it needs stands
+ASIDE = ".before"  # ends the name of a folder that is replaced at the end
+
+
+@dataclass(frozen=True)
+class LongerPlan:
+    """What more hours do to a model whose training has begun."""
+
+    request: MakeRequest
+    extension: Extension
+    used: float  # seconds, up to now
+    seconds: float  # of training, from now on
+    passes: float  # over the text, those before included
+    most_passes: float  # that its family is planned for
+    threads: int
+
+    def lines(self) -> list[str]:
+        """A screen for a person."""
+        extension, request = self.extension, self.request
+        phase, status = extension.after.phase[-1], Run(extension.folder).status
+        loss = f", validation loss {status['validation']:.3f}" if extension.finished and "validation" in status else ""
+        on = many(self.threads, "thread") if self.threads else "a GPU"
+        whole = request.hours * 3600
+        batch = f"{many(phase.batch, 'row')} of {many(phase.length, 'token')}"
+        training = [
+            f"about {many(extension.steps, 'step')} more, of {batch}: {self.passes:.3g} times over the text in all",
+            f"{duration(self.seconds)} of {duration(whole)}, of which {duration(self.used)} are used; on {on}",
+        ]
+        rows = [
+            ("kept", [f"{KEPT}; the model continues from step {extension.step:,}{loss}"]),
+            ("training", training),
+            ("rate", extension.lines()),
+            ("then", [planning.SEARCHED if request.purpose == SEARCH else planning.CLOSED]),
+            ("note", self._notes()),
+        ]
+        return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.extension.finished:
+            notes.append("the finished model stays until the longer training is at least as good on held-out text")
+        if self.passes > self.most_passes:
+            more = f"more than {many(round(self.most_passes), 'pass')} over so little text teach little"
+            notes.append(f"{more}: more text would help more than more hours")
+        return notes
+
+    def facts(self) -> dict[str, Any]:
+        """The same for other programs."""
+        extension = self.extension
+        phases = [settings.plain(phase) for phase in extension.after.phase]
+        return {
+            "request": asdict(self.request),
+            "seconds": self.request.hours * 3600,
+            "used": self.used,
+            "training": self.seconds,
+            "passes": self.passes,
+            "threads": self.threads,
+            "from_step": extension.step,
+            "finished": extension.finished,
+            "phases": phases,
+        }
+
+    def write(self, place: Run) -> None:
+        """Let the folders say so: a finished search engine is made again from the model that learned more."""
+        self.extension.write()
+        again = [*LEARNED_FROM_PAIRS, *BUILT] if self.request.purpose == SEARCH and self.extension.finished else []
+        place.set(replaces=[*place.status.get("replaces", []), *again] or None)
+
+
+@dataclass(frozen=True)
+class RestartedPlan:
+    """What more hours do to a model of whose training nothing stands: another network, or more steps."""
+
+    plan: MakePlan
+
+    def lines(self) -> list[str]:
+        """A screen for a person."""
+        return [f"  {'kept':<10} {KEPT}", *self.plan.lines()]
+
+    def facts(self) -> dict[str, Any]:
+        """The same for other programs."""
+        return self.plan.facts()
+
+    def write(self, place: Run) -> None:
+        """Write the recipes of the training again; a recipe that was changed by hand stays."""
+        written = place.status.get("written", {})
+        for name in ("model", *LEARNED_FROM_PAIRS):
+            path = place.path / f"{name}.toml"
+            if path.exists() and written.get(name) != files.checksum(path):
+                say(f"{path}: was changed by hand, and stays as it is: its steps are the most that are made")
+            elif name in self.plan.recipes:
+                path.unlink(missing_ok=True)
+                write({name: self.plan.recipes[name]}, place.path)
+                written[name] = files.checksum(path)
+                place.set(written=written)
+
+
+def is_longer(place: Run, request: MakeRequest) -> bool:
+    """Has the folder a model of fewer hours than are asked for now?"""
+    return bool(place.status.get("planned")) and request.hours > place.status["request"]["hours"]
+
+
+def longer(request: MakeRequest, place: Run, used: float) -> LongerPlan | RestartedPlan:
+    """Plan more hours; `used`: seconds that are gone. Nothing is written."""
+    model = place.path / "model"
+    if not checkpoint.steps(model / "checkpoints"):
+        return RestartedPlan(_plan_again(request, place, used))
+    finished = Run(model).status.get("state") == "done"
+    seconds = request.hours * 3600 - used
+    closed = finished and place.status["state"] == "done"  # then the end comes once more
+    training = seconds - planning.closing_seconds(request, max(seconds, 1.0) if closed else 0.0)
+    try:
+        extension = extend(model, training)
+    except TooShort as error:
+        raise too_short(request, used, error.seconds) from None
+    data, phases = Run(place.path / "data").status["train"]["tokens"], extension.after.phase
+    passes = sum(phase.rows * phase.length for phase in phases) / max(data, 1)
+    family = networks.like(extension.after.model)
+    threads = planning.threads_here(request.devices)
+    return LongerPlan(request, extension, used, training, passes, family.passes, threads)
+
+
+def _plan_again(request: MakeRequest, place: Run, used: float) -> MakePlan:
+    """The plan of the training by the corpus that stands, or by the texts; with the vocabulary that was planned."""
+    corpus, recipe = place.path / "corpus", place.path / "tokenizer.toml"
+    stands = Run(corpus).status.get("state") == "done"
+    vocabulary = settings.read(recipe)["tokenizer"]["size"] if recipe.exists() else 0
+    texts = (str(corpus),) if stands else request.texts
+    return planning.plan(replace(request, texts=texts), vocabulary=vocabulary, used=used)
+
+
+def too_short(request: MakeRequest, used: float, training: float) -> RecipeError:
+    """Return the error for hours that leave too little for training, with hours that are enough."""
+    hours = planning.hours_for(request, used + RESTART + 1.5 * training)
+    problem = f"{request.hours:g} are too few: {duration(used)} are used, and training needs {duration(training)} more"
+    return RecipeError(
+        "--hours", problem, f"{hours:.2g} or more", f"the same command with more hours continues: {KEPT}"
+    )
+
+
+def set_aside(place: Run, names: tuple[str, ...]) -> None:
+    """Rename folders that are going to be made again; they stay until all is done."""
+    for name in names:
+        replaces = place.status.get("replaces", [])
+        if name in replaces:
+            folder, aside = place.path / name, place.path / f"{name}{ASIDE}"
+            if folder.exists():
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+            place.set(replaces=[waiting for waiting in replaces if waiting != name])
+
+
+def clear_aside(place: Run) -> None:
+    """Delete what was set aside, once what replaces it stands."""
+    for name in (*LEARNED_FROM_PAIRS, *BUILT):
+        shutil.rmtree(place.path / f"{name}{ASIDE}", ignore_errors=True)

@@ -1,0 +1,174 @@
+"""More time for a pretraining with checkpoints: longer phases where it is under way, one more phase where it is done.
+
+A run under way follows the schedule of the longer plan from its checkpoint on. A finished run gets a phase whose rate
+rises to where a run of all steps together would have it, and then follows the schedule of the phase before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run, settings
+from ordsmed.base.errors import DataError
+from ordsmed.base.folder import RECIPE
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration, many
+from ordsmed.learn.phases import Phase, locate, total
+from ordsmed.learn.schedules import Schedule, factor, warmup_steps
+from ordsmed.train import checkpoint
+from ordsmed.train.deadline import RESERVE, in_force, scaled_warmup, table
+from ordsmed.train.fitting import TooShort, with_affordable_validations
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain.recipe import Pretraining
+
+MEASURED = 50  # last steps of a run, by which the speed of its next steps is known
+ABOVE = 1.5  # times the planned steps, to which a plan may grow where steps are faster
+REWARMING = 0.03  # share of an added phase in which its rate rises
+LEAST_STEPS = 10  # that are worth more time
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A longer plan for a run, and what its folder says of that."""
+
+    folder: Path
+    before: Pretraining
+    after: Pretraining
+    step: int  # of the checkpoint that training continues from
+    finished: bool  # the run is done: a phase is added
+    rates: tuple[float, float]  # of the next step, by the plan before; and the highest one by the plan after
+    facts: dict[str, Any]  # of the run's status
+
+    @property
+    def steps(self) -> int:
+        """Steps that are left to train."""
+        return total(self.after.phase) - self.step
+
+    def lines(self) -> list[str]:
+        """How the schedule of the learning rate is extended, for a person."""
+        (old, new), last = self.rates, self.after.phase[-1]
+        before, after = (many(total(recipe.phase), "step") for recipe in (self.before, self.after))
+        if self.finished:
+            rise = many(max(1, round(last.warmup * last.steps)), "step")
+            more, kind = many(last.steps, "step"), last.schedule.kind
+            return [
+                f"one more phase of {more}: in {rise} up to {new:.2e}, then {kind} as before",
+                f"({new:.2e} is the rate that a plan of all {after} would have at step {self.step:,})",
+            ]
+        return [
+            f"the {last.schedule.kind} schedule of {before} is stretched to {after}: "
+            f"{new:.2e} at step {self.step + 1:,}, where it was {old:.2e}"
+        ]
+
+    def write(self) -> None:
+        """Let the run's folder say so; a process that is killed in between leaves a run that can be extended again."""
+        place = Run(self.folder)
+        place.set(state="stopped", **self.facts)
+        files.write_text(self.folder / RECIPE, settings.write(self.after))
+
+
+def extend(folder: Path, seconds: float) -> Extension:
+    """Plan `seconds` more of training for the run in `folder`; nothing is written."""
+    status, last = Run(folder).status, checkpoint.latest(folder / "checkpoints", place=folder)
+    assert last is not None, "a run without checkpoints begins again"
+    step = int(last[1]["step"])
+    recipe = in_force(run.read_recipe(Pretraining, folder), status.get("plans", []), step)
+    ends = list(status.get("ends", []))
+    if ends and ends[-1] == step == total(recipe.phase[:-1]):  # an extension of which nothing was trained yet
+        recipe, ends = recipe.with_phases(recipe.phase[:-1]), ends[:-1]
+    finished = status.get("state") == "done" or step >= total(recipe.phase)
+    if finished:
+        recipe = recipe.with_phases(_up_to(recipe.phase, step))
+    learned = [line for line in read(folder / "metrics.jsonl") if "seconds" in line and line["step"] <= step]
+    pace, fit = _seconds_of_a_step(recipe, learned), status.get("fit", {})
+    judging = float(fit.get("judging", 0.0))
+    left = seconds * RESERVE - float(fit.get("ending") or judging)
+    recipe = with_affordable_validations(recipe, left, judging)
+    every, fixed = recipe.validation_cost(judging)
+    left -= fixed
+    count = int(left / (pace + every))
+    if count < LEAST_STEPS:
+        problem = f"{duration(seconds)} are left for training, too little for {LEAST_STEPS} steps"
+        error = TooShort("--deadline", problem, "more")
+        error.seconds = seconds + (LEAST_STEPS * pace - left) / RESERVE + 1.0
+        raise error
+    if finished:
+        phases, wanted = _with_one_more(recipe.phase, len(ends), count)
+        ends, plans = [*ends, step], []
+        rates = recipe.phase[-1].rate_at(recipe.phase[-1].steps - 1), phases[-1].rate
+    else:
+        phases, wanted = _stretched(recipe.phase, step, count)
+        change = {"after": step, "was": table(recipe.phase), "now": table(phases)}
+        plans = [*(plan for plan in status.get("plans", []) if plan["after"] < step), change]
+        index, inner = locate(recipe.phase, step)
+        rates = recipe.phase[index].rate_at(inner), phases[index].rate_at(inner)
+    facts = {
+        "deadline": sum(line["seconds"] for line in learned) + seconds,
+        "fit": {"ending": judging, **fit, "asked": wanted, "learning": [pace] * len(phases), "judging": judging},
+        "plans": plans,
+        "ends": ends,
+        "steps_asked": [int(row[0]) for row in wanted],
+    }
+    return Extension(folder, recipe, recipe.with_phases(phases), step, finished, rates, facts)
+
+
+def _seconds_of_a_step(recipe: Pretraining, learned: list[dict[str, Any]]) -> float:
+    """Return the median seconds of a step with the whole batch, by the last steps of a run."""
+    if not learned:
+        raise DataError("metrics.jsonl", "tells of no step", "the lines that the run wrote", "put the file back")
+    last = learned[-MEASURED:]
+    batches = [recipe.phase[line["phase"] - 1].batch / line["rows"] for line in last]
+    return float(statistics.median(line["seconds"] * whole for line, whole in zip(last, batches, strict=True)))
+
+
+def _up_to(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
+    """Return the phases of a run that ended at `step`, which may be before their end."""
+    index, inner = locate(phases, step)
+    if not inner:
+        return phases[:index]
+    cut = phases[index]
+    schedule = dataclasses.replace(cut.schedule, over=cut.schedule.span(cut.steps))
+    warmup = float(warmup_steps(cut.warmup, schedule.over))
+    return (*phases[:index], dataclasses.replace(cut.with_fixed_ramp(), steps=inner, warmup=warmup, schedule=schedule))
+
+
+def _with_one_more(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
+    """Return the phases with one more, and what is asked of each; `added`: of them came by extensions before."""
+    first = len(phases) - 1 - added  # the phase that is extended; its peak is that of all its extensions
+    usual, done = phases[first], total(phases[first:])
+    schedule = dataclasses.replace(usual.schedule, over=0)
+    peak = usual.rate * _at(schedule, done, done + steps, usual)
+    more = dataclasses.replace(
+        phases[-1], steps=steps, rate=peak, warmup=REWARMING, schedule=schedule, batch_ramp=None, rewarm=False
+    )
+    longer = (*phases, more)
+    return longer, [*table(phases), [float(math.ceil(ABOVE * steps)), REWARMING]]
+
+
+def _at(schedule: Schedule, step: int, steps: int, phase: Phase) -> float:
+    """Return the share of its peak that the rate has at a step of a longer phase."""
+    return factor(schedule, step, steps, float(warmup_steps(phase.warmup, phase.schedule.span(phase.steps))))
+
+
+def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
+    """Return the phases with `count` steps after `step`, the current one and those after it by the same share."""
+    index, inner = locate(phases, step)
+    share = (inner + count) / total(phases[index:])
+    longer, wanted = list(phases), table(phases)
+    for number in range(index, len(phases)):
+        longer[number] = _scaled(phases[number], share, inner + 1 if number == index else 1)
+        wanted[number] = table([_scaled(longer[number], ABOVE, 1)])[0]
+    return tuple(longer), wanted
+
+
+def _scaled(phase: Phase, share: float, least: int) -> Phase:
+    """Return a phase with so many times its steps."""
+    steps = max(least, round(phase.steps * share))
+    schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
+    warmup = scaled_warmup(phase.warmup, share)
+    return dataclasses.replace(phase.with_fixed_ramp(), steps=steps, warmup=warmup, schedule=schedule)

@@ -1,0 +1,186 @@
+"""More hours: a command that ran out of time, and a finished model, continue; what was made before stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maker.test_texts import prose
+from ordsmed.base import run
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import threads
+from ordsmed.cli import main
+from ordsmed.maker import longer, request
+from ordsmed.maker import make as making
+from ordsmed.maker import plan as planning
+from ordsmed.maker.longer import LongerPlan
+from ordsmed.maker.request import MakeRequest
+
+PREPARED = ("corpus", "tokenizer", "data")
+
+
+@pytest.fixture(autouse=True)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some seconds are enough here."""
+    monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
+    monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
+    monkeypatch.setattr(planning, "_speed", lambda device, count: 2e10)
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    for number in range(30):
+        Path(f"texts/{number}.txt").write_text(prose(10, seed=number))
+
+
+def made(names: tuple[str, ...] = PREPARED) -> list[int]:
+    """When these folders were made."""
+    return [Path(f"out/{name}/status.json").stat().st_mtime_ns for name in names]
+
+
+def steps() -> list[int]:
+    lines = map(json.loads, Path("out/model/metrics.jsonl").read_text().splitlines())
+    return [line["step"] for line in lines if "loss" in line]
+
+
+def make(capsys: pytest.CaptureFixture[str], hours: float, *more: str) -> str:
+    capsys.readouterr()
+    main(["make", "texts", "out", "--hours", str(hours), *more])
+    return capsys.readouterr().err
+
+
+def hours_from_now(seconds: float) -> float:
+    """The hours with which so many seconds are left."""
+    return (run.Run(Path("out")).status["seconds"] + seconds) / 3600
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("purpose", ["fill", "both"])
+def test_more_hours_continue_what_had_too_few(
+    purpose: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stop behind the preparation, and the hours that the message names are enough."""
+    with monkeypatch.context() as slow:
+        slow.setattr(making, "_left", lambda request, clock: 0.01)
+        with pytest.raises(RecipeError, match="too few") as error:
+            making.make("texts", "out", hours=0.002, purpose=purpose)  # type: ignore[arg-type]
+    assert "--anew" not in str(error.value)
+    stood, recipe = made(), Path("out/model.toml").read_text()
+    named = re.search(r"wanted ([\d.]+) or more", str(error.value))
+    assert named
+    said = make(capsys, float(named[1]), "--for", purpose)
+    assert longer.KEPT in said
+    assert made() == stood
+    assert Path("out/model.toml").read_text() != recipe
+    assert run.Run(Path("out")).status["state"] == "done"
+
+
+@pytest.mark.long
+def test_more_hours_continue_a_finished_model(capsys: pytest.CaptureFixture[str]) -> None:
+    said = make(capsys, 0.004)
+    first, stood = steps(), made()
+    assert "is finished" in make(capsys, 0.003)
+    assert "is finished" in make(capsys, 0.004)
+    assert steps() == first
+    hours = hours_from_now(30.0)
+    plan = making.rehearse(MakeRequest(("texts",), "out", hours))
+    assert isinstance(plan, LongerPlan)
+    assert json.loads(json.dumps(plan.facts()))["from_step"] == first[-1]
+    assert steps() == first, "a dry run changes nothing"
+    said = make(capsys, hours)
+    assert "one more phase of" in said
+    assert "the finished model stays until" in said
+    assert steps()[: len(first)] == first
+    assert len(steps()) > len(first)
+    assert made() == stood
+    status = run.Run(Path("out")).status
+    assert (status["state"], status["request"]["hours"]) == ("done", hours)
+    again = hours + 0.0001
+    with pytest.raises(RecipeError, match=r"^--hours: .* are too few: .* the same command with more hours continues"):
+        making.make("texts", "out", hours=again)
+    assert "is finished" in make(capsys, hours)
+
+
+@pytest.mark.long
+def test_a_search_engine_is_made_again_from_the_longer_model(capsys: pytest.CaptureFixture[str]) -> None:
+    make(capsys, 0.006, "--for", "search", "--kind", "bert")
+    before = made(("dense", "cross", "index", "corpus"))
+    make(capsys, hours_from_now(60.0), "--for", "search", "--kind", "bert")
+    after = made(("dense", "cross", "index", "corpus"))
+    assert [new != old for new, old in zip(after, before, strict=True)] == [True, True, True, False]
+    assert not list(Path("out").glob(f"*{longer.ASIDE}"))
+    assert run.Run(Path("out")).status["state"] == "done"
+
+
+def test_a_recipe_that_was_changed_by_hand_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    place = run.Run(Path("out"))
+    asked = MakeRequest(("texts",), "out", 0.01)
+    plan = planning.plan(asked)
+    Path("out").mkdir()
+    paths = planning_write(place, plan)
+    place.set(verb="make", state="running", request={"hours": 0.01}, planned={"lines": []})
+    Path("out/model.toml").write_text(changed := paths["model"].read_text() + "# mine\n")
+    tokenizer = paths["tokenizer"].read_text()
+    again = longer.longer(MakeRequest(("texts",), "out", 0.1), place, 5.0)
+    again.write(place)
+    assert Path("out/model.toml").read_text() == changed
+    assert "model.toml: was changed by hand, and stays" in capsys.readouterr().err
+    assert Path("out/tokenizer.toml").read_text() == tokenizer
+    Path("out/model.toml").write_text(changed.removesuffix("# mine\n"))
+    again.write(place)
+    assert Path("out/model.toml").read_text() not in (changed, changed.removesuffix("# mine\n"))
+
+
+def planning_write(place: run.Run, plan: Any) -> dict[str, Path]:
+    """The recipes of a plan, as `make` leaves them."""
+    paths = {path.stem: path for path in longer.write(plan.recipes, place.path)}
+    place.set(written={name: longer.files.checksum(path) for name, path in paths.items()})
+    return paths
+
+
+def test_folders_that_are_replaced_are_set_aside_until_the_end(tmp_path: Path) -> None:
+    place = run.Run(tmp_path)
+    (tmp_path / "dense").mkdir()
+    (tmp_path / "dense/old").touch()
+    place.set(replaces=["dense", "cross", "index"])
+    for _ in range(2):  # a killed command does it once more
+        longer.set_aside(place, ("dense", "cross"))
+    assert (tmp_path / "dense.before/old").exists()
+    assert place.status["replaces"] == ["index"]
+    (tmp_path / "dense").mkdir()
+    longer.set_aside(place, ("dense", "cross"))
+    assert (tmp_path / "dense").exists(), "what was made since stays"
+    longer.clear_aside(place)
+    assert not (tmp_path / "dense.before").exists()
+
+
+@pytest.mark.parametrize(("said", "cores", "count"), [("1", 4, 1), ("2,1", 4, 2), ("9", 4, 4), ("1", 1, 1)])
+def test_the_plan_counts_the_threads_of_the_training(
+    monkeypatch: pytest.MonkeyPatch, said: str, cores: int, count: int
+) -> None:
+    """With OMP_NUM_THREADS=1 a plan promised 8,103 steps, and the run made 1,529."""
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads.host, "cores", lambda: cores)
+    asked = []
+    monkeypatch.setattr(planning, "_speed", lambda device, count: asked.append(count) or 2e10)
+    plan = planning.plan(MakeRequest(("texts",), "out", 0.1))
+    assert asked == [plan.threads] == [count] == [threads.threads_of()]
+    assert f", {count} thread{'s' if count > 1 else ''}" in "\n".join(plan.lines())
+
+
+def test_threads_of_several_processes_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads.host, "cores", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert planning.threads_here(2) == 2 * threads.threads_of(local_world=2) == 4
+
+
+@pytest.mark.parametrize("hours", [0.0312, 0.5, 7.0, 26.0])
+@pytest.mark.parametrize("purpose", ["fill", "search"])
+def test_the_hours_that_are_named_are_enough(hours: float, purpose: Any) -> None:
+    asked = MakeRequest(("texts",), "out", 0.1, purpose)
+    enough = planning.hours_for(asked, hours * 3600)
+    left = enough * 3600 - planning.closing_seconds(MakeRequest(("texts",), "out", enough, purpose))
+    assert hours * 3600 <= left <= 1.2 * hours * 3600 + 60
