@@ -36,12 +36,6 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
-    step = _best_end(job, judged)
-    judged = [line for line in judged if line["step"] <= step]
-    last = checkpoint.path_of(folder / "checkpoints", step)
-    leave_weights(job, folder / "weights", boxes.read_weights(last))
-    if job.recipe.average and step == total(job.phases):  # of the ends before it only the weights are kept
-        leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     facts: dict[str, Any] = {
         "step": step,
         "tokens": sum(line["tokens"] for line in training),
