@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,23 +132,23 @@ def test_too_little_time_names_enough(recipe: Recipe) -> None:
     assert extend(folder, error.value.seconds).steps == extension.LEAST_STEPS
 
 
-@pytest.mark.parametrize(
-    ("losses", "best"), [({8: 4.5, 24: 4.4}, 24), ({8: 4.5, 24: 4.5}, 24), ({8: 4.5, 24: 4.6}, 8), ({}, 24)]
-)
+@pytest.mark.parametrize("keep_best", [True, False])
+@pytest.mark.parametrize(("losses", "best"), [({8: 4.5, 24: 4.4}, 24), ({8: 4.5, 24: 4.6}, 8), ({}, 24)])
 def test_the_end_before_stays_where_more_steps_made_it_worse(
-    losses: dict[int, float], best: int, capsys: pytest.CaptureFixture[str]
+    recipe: Recipe, keep_best: bool, losses: dict[int, float], best: int
 ) -> None:
-    phases = tuple(Phase(steps=steps, length=8, batch=2, rate=1.0) for steps in (8, 16))
-    job: Any = SimpleNamespace(phases=phases, state=SimpleNamespace(ends=[8]))
-    assert finish._best_end(job, [{"step": step, "validation": loss} for step, loss in losses.items()]) == best
-    assert ("no better (validation loss 4.6000, 4.5000 before)" in capsys.readouterr().err) == (best == 8)
+    phases = [Phase(steps=steps, length=8, batch=2, rate=1.0) for steps in (8, 16)]
+    planned = settings.decode(Pretraining, settings.read(recipe()), "recipe").with_phases(phases)
+    job: Any = SimpleNamespace(recipe=replace(planned, keep_best=keep_best), state=SimpleNamespace(ends=[8]))
+    lines = [{"step": step, "phase": 1 if step == 8 else 2, "validation": loss} for step, loss in losses.items()]
+    assert (finish._best_step(job, 24, lines) or 24) == best
 
 
 def test_the_weights_of_the_better_end_are_left(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = pretrain(str(recipe(steps=8, keep=1)))
     kept = (folder / "weights/model.safetensors").read_bytes()
     extend(folder, 20.0).write()
-    monkeypatch.setattr(finish, "_best_end", lambda job, judged: 8)
+    monkeypatch.setattr(finish, "_best_step", lambda job, last_step, lines: 8)
     pretrain(str(folder))
     assert (folder / "weights/model.safetensors").read_bytes() == kept
     assert Run(folder).status["step"] == 8

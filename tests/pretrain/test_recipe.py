@@ -230,13 +230,15 @@ def test_fine_tunings_that_cannot_be(how: dict[str, Any], said: str) -> None:
 def test_the_best_is_the_lowest_loss_of_the_last_phase() -> None:
     losses = [(0, 2, 0.1), (2, 1, 0.5), (4, 2, math.nan), (6, 2, 1.0), (8, 2, 1.0), (10, 2, 2.0)]
     judged = [{"step": step, "phase": phase, "validation": loss} for step, phase, loss in losses]
-    two = (Phase(steps=2, length=8, batch=2, rate=1e-3), Phase(steps=8, length=8, batch=2, rate=1e-3))
+    two = (Phase(steps=2, length=16, batch=2, rate=1e-3), Phase(steps=8, length=8, batch=2, rate=1e-3))
     assert pretraining(phase=two).best_of(judged) == 6
     assert pretraining(phase=two, keep_best=False).best_of(judged) == 0
     assert pretraining(phase=two, objective=rtd.Rtd(), model=electra.Electra()).best_of(judged) == 0
     enough = [pretraining(phase=two, patience=patience).is_enough(judged) for patience in (0, 1, 2, 3)]
     assert enough == [False, True, True, False]
     assert not pretraining(phase=two, patience=1).is_enough(judged[:2])
+    like = (two[1], replace(two[1], steps=3, batch=4, rate=1e-4, warmup=1.0, rewarm=True))
+    assert pretraining(phase=like).best_of(judged) == 2, "phases that differ in how fast they learn are compared"
 
 
 @pytest.mark.parametrize(

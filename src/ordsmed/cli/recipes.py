@@ -31,7 +31,7 @@ def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Call
     from ordsmed.train.request import BEGAN
 
     show_details(args.verbose)
-    args.name = stage(args.name, BY_VERB.get(args.words[0], ""))
+    args.name = stage(args.name, BY_VERB.get(next(iter(args.words), ""), ""))
     if args.deadline and (began := getattr(args, "began", None)):
         os.environ.setdefault(BEGAN, str(began))  # imports count, and those of the processes started below
     if args.threads:
